@@ -1,0 +1,53 @@
+# One command each; every one of them makes its own .venv first. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := $(wildcard src/tidelog/records/kernel.py) pyproject.toml setup.py requirements.lock
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format interop bench lock clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+install: $(STAMP) ## make .venv with everything in it, the kernel compiled if there is a C compiler
+
+$(STAMP): $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Tidelog needs Python 3.11 or newer; $$($(PYTHON) --version) was found. Try: make PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || { echo "making $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
+	@echo "installing locked dependencies (PySpark is 450 MB; the first time takes a minute or two) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@echo "installing tidelog ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall -e .
+	@$(BIN)/tidelog --version
+	@touch $@
+
+demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay on Spark, draw
+	@$(BIN)/python demo/flights.py
+
+test: $(STAMP) ## the test suite (under five minutes on two cores)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "not interop"
+
+check: $(STAMP) ## format, lint, strict types, import layers
+	@$(BIN)/ruff format --check --quiet . && echo "format      ok"
+	@$(BIN)/ruff check --quiet . && echo "lint        ok"
+	@$(BIN)/mypy && echo "types       ok"
+	@$(BIN)/lint-imports --no-logo > $(VENV)/layers.log 2>&1 && echo "layers      ok" || { cat $(VENV)/layers.log; exit 1; }
+
+format: $(STAMP) ## format the code
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+interop: $(STAMP) ## tests against real Apache Kafka and its clients (needs Java and Maven)
+	@$(BIN)/python -m pytest -q -m interop tests/interop
+
+bench: $(STAMP) ## ratios against the real peers, each pair in one run
+	@$(BIN)/python -m bench
+
+lock: $(STAMP) ## resolve the dependencies afresh into requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --upgrade --extra dev pyproject.toml -o requirements.lock
+
+clean: ## remove .venv and what was built
+	@rm -rf $(VENV) build demo/out bench/out src/*.egg-info src/tidelog/records/kernel.c src/tidelog/records/*.so

@@ -1,0 +1,189 @@
+"""Every error that Tidelog raises, and the Kafka error code that each one answers to.
+
+All of them are one small tree::
+
+    TidelogError
+    ├── InvalidArgumentError          an argument makes no sense (also a ValueError)
+    ├── NotFoundError
+    │   ├── DataDirNotFoundError      no such folder, or no Kafka data folder
+    │   └── UnknownTopicOrPartitionError
+    ├── CorruptDataError              bytes that are not what their format says
+    │   ├── CorruptBatchError         a batch: header, length or checksum
+    │   ├── InvalidRecordError        a record inside a batch
+    │   ├── DecompressionError        a compressed block, or one past its bound
+    │   ├── CorruptIndexError         .index, .timeindex, .txnindex
+    │   ├── CorruptSnapshotError      .snapshot
+    │   └── CorruptCheckpointError    checkpoint files, partition.metadata, meta.properties
+    ├── SegmentChangedError           a segment vanished, shrank or was replaced between plan and read
+    ├── OffsetOutOfRangeError
+    ├── UnsupportedForMessageFormatError
+    ├── UnsupportedCompressionTypeError
+    ├── UnsupportedVersionError
+    ├── IndexFullError                one entry more than the index holds (also a ValueError)
+    ├── InvalidOffsetError            an offset that goes backward
+    ├── OffsetOverflowError           an offset that a segment's int32 cannot express
+    ├── RecordTooLargeError
+    ├── TopicExistsError
+    └── StorageError                  the file system refused (also an OSError)
+
+A message says what, where (path and byte position), what was found and what was expected, in one line.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+class TidelogError(Exception):
+    """Base of all. `path` and `position` (bytes) say where, when a place is known."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        position: int | None = None,
+        found: Any = None,
+        expected: Any = None,
+    ) -> None:
+        self.message = message
+        self.path = None if path is None else os.fspath(path)
+        self.position = position
+        self.found = found
+        self.expected = expected
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.found is not None:
+            text += f": found {self.found}"
+        if self.expected is not None:
+            text += f"{',' if self.found is not None else ':'} expected {self.expected}"
+        if self.path is not None:
+            at = "" if self.position is None else f" at byte {self.position}"
+            text += f" ({self.path}{at})"
+        elif self.position is not None:
+            text += f" (at byte {self.position})"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (Spark's workers): the keyword arguments must survive pickling.
+        place = {"path": self.path, "position": self.position, "found": self.found, "expected": self.expected}
+        return (_rebuild, (type(self), self.message, place))
+
+
+def _rebuild(cls: type[TidelogError], message: str, place: dict[str, Any]) -> TidelogError:
+    return cls(message, **place)
+
+
+class InvalidArgumentError(TidelogError, ValueError):
+    """An argument makes no sense; nothing was read or written."""
+
+
+class NotFoundError(TidelogError):
+    """What was asked for does not exist."""
+
+
+class DataDirNotFoundError(NotFoundError):
+    """The folder does not exist or holds no partition of a Kafka log."""
+
+
+class UnknownTopicOrPartitionError(NotFoundError):
+    """The data folder holds no such topic or partition."""
+
+
+class CorruptDataError(TidelogError):
+    """Bytes that are not what their format says."""
+
+
+class CorruptBatchError(CorruptDataError):
+    """A record batch whose header, length or checksum is wrong (Kafka: CORRUPT_MESSAGE)."""
+
+
+class InvalidRecordError(CorruptDataError):
+    """A batch with a right checksum holds a record that breaks the format (Kafka: INVALID_RECORD)."""
+
+
+class DecompressionError(CorruptDataError):
+    """A compressed block is damaged, or larger than its bound once decompressed."""
+
+
+class CorruptIndexError(CorruptDataError):
+    """An index file breaks its format or contradicts the log."""
+
+
+class CorruptSnapshotError(CorruptDataError):
+    """A producer state snapshot with a wrong version, checksum or length."""
+
+
+class CorruptCheckpointError(CorruptDataError):
+    """A checkpoint or metadata file that cannot be parsed."""
+
+
+class SegmentChangedError(TidelogError):
+    """A segment vanished, shrank or was replaced between plan and read. Plan again."""
+
+
+class OffsetOutOfRangeError(TidelogError):
+    """An offset below the log start or above the log end."""
+
+
+class UnsupportedForMessageFormatError(TidelogError):
+    """The message format (v0) knows no timestamps."""
+
+
+class UnsupportedCompressionTypeError(TidelogError):
+    """A codec that the message format does not know."""
+
+
+class UnsupportedVersionError(TidelogError):
+    """A special timestamp or a field that no version of the request knows."""
+
+
+class IndexFullError(TidelogError, ValueError):
+    """The index has no room for one more entry; the segment must roll."""
+
+
+class InvalidOffsetError(TidelogError):
+    """An offset that goes backward where it must grow."""
+
+
+class OffsetOverflowError(TidelogError):
+    """An offset that cannot be told relative to its segment's base in an int32."""
+
+
+class RecordTooLargeError(TidelogError):
+    """A record or batch beyond its size limit."""
+
+
+class TopicExistsError(TidelogError):
+    """The topic is there already."""
+
+
+class StorageError(TidelogError, OSError):
+    """The file system refused: no space, no permission, an I/O error."""
+
+
+KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
+    OffsetOutOfRangeError: (1, "OFFSET_OUT_OF_RANGE"),
+    CorruptBatchError: (2, "CORRUPT_MESSAGE"),
+    DecompressionError: (2, "CORRUPT_MESSAGE"),
+    UnknownTopicOrPartitionError: (3, "UNKNOWN_TOPIC_OR_PARTITION"),
+    RecordTooLargeError: (10, "MESSAGE_TOO_LARGE"),
+    UnsupportedVersionError: (35, "UNSUPPORTED_VERSION"),
+    TopicExistsError: (36, "TOPIC_ALREADY_EXISTS"),
+    UnsupportedForMessageFormatError: (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
+    StorageError: (56, "KAFKA_STORAGE_ERROR"),
+    UnsupportedCompressionTypeError: (76, "UNSUPPORTED_COMPRESSION_TYPE"),
+    InvalidRecordError: (87, "INVALID_RECORD"),
+}
+"""Class → (code, name) of Kafka's protocol. A subclass answers as its nearest ancestor in this table."""
+
+
+def kafka_error_code(error: type[TidelogError]) -> tuple[int, str]:
+    """Return Kafka's (code, name) for an error class; (-1, "UNKNOWN_SERVER_ERROR") where Kafka has none."""
+    for cls in error.__mro__:
+        if cls in KAFKA_ERROR_CODES:
+            return KAFKA_ERROR_CODES[cls]
+    return (-1, "UNKNOWN_SERVER_ERROR")
