@@ -1,0 +1,184 @@
+"""Times as people write them: what is accepted, what it means, what is refused and how."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.clock import ManualClock
+from tidelog.errors import InvalidArgumentError
+from tidelog.times import MAX_TIME_MS, format_time, parse_time
+
+JULY_10 = 1_373_414_400_000
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+NOW = JULY_10 + 9 * HOUR
+CLOCK = ManualClock(NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2013-07-10", JULY_10),
+        ("2013-07-10T00:00", JULY_10),
+        ("2013-07-10T09:30:15", JULY_10 + 9 * HOUR + 30 * MINUTE + 15_000),
+        ("2013-07-10 09:30:15", JULY_10 + 9 * HOUR + 30 * MINUTE + 15_000),
+        ("2013-07-10t09:30:15z", JULY_10 + 9 * HOUR + 30 * MINUTE + 15_000),
+        ("2013-07-10T09:30:15.25", JULY_10 + 9 * HOUR + 30 * MINUTE + 15_250),
+        ("2013-07-10T09:30:15,250", JULY_10 + 9 * HOUR + 30 * MINUTE + 15_250),
+        ("2013-07-10T09:30:15.999999999Z", JULY_10 + 9 * HOUR + 30 * MINUTE + 15_999),
+        ("2013-07-10T02:00+02:00", JULY_10),
+        ("2013-07-10T02:00+0200", JULY_10),
+        ("2013-07-10 02:00 +02", JULY_10),
+        ("2013-07-09T18:30-05:30", JULY_10),
+        ("  2013-07-10  ", JULY_10),
+        ("1970-01-01", 0),
+        ("0", 0),
+        ("-0", 0),
+        ("1373414400000", JULY_10),
+        ("20130710", 20_130_710),
+        (str(MAX_TIME_MS), MAX_TIME_MS),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+        ("+10000-01-01", 253_402_300_800_000),
+        ("2000-02-29", 951_782_400_000),
+        ("now", NOW),
+        ("NOW", NOW),
+        ("-3d", NOW - 3 * DAY),
+        ("-90m", NOW - 90 * MINUTE),
+        ("-1h30m", NOW - 90 * MINUTE),
+        ("-2w", NOW - 14 * DAY),
+        ("-45s", NOW - 45_000),
+        ("-1w2d3h4m5s", NOW - (9 * DAY + 3 * HOUR + 4 * MINUTE + 5_000)),
+        ("-0s", NOW),
+    ],
+)
+def test_texts(text: str, expected: int) -> None:
+    assert parse_time(text, CLOCK) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-",
+        "yesterday",
+        "3d",
+        "+3d",
+        "-3",
+        "-3x",
+        "-30m1h",
+        "-1d-2h",
+        "-1.5h",
+        "now-3d",
+        "2013-07",
+        "2013-7-10",
+        "2013-02-29",
+        "1900-02-29",
+        "2013-13-01",
+        "2013-00-01",
+        "2013-07-00",
+        "2013-07-10T24:00",
+        "2013-07-10T09",
+        "2013-07-10T09:60",
+        "2013-07-10T09:00:60",
+        "2013-07-10T09:00+24:00",
+        "2013-07-10T09:00+02:60",
+        "2013-07-10T09:00 Europe/Paris",
+        "2013-07-10  09:00",
+        "2013-W28-3",
+        "1969-12-31T23:59:59.999Z",
+        "1970-01-01T00:30+01:00",
+        "-9999999w",
+        str(MAX_TIME_MS + 1),
+        "-1",
+        "1e12",
+        "1373414400000.5",
+        "１３７３",
+        "٢٠١٣-٠٧-١٠",
+        "9" * 5000,
+        "-" + "9" * 5000 + "d",
+        "x" * 100_000,
+        "2013-07-10\x00",
+        "nan",
+    ],
+)
+def test_what_is_no_time_is_refused_in_one_short_line(text: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse_time(text, CLOCK)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_the_refusal_says_what_is_accepted() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"not a time: 'tomorrow'; accepted: 2013-07-10, .*now, .*-3d"):
+        parse_time("tomorrow", CLOCK)
+    with pytest.raises(InvalidArgumentError, match="2013-02-30.*not in the calendar"):
+        parse_time("2013-02-30", CLOCK)
+    with pytest.raises(InvalidArgumentError, match="-5 is before 1970"):
+        parse_time("-5", CLOCK)
+
+
+def test_numbers_are_epoch_milliseconds() -> None:
+    assert parse_time(JULY_10, CLOCK) == JULY_10
+    assert parse_time(0, CLOCK) == 0
+    for number in (-1, MAX_TIME_MS + 1, 10**5000, -(10**5000)):
+        with pytest.raises(InvalidArgumentError):
+            parse_time(number, CLOCK)
+
+
+@pytest.mark.parametrize("value", [True, None, 1.5, b"now", [1]])
+def test_other_types_are_refused(value: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="not a time"):
+        parse_time(value, CLOCK)  # type: ignore[arg-type]
+
+
+def test_dates_and_datetimes() -> None:
+    assert parse_time(date(2013, 7, 10), CLOCK) == JULY_10
+    assert parse_time(datetime(2013, 7, 10), CLOCK) == JULY_10
+    assert parse_time(datetime(2013, 7, 10, tzinfo=UTC), CLOCK) == JULY_10
+    assert parse_time(datetime(2013, 7, 10, 2, tzinfo=timezone(timedelta(hours=2))), CLOCK) == JULY_10
+    assert parse_time(datetime(2013, 7, 10, 0, 0, 0, 1999), CLOCK) == JULY_10 + 1
+    with pytest.raises(InvalidArgumentError, match="before 1970"):
+        parse_time(datetime(1969, 12, 31), CLOCK)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (JULY_10, "2013-07-10T00:00:00.000Z"),
+        (0, "1970-01-01T00:00:00.000Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, "+10000-01-01T00:00:00.000Z"),
+        (MAX_TIME_MS, "+292278994-08-17T07:12:55.807Z"),
+        (-(2**63), "-292275055-05-16T16:47:04.192Z"),
+    ],
+)
+def test_format(time_ms: int, text: str) -> None:
+    assert format_time(time_ms) == text
+
+
+@given(st.integers(0, MAX_TIME_MS))
+def test_a_formatted_time_parses_to_itself(time_ms: int) -> None:
+    assert parse_time(format_time(time_ms), CLOCK) == time_ms
+
+
+@given(st.datetimes(min_value=datetime(1970, 1, 1)))
+def test_the_calendar_is_pythons(moment: datetime) -> None:
+    expected = (moment - datetime(1970, 1, 1)) // timedelta(milliseconds=1)
+    assert parse_time(moment, CLOCK) == expected
+    assert parse_time(moment.isoformat(), CLOCK) == expected
+    assert format_time(expected) == moment.isoformat(timespec="milliseconds") + "Z"
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_time_or_an_argument_error(text: str) -> None:
+    try:
+        time_ms = parse_time(text, CLOCK)
+    except InvalidArgumentError:
+        return
+    assert 0 <= time_ms <= MAX_TIME_MS
