@@ -1,0 +1,276 @@
+"""The header of a record batch: the unit in which a log is written, checked, indexed and walked.
+
+Every batch, whatever its message format, starts with the same four fields, so that a walker needs no more than these
+to go from batch to batch (spec §10)::
+
+    offset  size  field
+    0       8     base offset (v2) or offset of the message or wrapper (v0, v1)
+    8       4     length: bytes that follow this field (batch size - 12)
+    12      4     partition leader epoch (v2) or CRC-32 (v0, v1)
+    16      1     magic: 0, 1 or 2
+
+    v2, 61 bytes                            v0 and v1: a message, alone or wrapping a compressed set
+    17  4  CRC-32C over bytes 21..end       12  4  CRC-32 over bytes 16..end
+    21  2  attributes                       17  1  attributes: bits 0-2 codec, bit 3 timestamp type (v1)
+    23  4  last offset delta                18  8  timestamp (v1 only)
+    27  8  base timestamp
+    35  8  max timestamp                    attributes of v2: bits 0-2 codec, bit 3 timestamp type,
+    43  8  producer id                      bit 4 transactional, bit 5 control, bit 6 base timestamp is a
+    51  2  producer epoch                   delete horizon
+    53  4  base sequence
+    57  4  record count
+
+Neither the base offset nor the leader epoch is under the checksum of v2, because the leader assigns them in place.
+
+Pure: functions of bytes. Anyone above `records/` may call them.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from tidelog.errors import CorruptBatchError
+from tidelog.records.compression import Bytes, Codec
+
+PathLike: TypeAlias = str | os.PathLike[str] | None
+
+LOG_OVERHEAD = 12
+"""Bytes in front of what the length field counts: base offset and length."""
+
+HEADER_BYTES = 61
+"""Size of a v2 batch header, and so the smallest v2 batch."""
+
+MIN_HEADER_BYTES = 18
+"""A walker needs more than 17 bytes to see a batch (spec §4.15)."""
+
+MIN_LENGTH = 14
+"""Smallest legal length field: the overhead of an empty v0 message."""
+
+MIN_SIZE_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22, HEADER_BYTES)
+"""Smallest size of a batch of magic 0, 1 and 2."""
+
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+NO_TIMESTAMP_TYPE = -1
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+MAX_OFFSET = 2**63 - 1
+
+_PREFIX = Struct(">qiIbb")
+_LENGTH = Struct(">i")
+_TIMESTAMP = Struct(">q")
+_V2 = Struct(">qiibIhiqqqhii")
+
+
+class BatchHeader(NamedTuple):
+    """What a batch says about itself. Offsets and timestamps (ms) are absolute; -1 stands for "none"."""
+
+    position: int
+    """Byte position of the batch in its file."""
+    size: int
+    """Bytes of the whole batch, header included."""
+    base_offset: int
+    last_offset: int
+    magic: int
+    crc: int
+    attributes: int
+    base_timestamp: int
+    """v2: of the first record, or the delete horizon (bit 6). v0, v1: the same as `max_timestamp`."""
+    max_timestamp: int
+    """v2: largest of the records, or the append time. v1: of the message or wrapper. v0: -1."""
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    """v2: records in the batch, fewer than its offsets after a compaction. v0, v1: -1, the header does not say."""
+
+    @property
+    def end_position(self) -> int:
+        """Position of the byte behind the batch."""
+        return self.position + self.size
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def codec(self) -> Codec:
+        """Codec of the records. Raises CorruptBatchError for an id that no codec has."""
+        codec_id = self.attributes & CODEC_MASK
+        if codec_id > Codec.ZSTD:
+            raise CorruptBatchError("unknown codec in batch attributes", position=self.position, found=codec_id, expected="0 to 4")
+        return Codec(codec_id)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.attributes & CODEC_MASK != 0
+
+    @property
+    def timestamp_type(self) -> int:
+        """-1 none (v0), 0 CreateTime, 1 LogAppendTime: the ids of Kafka's TimestampType."""
+        if self.magic == 0:
+            return NO_TIMESTAMP_TYPE
+        return LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.magic >= 2 and self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.magic >= 2 and self.attributes & CONTROL_BIT != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether `base_timestamp` says from when on the cleaner may drop the batch's tombstones."""
+        return self.magic >= 2 and self.attributes & DELETE_HORIZON_BIT != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.has_delete_horizon else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 without a base sequence."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
+
+
+def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike = None) -> BatchHeader:
+    """Parse the header at `buffer[index:]` of the batch at file position `position`.
+
+    Only the header must be there, not the whole batch. Raises CorruptBatchError where the fields contradict the format or
+    the header is cut off; the checksum is not looked at (`check_crc`).
+    """
+    available = len(buffer) - index
+    if available < MIN_HEADER_BYTES:
+        raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
+    base_offset, length, crc, magic, attributes = _PREFIX.unpack_from(buffer, index)
+    if length < MIN_LENGTH:
+        raise CorruptBatchError("batch length too small", path=path, position=position, found=length, expected="at least 14")
+    if magic < 0 or magic > 2:
+        raise CorruptBatchError("unknown batch magic", path=path, position=position, found=magic, expected="0, 1 or 2")
+    size = length + LOG_OVERHEAD
+    if size < MIN_SIZE_BYTES[magic]:
+        raise CorruptBatchError(
+            f"batch of magic {magic} too small", path=path, position=position, found=size, expected=f"at least {MIN_SIZE_BYTES[magic]} bytes"
+        )
+    if base_offset < 0:
+        raise CorruptBatchError("negative batch offset", path=path, position=position, found=base_offset)
+    if magic == 2:
+        if available < HEADER_BYTES:
+            raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
+        (
+            _,
+            _,
+            leader_epoch,
+            _,
+            crc,
+            attributes,
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        ) = _V2.unpack_from(buffer, index)
+        last_offset = base_offset + last_offset_delta
+        if last_offset_delta < 0 or last_offset > MAX_OFFSET:
+            raise CorruptBatchError("last offset of batch out of range", path=path, position=position, found=f"delta {last_offset_delta}")
+        return tuple.__new__(
+            BatchHeader,
+            (
+                position,
+                size,
+                base_offset,
+                last_offset,
+                2,
+                crc,
+                attributes,
+                base_timestamp,
+                max_timestamp,
+                leader_epoch,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                record_count,
+            ),
+        )
+    timestamp = NO_TIMESTAMP
+    if magic == 1:
+        if available < MIN_HEADER_BYTES + 8:
+            raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
+        (timestamp,) = _TIMESTAMP.unpack_from(buffer, index + 18)
+    return tuple.__new__(
+        BatchHeader,
+        (position, size, base_offset, base_offset, magic, crc, attributes & 0xFF, timestamp, timestamp, -1, -1, -1, -1, -1),
+    )
+
+
+def iter_headers(buffer: Bytes, position: int = 0, path: PathLike = None) -> Iterator[BatchHeader]:
+    """Yield the headers of the batches in `buffer`, whose first byte is at file position `position`.
+
+    A partial batch at the end is no error: the walk stops in front of it, as Kafka's does (spec §4.15).
+    Raises CorruptBatchError.
+    """
+    index = 0
+    end = len(buffer)
+    while end - index >= MIN_HEADER_BYTES:
+        (length,) = _LENGTH.unpack_from(buffer, index + 8)
+        if length >= MIN_LENGTH and length + LOG_OVERHEAD > end - index:
+            return
+        header = read_header(buffer, index, position + index, path)
+        yield header
+        index += header.size
+
+
+def compute_crc(magic: int, batch: Bytes) -> int:
+    """Return the checksum that `batch` (exactly its bytes) should carry: CRC-32C for v2, CRC-32 for v0 and v1."""
+    view = memoryview(batch)
+    return crc32c(view[21:]) if magic == 2 else zlib.crc32(view[16:])
+
+
+def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
+    """Raise CorruptBatchError unless `batch` (exactly the batch's bytes) has the length and checksum that `header` tells."""
+    size = len(batch)
+    if size != header.size:
+        raise CorruptBatchError("batch is cut off", path=path, position=header.position, found=f"{size} bytes", expected=header.size)
+    crc = compute_crc(header.magic, batch)
+    if crc != header.crc:
+        raise CorruptBatchError(
+            "batch checksum does not match", path=path, position=header.position, found=f"{crc:#010x}", expected=f"{header.crc:#010x}"
+        )
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    """Return the sequence number `by` records later; after 2^31 - 1 comes 0."""
+    return (sequence + by) & 0x7FFFFFFF
+
+
+def decrement_sequence(sequence: int, by: int) -> int:
+    """Return the sequence number `by` records earlier; before 0 comes 2^31 - 1."""
+    return (sequence - by) & 0x7FFFFFFF

@@ -1,0 +1,249 @@
+"""The codecs of a record batch, each with a bound on what it may grow to.
+
+What Kafka writes, and what is accepted besides::
+
+    codec   written                                            read besides
+    gzip    one member, zlib level 6                           several members
+    snappy  xerial frame: 16-byte header, 32 KiB raw blocks    one raw snappy block without a frame
+    lz4     frame of independent 64 KiB blocks, no checksums   any LZ4 frame; for message format v0 any header checksum
+    zstd    one frame, level 3 (v2 batches only)               several frames
+
+LZ4 in message format v0: Kafka 0.8 and 0.9 computed the frame's header checksum over the magic number too, which the LZ4 format
+does not. Kafka still writes it so for v0, and ignores the checksum when it reads v0. So do we.
+
+A compressed block says little about its true size, and a few kilobytes can claim gigabytes. Output therefore grows geometrically from
+a small multiple of the input and stops at the bound: a bomb costs no more than the bound, damage costs no more than the block itself.
+
+Pure. `records/` calls this; others have no reason to.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import TypeAlias
+
+import cramjam
+
+from tidelog.errors import DecompressionError, InvalidArgumentError, UnsupportedCompressionTypeError
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+
+class Codec(IntEnum):
+    """Compression of the records of a batch: bits 0-2 of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+DEFAULT_DECOMPRESSION_LIMIT_BYTES = 1 << 30
+"""1 GiB: a whole default segment in one batch, and below the 2 GiB that int32 positions reach.
+
+Kafka itself bounds only the compressed batch (max.message.bytes, 1 MiB by default), so honest batches may well be a hundred times
+larger than that once decompressed. Only bombs come near this bound.
+"""
+
+MAX_DECOMPRESSION_LIMIT_BYTES = (1 << 31) - 1
+"""Positions within a batch are int32, as in Kafka."""
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_INT32 = Struct(">i")
+
+# A snappy copy element yields at most 64 bytes from three: whatever claims more than this lies.
+_SNAPPY_MAX_RATIO = 22
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_DESCRIPTOR = b"\x60\x40"  # version 1, independent blocks; blocks of 64 KiB
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_UNCOMPRESSED_BIT = 0x80000000
+_LZ4_END_MARK = b"\x00\x00\x00\x00"
+_UINT32_LE = Struct("<I")
+
+_GZIP_LEVEL = 6
+_ZSTD_LEVEL = 3
+
+# What cramjam says when the output buffer ends before the data does: the text of Rust's io::ErrorKind::WriteZero.
+_OUTPUT_FULL = "failed to write whole buffer"
+
+
+def decompress(
+    codec: Codec,
+    data: Bytes,
+    *,
+    magic: int = 2,
+    limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+    path: str | os.PathLike[str] | None = None,
+    position: int | None = None,
+) -> Bytes:
+    """Return `data` decompressed, at most `limit_bytes` of it.
+
+    `magic` is the message format around it; `path` and `position` (of the batch) go into errors.
+    Raises DecompressionError for damaged data and for data beyond the bound.
+    """
+    if codec is Codec.NONE:
+        return data
+    if not 0 < limit_bytes <= MAX_DECOMPRESSION_LIMIT_BYTES:
+        raise InvalidArgumentError("decompression limit out of range", found=limit_bytes, expected="1 to 2147483647 bytes")
+    try:
+        if codec is Codec.SNAPPY:
+            return _decompress_snappy(memoryview(data), limit_bytes)
+        if codec is Codec.GZIP:
+            return _decompress_growing(cramjam.gzip.decompress_into, data, limit_bytes)
+        if codec is Codec.LZ4:
+            return _decompress_growing(cramjam.lz4.decompress_into, _with_right_checksum(data) if magic == 0 else data, limit_bytes)
+        return _decompress_growing(cramjam.zstd.decompress_into, data, limit_bytes)
+    except cramjam.DecompressionError as error:
+        raise DecompressionError(f"damaged {codec.name.lower()} block: {error}", path=path, position=position) from None
+    except _Beyond as error:
+        raise DecompressionError(
+            f"{codec.name.lower()} block larger than its bound", path=path, position=position, found=str(error), expected=f"at most {limit_bytes} bytes"
+        ) from None
+
+
+class _Beyond(Exception):
+    """The data is larger than the bound; the text says how large, as far as that is known."""
+
+
+def _decompress_growing(decompress_into: Callable[[Bytes, bytearray], int], data: Bytes, limit_bytes: int) -> memoryview:
+    size = min(max(4 * len(data), 1024), limit_bytes)
+    while True:
+        out = bytearray(size)
+        try:
+            count = decompress_into(data, out)
+        except cramjam.DecompressionError as error:
+            if str(error) != _OUTPUT_FULL:
+                raise
+        else:
+            return memoryview(out)[:count]
+        if size == limit_bytes:
+            raise _Beyond("more")
+        del out  # before the next one is allocated
+        size = min(size * 4, limit_bytes)
+
+
+def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
+    if data[:8] != _XERIAL_MAGIC:
+        return _snappy_block(data, limit_bytes)
+    blocks: list[Bytes] = []
+    total = 0
+    index = len(_XERIAL_HEADER)
+    while index < len(data):
+        if len(data) - index < 4:
+            raise cramjam.DecompressionError("block size cut off")
+        (size,) = _INT32.unpack_from(data, index)
+        index += 4
+        if size < 0 or size > len(data) - index:
+            raise cramjam.DecompressionError("block cut off")
+        block = _snappy_block(data[index : index + size], limit_bytes - total)
+        total += len(block)
+        blocks.append(block)
+        index += size
+    if index > len(data):
+        raise cramjam.DecompressionError("frame header cut off")
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def _snappy_block(block: memoryview, limit_bytes: int) -> bytearray:
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > _SNAPPY_MAX_RATIO * len(block):
+        raise cramjam.DecompressionError(f"{len(block)} bytes cannot hold the {size} that they claim")
+    if size > limit_bytes:
+        raise _Beyond(f"{size} bytes")
+    out = bytearray(size)
+    cramjam.snappy.decompress_raw_into(block, out)
+    return out
+
+
+def compress(codec: Codec, data: Bytes, level: int | None = None, *, magic: int = 2) -> Bytes:
+    """Return `data` compressed as Kafka lays it out for message format `magic`; `level` as in Kafka's compression.*.level.
+
+    Raises UnsupportedCompressionTypeError for zstd before v2.
+    """
+    if codec is Codec.NONE:
+        return data
+    if codec is Codec.GZIP:
+        return _compress_gzip(data, _GZIP_LEVEL if level is None else level)
+    if codec is Codec.SNAPPY:
+        return _compress_snappy(memoryview(data))
+    if codec is Codec.LZ4:
+        return _compress_lz4(memoryview(data), level, magic)
+    if magic < 2:
+        raise UnsupportedCompressionTypeError(f"message format v{magic} knows no zstd")
+    return memoryview(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
+
+
+def _compress_gzip(data: Bytes, level: int) -> bytes:
+    compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    body = compressor.compress(data) + compressor.flush()
+    # java.util.zip.GZIPOutputStream: no name, no time, operating system unknown.
+    trailer = _UINT32_LE.pack(zlib.crc32(data)) + _UINT32_LE.pack(len(data) & 0xFFFFFFFF)
+    return b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" + body + trailer
+
+
+def _compress_snappy(data: memoryview) -> bytes:
+    parts: list[Bytes] = [_XERIAL_HEADER]
+    for index in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = memoryview(cramjam.snappy.compress_raw(data[index : index + _XERIAL_BLOCK_BYTES]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _compress_lz4(data: memoryview, level: int | None, magic: int) -> bytes:
+    checksum = xxh32((_LZ4_MAGIC if magic == 0 else b"") + _LZ4_DESCRIPTOR) >> 8 & 0xFF
+    parts: list[Bytes] = [_LZ4_MAGIC, _LZ4_DESCRIPTOR, bytes((checksum,))]
+    for index in range(0, len(data), _LZ4_BLOCK_BYTES):
+        block = data[index : index + _LZ4_BLOCK_BYTES]
+        if level is None:
+            packed = memoryview(cramjam.lz4.compress_block(block, store_size=False))
+        else:
+            packed = memoryview(cramjam.lz4.compress_block(block, store_size=False, mode="high_compression", compression=level))
+        if len(packed) < len(block):
+            parts += (_UINT32_LE.pack(len(packed)), packed)
+        else:
+            parts += (_UINT32_LE.pack(len(block) | _LZ4_UNCOMPRESSED_BIT), block)
+    parts.append(_LZ4_END_MARK)
+    return b"".join(parts)
+
+
+def _with_right_checksum(frame: Bytes) -> Bytes:
+    """Return an LZ4 frame of message format v0 with the header checksum that the LZ4 format asks for."""
+    if len(frame) < 7 or bytes(frame[:4]) != _LZ4_MAGIC:
+        return frame
+    flags = frame[4]
+    end = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)  # content size, dictionary id
+    if len(frame) <= end:
+        return frame
+    repaired = bytearray(frame)
+    repaired[end] = xxh32(bytes(frame[4:end])) >> 8 & 0xFF
+    return repaired
+
+
+_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
+_MASK = 0xFFFFFFFF
+
+
+def xxh32(data: bytes) -> int:
+    """Return XXH32 (seed 0) of fewer than 16 bytes, which is all that an LZ4 frame header has."""
+    if len(data) >= 16:
+        raise InvalidArgumentError("xxh32 is here for frame headers only", found=f"{len(data)} bytes", expected="less than 16")
+    value = _PRIME_5 + len(data)
+    index = 0
+    while index + 4 <= len(data):
+        value = (value + int.from_bytes(data[index : index + 4], "little") * _PRIME_3) & _MASK
+        value = (value << 17 | value >> 15) * _PRIME_4 & _MASK
+        index += 4
+    for byte in data[index:]:
+        value = (value + byte * _PRIME_5) & _MASK
+        value = (value << 11 | value >> 21) * _PRIME_1 & _MASK
+    value = (value ^ value >> 15) * _PRIME_2 & _MASK
+    value = (value ^ value >> 13) * _PRIME_3 & _MASK
+    return value ^ value >> 16
