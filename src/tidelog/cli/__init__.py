@@ -1,0 +1,25 @@
+"""The command line: one file for each command, found and imported when it is asked for.
+
+| module | owns |
+|---|---|
+| app | the command group, and how every run ends: exit codes, one-line errors, closed pipes |
+| options | the arguments and options that several commands share, and what a time resolved to |
+| notices | what is worth saying on stderr besides the answer |
+| layout | tables, sizes and escapes for people |
+| output | where an answer goes: standard output, or a file that appears only when it is whole |
+| progress | a bar on a terminal's stderr for work that takes long |
+| find, cat, stat, dump, import_ | a command each |
+
+The only place besides `spark/` where the wall clock may be read. `docs/cli.md` fixes what scripts may rely on.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the `tidelog` command with the process's arguments, and exit."""
+    from tidelog.cli.app import cli
+
+    cli.main(prog_name="tidelog")

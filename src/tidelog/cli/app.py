@@ -1,0 +1,220 @@
+"""The command group, and how every run ends.
+
+| how it ends | exit code | on stderr |
+|---|---|---|
+| the answer was given, "none" included | 0 | notices |
+| an error: damaged data, a missing topic, a full disk | 1 | one line, `tidelog: what (path at byte position)` |
+| a command line that makes no sense | 2 | one line, and where help is |
+| interrupted (Ctrl-C) | 130 | nothing |
+| the reader closed the pipe (`| head`) | 141 | nothing |
+| terminated | 143 | nothing |
+
+130, 141 and 143 are what a shell reports for the signals INT, PIPE and TERM. No run ends in a traceback: an error that nobody
+foresaw is one line too, and `TIDELOG_TRACEBACK=1` shows where it came from.
+
+A command is a module of this package with an attribute `command`; it is imported when it is called, so that no command
+pays for what another one needs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.layout import one_line
+from tidelog.errors import TidelogError
+
+COMMANDS = {
+    "find": "tidelog.cli.find",
+    "cat": "tidelog.cli.cat",
+    "stat": "tidelog.cli.stat",
+    "dump": "tidelog.cli.dump",
+    "import": "tidelog.cli.import_",
+}
+"""Command → module, in the order of `tidelog --help`."""
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_PIPE_CLOSED = 128 + signal.SIGPIPE
+EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+class Terminated(BaseException):
+    """The process was asked to end; raised where it runs, so that half-written files are removed."""
+
+
+class Application(click.Group):
+    """The group `tidelog`; its `main` ends as the table above says."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = import_module(module).command
+        return command
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        prog_name = prog_name or "tidelog"
+        if not standalone_mode or "_TIDELOG_COMPLETE" in os.environ:
+            return super().main(args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra)
+        arguments = list(sys.argv[1:] if args is None else args)
+
+        def work() -> None:
+            with self.make_context(prog_name, arguments, **extra) as ctx:
+                self.invoke(ctx)
+
+        sys.exit(run(work))
+
+
+@click.group(cls=Application, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=lambda ctx, param, value: _show_version(ctx, value),
+    help="Show the version and which kernel runs.",
+)
+def cli() -> None:
+    """Read Kafka's log files by time, without a broker.
+
+    DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Nothing is ever written to it, but by
+    `import`. Times are given as 2013-07-10, 2013-07-10T09:30 (UTC), epoch milliseconds, now, -3d, -90m.
+    """
+
+
+def _show_version(ctx: click.Context, asked: bool) -> None:
+    if not asked or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    from tidelog.records.kernel import COMPILED
+
+    click.echo(f"tidelog {version('tidelog')}")
+    click.echo(f"kernel: {'compiled' if COMPILED else 'interpreted'}")
+    ctx.exit()
+
+
+def run(work: Callable[[], None]) -> int:
+    """Do the work of one command and return its exit code. Only a bug in here can raise."""
+    _relax_text_streams()
+    previous = _raise_when_terminated()
+    notices.install()
+    try:
+        return _run(work)
+    finally:
+        notices.uninstall()
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _run(work: Callable[[], None]) -> int:
+    try:
+        work()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return _flushed(end.exit_code)
+    except click.UsageError as error:
+        _complain(_usage(error), f"Try '{error.ctx.command_path if error.ctx else 'tidelog'} --help'.")
+        return EXIT_USAGE
+    except click.ClickException as error:
+        _complain(error.format_message())
+        return EXIT_ERROR
+    except TidelogError as error:
+        _complain(str(error))
+        return EXIT_ERROR
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except Terminated:
+        return EXIT_TERMINATED
+    except BrokenPipeError:
+        _forget_stdout()
+        return EXIT_PIPE_CLOSED
+    except OSError as error:
+        _complain(_os_error(error))
+        _forget_stdout()
+        return EXIT_ERROR
+    except MemoryError:
+        _complain("out of memory")
+        return EXIT_ERROR
+    except Exception as error:
+        if os.environ.get("TIDELOG_TRACEBACK"):
+            raise
+        _complain(f"unexpected {type(error).__name__}: {error} (TIDELOG_TRACEBACK=1 shows where)")
+        return EXIT_ERROR
+    return 0
+
+
+def _flushed(exit_code: int) -> int:
+    """`--help` and `--version` end by an exception; their text may still meet a closed pipe or a full disk."""
+    return _run(sys.stdout.flush) or exit_code if sys.stdout is not None else exit_code
+
+
+def _usage(error: click.UsageError) -> str:
+    message = error.format_message()
+    return message[:1].lower() + message[1:]
+
+
+def _os_error(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    names = [os.fspath(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes | os.PathLike)]
+    places = [os.fsdecode(name) for name in names]
+    return f"{reason} ({' -> '.join(places)})" if places else reason
+
+
+def _complain(message: str, *more: str) -> None:
+    notices.say(f"tidelog: {one_line(message)}")
+    for line in more:
+        notices.say(line)
+
+
+def _forget_stdout() -> None:
+    """Let the interpreter's last flush go nowhere: the reader is gone, and said so once."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _relax_text_streams() -> None:
+    """A character that the terminal's encoding lacks is shown escaped; it does not end the command."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _raise_when_terminated() -> Any:
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    try:
+        return signal.signal(signal.SIGTERM, terminate)
+    except ValueError:
+        # Not in the main thread: whoever embeds the command line there decides about signals.
+        return None

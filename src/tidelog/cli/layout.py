@@ -1,0 +1,79 @@
+"""How answers look to people: tables with aligned columns, sizes, and bytes that cannot do harm to a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tidelog.times import format_time
+
+NOTHING = "-"
+"""What a table shows where there is no value."""
+
+# Control characters (C0, DEL, C1), the line separators that some programs take for a line end, and the marks that turn
+# the writing direction: none of them may reach a terminal from a record's bytes or a file's name.
+_ESCAPES = {
+    **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))},
+    **{code: f"\\u{code:04x}" for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))},
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+}
+_TEXT_ESCAPES = {**_ESCAPES, ord("\\"): "\\\\"}
+
+
+def one_line(text: str) -> str:
+    """Return a message as one harmless line; control characters are written out."""
+    return text.translate(_ESCAPES)
+
+
+def show_bytes(data: bytes | None) -> str:
+    r"""Return bytes as one harmless line of text: UTF-8 where it is, `\xff` where it is not, `<null>` for None.
+
+    A backslash in the data is doubled, so that different bytes never look the same.
+    """
+    if data is None:
+        return "<null>"
+    try:
+        return data.decode().translate(_TEXT_ESCAPES)
+    except UnicodeDecodeError:
+        # Bytes that are no UTF-8 become lone surrogates first, so that their own backslashes are not doubled.
+        text = data.decode("utf-8", "surrogateescape").translate(_TEXT_ESCAPES)
+        return "".join(f"\\x{ord(c) - 0xDC00:02x}" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in text)
+
+
+def show_time(time_ms: int) -> str:
+    """Return a timestamp of a record in UTC, or `-` where it has none."""
+    return NOTHING if time_ms == -1 else format_time(time_ms)
+
+
+def show_offset(offset: int) -> str:
+    """Return an offset, or `-` where there is none."""
+    return NOTHING if offset == -1 else str(offset)
+
+
+def show_bytes_size(size_bytes: int) -> str:
+    """Return a size as people read it: 999 B, 1.5 KiB, 12.0 GiB."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield the lines of a table: columns as wide as their widest cell, whole numbers to the right, all else to the left.
+
+    A column is numeric when each of its cells is an int, or None, which shows as `-`. A row may be shorter than the
+    header. No line ends in blanks.
+    """
+    cells = [list(row) + [""] * (len(header) - len(row)) for row in rows]
+    texts = [[NOTHING if cell is None else one_line(str(cell)) for cell in row] for row in cells]
+    right = [bool(cells) and all(cell is None or isinstance(cell, int) for cell in column) for column in zip(*cells, strict=True)]
+    right = right or [False] * len(header)
+    widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]
+    for row in ([*header], *texts):
+        padded = (
+            text.rjust(width) if is_right else text.ljust(width) for text, width, is_right in zip(row, widths, right, strict=True)
+        )
+        yield "  ".join(padded).rstrip()

@@ -1,0 +1,57 @@
+"""What is worth saying besides the answer: on stderr, one line each, `note: ...`.
+
+Lower layers report what they tolerate (a damaged index, a torn tail) to `logging.getLogger("tidelog.<area>")`; here those
+records become lines. The same line is said once in a run, however many times a layer meets its cause.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from tidelog.cli.layout import one_line
+
+
+class _NoteHandler(logging.Handler):
+    """Turns log records of level WARNING and above into notes; keeps what was said, to say it once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.note(record.getMessage())
+
+    def note(self, message: str) -> None:
+        line = f"note: {one_line(message)}"
+        if line not in self.said:
+            self.said.add(line)
+            say(line)
+
+
+_handlers: list[_NoteHandler] = []
+
+
+def install() -> None:
+    """Print the notices of `tidelog.*` to stderr from now on; each call is undone by one of `uninstall`."""
+    handler = _NoteHandler()
+    _handlers.append(handler)
+    logging.getLogger("tidelog").addHandler(handler)
+
+
+def uninstall() -> None:
+    """Undo the last `install`."""
+    logging.getLogger("tidelog").removeHandler(_handlers.pop())
+
+
+def note(message: str) -> None:
+    """Say one line about the answer, `note: ...`, once in a run."""
+    (_handlers[-1] if _handlers else _NoteHandler()).note(message)
+
+
+def say(line: str) -> None:
+    """Write one line to stderr. A closed stderr is nobody's error: there is no one left to tell."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return

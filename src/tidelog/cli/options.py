@@ -1,0 +1,135 @@
+"""The arguments and options that several commands share.
+
+A time on the command line becomes a `Moment`: what was written, and the epoch milliseconds that it means. All times of one
+run are relative to the same "now", so that `--from -3d --to now` is three days to the millisecond. What a time resolved to
+is echoed on stderr by `echo_moment`, whatever the output format: a zone that was forgotten shows there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from tidelog.cli import notices
+from tidelog.clock import Clock, ManualClock, SystemClock
+from tidelog.errors import InvalidArgumentError
+from tidelog.times import format_time, parse_time
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_NOW_KEY = "tidelog.now"
+
+# Digits that mean a day of the first years after 1970 are more often seconds, which people know from `date +%s`.
+_SUSPICIOUSLY_SMALL_MS = 100_000_000_000
+
+
+class Moment(NamedTuple):
+    """A time on the command line: the text as written, and its epoch milliseconds."""
+
+    text: str
+    time_ms: int
+
+
+class TimeType(click.ParamType):
+    """Converts a text to a `Moment`; `words` are texts with a meaning of their own, which are passed on as they are."""
+
+    name = "time"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "|".join(("TIME", *self.words))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment | str:
+        if isinstance(value, Moment):
+            return value
+        text = str(value).strip()
+        if text.lower() in self.words:
+            return text.lower()
+        try:
+            return Moment(text, parse_time(text, run_clock(ctx)))
+        except InvalidArgumentError as error:
+            words = f" (or {', '.join(self.words)})" if self.words else ""
+            self.fail(f"{error.message}{words}", param, ctx)
+
+
+def run_clock(ctx: click.Context | None) -> Clock:
+    """Return the clock of this run. It stands still: the first time that anything asks is "now" for all of the run."""
+    if ctx is None:
+        return SystemClock()
+    clock: Clock | None = ctx.meta.get(_NOW_KEY)
+    if clock is None:
+        given = ctx.find_root().obj
+        clock = ManualClock((given or SystemClock()).now_ms())
+        ctx.meta[_NOW_KEY] = clock
+    return clock
+
+
+def echo_moment(moment: Moment | None) -> None:
+    """Say on stderr which instant a time on the command line resolved to."""
+    if moment is None:
+        return
+    notices.say(f"{moment.text} = {moment.time_ms} ms, {format_time(moment.time_ms)}")
+    if moment.text.isdigit() and 0 < moment.time_ms < _SUSPICIOUSLY_SMALL_MS:
+        notices.note(f"digits alone are milliseconds; {moment.text} seconds would be {moment.time_ms * 1000}")
+
+
+def directory_argument(function: Decorated) -> Decorated:
+    """DIR, the data folder. That it exists is for the log layer to say: it knows what a data folder holds."""
+    return click.argument("directory", metavar="DIR", type=click.Path())(function)
+
+
+def topic_argument(function: Decorated) -> Decorated:
+    """TOPIC, exactly one."""
+    return click.argument("topic", metavar="TOPIC")(function)
+
+
+def partition_option(function: Decorated) -> Decorated:
+    """--partition N, any number of times."""
+    return click.option(
+        "--partition",
+        "-p",
+        "partitions",
+        type=click.IntRange(0, 2**31 - 1),
+        multiple=True,
+        metavar="N",
+        help="Only this partition; may be given several times. [default: all]",
+    )(function)
+
+
+def isolation_option(function: Decorated) -> Decorated:
+    """--isolation, Kafka's names."""
+    return click.option(
+        "--isolation",
+        type=click.Choice(["read_uncommitted", "read_committed"]),
+        default="read_uncommitted",
+        show_default=True,
+        help="read_committed leaves out transactions that were aborted or are still open.",
+    )(function)
+
+
+def message_format_option(function: Decorated) -> Decorated:
+    """--message-format, for folders, which have no topic configuration."""
+    return click.option(
+        "--message-format",
+        type=click.Choice(["v0", "v1", "v2"]),
+        callback=_magic,
+        help="The topic's message format. [default: that of the partition's last batch]",
+    )(function)
+
+
+def json_option(function: Decorated) -> Decorated:
+    """--json, one line each for scripts."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")(function)
+
+
+def wanted_partitions(partitions: tuple[int, ...]) -> list[int] | None:
+    """Return the partitions asked for, sorted and once each; None for all."""
+    return sorted(set(partitions)) or None
+
+
+def _magic(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else int(value[1:])

@@ -1,0 +1,146 @@
+"""Where an answer goes: standard output, or a file that appears only when it is whole.
+
+A file is written beside its final name and renamed at the end, so that nobody ever reads half of it, and a run that fails
+leaves what was there before. What is no regular file (a named pipe, `/dev/null`) is written as it is. Files inside the data
+folder that is read are refused: only Kafka, and `import`, write there.
+
+A failure to write is one StorageError that names the file. Only a reader who closed the pipe is told by BrokenPipeError,
+which ends the command quietly.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+import click
+
+from tidelog.errors import InvalidArgumentError, StorageError
+
+BUFFER_BYTES = 1 << 18
+
+STDOUT = "-"
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def open_output(target: str | None, *, format_name: str, binary: bool, data_dir: str) -> Iterator[BinaryIO]:
+    """Open standard output (`target` None or "-") or the file `target` for bytes; the file is in place when the block ends well.
+
+    Raises UsageError where a binary format would go to a terminal, InvalidArgumentError for a target inside `data_dir`,
+    StorageError where writing fails, and BrokenPipeError where the reader of a pipe has gone.
+    """
+    if target is None or target == STDOUT:
+        yield from _standard_output(format_name, binary)
+        return
+    # Not resolved: /dev/stdout and its like are links that only the system can follow.
+    try:
+        mode = os.stat(target).st_mode  # noqa: PTH116
+    except FileNotFoundError:
+        mode = None
+    except OSError as error:
+        raise _refused(error, target) from error
+    if mode is not None and stat.S_ISDIR(mode):
+        raise StorageError("the output is a folder", path=target)
+    if mode is not None and not stat.S_ISREG(mode):
+        descriptor = _or_refused(target, lambda: os.open(target, os.O_WRONLY | os.O_CLOEXEC))
+        yield from _buffered(descriptor, target)
+        return
+    path = Path(os.path.realpath(target))
+    if path.is_relative_to(os.path.realpath(data_dir)):
+        raise InvalidArgumentError("the output would lie inside the data folder, which is only read", path=target)
+    yield from _new_file(path, target, mode)
+
+
+def stdout_is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _standard_output(format_name: str, binary: bool) -> Iterator[BinaryIO]:
+    if sys.stdout is None:
+        raise StorageError("standard output is closed")
+    if binary and stdout_is_terminal():
+        raise click.UsageError(f"{format_name} is binary and standard output is a terminal: add --output FILE, or '> FILE'.")
+    out = sys.stdout.buffer
+    yield from _through(_Sink(out.write, out.flush, "standard output"))
+
+
+def _new_file(path: Path, name: str, mode: int | None) -> Iterator[BinaryIO]:
+    # A name of its own, of a length that every file system takes.
+    temporary = path.with_name(f".tidelog-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = _or_refused(name, lambda: os.open(temporary, flags, 0o666))
+    try:
+        if mode is not None:
+            # Who might read the file that is replaced may read the new one, and nobody else.
+            _or_refused(name, lambda: os.fchmod(descriptor, stat.S_IMODE(mode)))
+        yield from _buffered(descriptor, name, sync=True)
+        _or_refused(name, lambda: temporary.replace(path))
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _buffered(descriptor: int, name: str, *, sync: bool = False) -> Iterator[BinaryIO]:
+    try:
+        yield from _through(_Sink(lambda data: os.write(descriptor, data), None, name))
+        if sync:
+            _or_refused(name, lambda: os.fsync(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _through(sink: _Sink) -> Iterator[BinaryIO]:
+    stream = io.BufferedWriter(sink, BUFFER_BYTES)
+    try:
+        yield cast("BinaryIO", stream)
+        stream.flush()
+        sink.push()
+    finally:
+        # Whatever went wrong was told already: what is still in the buffer is not worth a second error.
+        sink.give_up = True
+        stream.close()
+
+
+class _Sink(io.RawIOBase):
+    """The raw end of an output: writes by a function, and turns what the system refuses into a StorageError."""
+
+    def __init__(self, write: Callable[[Any], int], flush: Callable[[], None] | None, name: str) -> None:
+        self._write = write
+        self._push = flush
+        self._name = name
+        self.give_up = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        if self.give_up:
+            return len(data)
+        return _or_refused(self._name, lambda: self._write(data))
+
+    def push(self) -> None:
+        """Flush what lies behind the function."""
+        if self._push is not None:
+            _or_refused(self._name, self._push)
+
+
+def _or_refused(name: str, action: Callable[[], Result]) -> Result:
+    try:
+        return action()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _refused(error, name) from error
+
+
+def _refused(error: OSError, name: str) -> StorageError:
+    return StorageError(f"cannot write: {error.strerror or error}", path=name)

@@ -1,0 +1,69 @@
+"""A bar on a terminal's stderr for work that takes long.
+
+Nothing is shown, and `rich` is not even imported, unless stderr is a terminal, the answer does not scroll through the same
+terminal, and the work has already taken a while: most runs are over before a bar would help.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tidelog.cli.output import stdout_is_terminal
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PATIENCE_SECONDS = 0.7
+
+
+class ProgressBar:
+    """Shows how many of `total_bytes` are done. Use as a context manager and call `advance`."""
+
+    def __init__(self, what: str, total_bytes: int, *, answer_on_stdout: bool = True) -> None:
+        self.done_bytes = 0
+        self._what = what
+        self._total_bytes = total_bytes
+        on_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._enabled = on_terminal and not (answer_on_stdout and stdout_is_terminal())
+        self._start = time.monotonic()
+        self._bar: tuple[Progress, TaskID] | None = None
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def advance(self, done_bytes: int) -> None:
+        """Count `done_bytes` more as done."""
+        self.done_bytes += done_bytes
+        if not self._enabled:
+            return
+        if self._bar is None:
+            if time.monotonic() - self._start < PATIENCE_SECONDS:
+                return
+            self._bar = _show(self._what, self._total_bytes)
+        progress, task = self._bar
+        progress.update(task, completed=min(self.done_bytes, self._total_bytes))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar[0].stop()
+
+
+def _show(what: str, total_bytes: int) -> tuple[Progress, TaskID]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+    )
+    progress.start()
+    return progress, progress.add_task(what, total=total_bytes)
