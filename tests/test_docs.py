@@ -1,0 +1,81 @@
+"""What the documents promise about the tree: tests that they name exist, links lead somewhere, ids refer to rows."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = sorted((ROOT / "docs").glob("**/*.md"))
+PAGES = [ROOT / "README.md", *DOCS]
+TABLES = [ROOT / "docs" / "sources.md", ROOT / "docs" / "conformance.md"]
+
+# tests/log/test_time_index.py::test_look_up, perhaps with a class between and parameters behind
+NODE_ID = re.compile(r"`(tests/[\w/.-]+\.py)((?:::\w+)*)(?:\[[^\]`]*\])?`")
+LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
+ROW_ID = re.compile(r"^\| ((?:KIP33|ART|OLD|LOOK|KIP32)-\d+) \|", re.MULTILINE)
+REFERENCE = re.compile(r"\b((?:KIP33|ART|OLD|LOOK)-\d+|KIP32-\d+)\b")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@functools.cache
+def definitions(path: Path) -> frozenset[str]:
+    """The names of a test file as pytest spells them behind the path: `::test_a`, `::TestB`, `::TestB::test_c`."""
+
+    def walk(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+        for node in body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{prefix}::{node.name}"
+            if isinstance(node, ast.ClassDef):
+                yield from walk(node.body, f"{prefix}::{node.name}")
+            if isinstance(node, ast.Assign):  # a stateful test: TestLog = LogMachine.TestCase
+                yield from (f"{prefix}::{target.id}" for target in node.targets if isinstance(target, ast.Name))
+
+    return frozenset(walk(ast.parse(path.read_text(encoding="utf-8")).body, ""))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tests_named_in_a_document_exist(page: Path) -> None:
+    missing = []
+    for file, names in set(NODE_ID.findall(page.read_text(encoding="utf-8"))):
+        path = ROOT / file
+        if not path.is_file() or (names and names not in definitions(path)):
+            missing.append(file + names)
+    assert not missing, f"{name_of(page)} names tests that do not exist: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_relative_links_lead_to_files(page: Path) -> None:
+    text = CODE.sub("", page.read_text(encoding="utf-8"))
+    targets = [target.partition("#")[0] for target in LINK.findall(text) if not re.match(r"[a-z]+:|#", target)]
+    broken = sorted({target for target in targets if not (page.parent / target).exists()})
+    assert not broken, f"{name_of(page)} links to files that do not exist: {broken}"
+
+
+def test_source_ids_are_unique_and_references_resolve() -> None:
+    text = TABLES[0].read_text(encoding="utf-8")
+    rows = ROW_ID.findall(text)
+    assert len(rows) > 300
+    assert [row for row, count in Counter(rows).items() if count > 1] == []
+    assert sorted(set(REFERENCE.findall(text)) - set(rows)) == []
+
+
+@pytest.mark.parametrize("table", TABLES, ids=name_of)
+def test_rows_have_as_many_cells_as_their_heading(table: Path) -> None:
+    heading = ""
+    for number, line in enumerate(table.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.startswith("|"):
+            heading = ""
+            continue
+        heading = heading or line
+        assert line.count("|") == heading.count("|"), f"{name_of(table)}:{number}: {line}"
