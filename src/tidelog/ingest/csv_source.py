@@ -1,0 +1,153 @@
+"""CSV files with a header line: typed columns without damage to what the text says.
+
+Arrow infers types from the first block only. Here the types are settled over the whole file before the first row is
+used, so that a later row can neither fail the import nor be bent into a type that does not fit::
+
+    pass 1  read with inferred types; where a value does not fit, widen the column and start over:
+            nothing → any type, integer → double, date or coarse timestamp → finer timestamp, all else → text
+    pass 2  look at the text of numeric columns: leading zeros or plus signs (zip codes, phone numbers), or integers
+            too long for 64 bits that Arrow would round to doubles, make the column text
+    then    the rows
+
+Arrow's null texts (empty, ``NA``, ``null``, ...) are null in typed columns and stay text in text columns.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.types as pt
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.ingest.source import Rows, Wanted, arrow_errors, check_columns, slices
+
+_BLOCK_BYTES = 4 << 20
+_MAX_BLOCK_BYTES = 1 << 30
+_MISFIT = re.compile(r"In CSV column #(\d+):.*?CSV conversion error to [^:]*: invalid value '(.*)'$", re.DOTALL)
+_MISFIT_COLUMN = re.compile(r"In CSV column #(\d+):")
+_LOSES_ZEROS = r"^[+-]?0[0-9]|^\+"
+_LOSES_DIGITS = r"^[+-]?[0-9]{16,}$"
+
+
+class CsvSource:
+    """One CSV file. Raises InvalidArgumentError if a wanted column is missing, CorruptDataError if it is no CSV."""
+
+    def __init__(self, path: Path, wanted: Wanted, *, as_text: bool = False, delimiter: str | None = None) -> None:
+        if delimiter is not None and len(delimiter) != 1:
+            raise InvalidArgumentError("a delimiter is one character", found=repr(delimiter))
+        self._path = path
+        self._delimiter = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+        self._block_bytes = _BLOCK_BYTES
+        with arrow_errors(path, "CSV"):
+            self.size_bytes = path.stat().st_size
+            self._names = self._header()
+            check_columns(path, wanted, self._names)
+            self._columns = self._names if wanted.value is None else wanted.names()
+            self._types: dict[str, pa.DataType] = dict.fromkeys(self._columns, pa.string()) if as_text else {}
+            self._settle_types()
+            if not as_text:
+                self._keep_digits()
+
+    def rows(self) -> Iterator[Rows]:
+        """Yield the rows with the settled types."""
+        row = 0
+        with self._path.open("rb") as file, arrow_errors(self._path, "CSV"):
+            for batch in self._open(file, self._columns, self._types):
+                for part in slices(batch):
+                    first_row, row = row + 1, row + part.num_rows
+                    yield Rows(first_row, part, None, min(file.tell(), self.size_bytes))
+
+    def _header(self) -> list[str]:
+        while True:
+            try:
+                with self._path.open("rb") as file:
+                    return list(self._open(file, None, {}).schema.names)
+            except pa.ArrowInvalid as error:
+                self._widen(error, {})
+
+    def _settle_types(self) -> None:
+        """Read the file until every value of every column fits its type."""
+        while True:
+            types: dict[str, pa.DataType] = {}
+            try:
+                with self._path.open("rb") as file:
+                    reader = self._open(file, self._columns, self._types)
+                    types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
+                    for _ in reader:
+                        pass
+            except pa.ArrowInvalid as error:
+                self._widen(error, types)
+                continue
+            self._types = types
+            break
+        for name, kind in types.items():
+            if pt.is_binary(kind):
+                raise InvalidArgumentError(f"column {name!r} holds text that is not UTF-8", path=self._path)
+
+    def _widen(self, error: pa.ArrowInvalid, types: dict[str, pa.DataType]) -> None:
+        """Widen the column that `error` is about, or the block; raise `error` again if it is about neither."""
+        text = str(error)
+        if "straddling object" in text and self._block_bytes < _MAX_BLOCK_BYTES:  # a row longer than a block
+            self._block_bytes *= 4
+            return
+        column = _MISFIT_COLUMN.search(text)
+        if column is None or "conversion error" not in text:
+            raise error
+        name = list(types)[int(column[1])]
+        before = types[name]
+        if pt.is_string(before):
+            raise error
+        misfit = _MISFIT.search(text)
+        self._types = types | {name: pa.string() if misfit is None else _wider(before, _type_of(misfit[2]))}
+
+    def _keep_digits(self) -> None:
+        """Make text of numeric columns whose numbers would lose digits."""
+        numeric = [name for name, kind in self._types.items() if pt.is_integer(kind) or pt.is_floating(kind)]
+        suspects = set(numeric)
+        if not numeric:
+            return
+        with self._path.open("rb") as file:
+            for batch in self._open(file, numeric, dict.fromkeys(numeric, pa.string())):
+                for name in sorted(suspects):
+                    pattern = f"{_LOSES_ZEROS}|{_LOSES_DIGITS}" if pt.is_floating(self._types[name]) else _LOSES_ZEROS
+                    if pc.any(pc.match_substring_regex(batch.column(name), pattern)).as_py():
+                        self._types[name] = pa.string()
+                        suspects.discard(name)
+
+    def _open(
+        self, file: io.BufferedReader, columns: list[str] | None, types: dict[str, pa.DataType]
+    ) -> pacsv.CSVStreamingReader:
+        compressed = pa.Codec.detect(str(self._path)) if self._path.suffix in (".gz", ".bz2", ".zst", ".lz4") else None
+        stream = pa.CompressedInputStream(pa.PythonFile(file), compressed.name) if compressed else pa.PythonFile(file)
+        return pacsv.open_csv(
+            stream,
+            read_options=pacsv.ReadOptions(block_size=self._block_bytes),
+            parse_options=pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(include_columns=columns, column_types=types, strings_can_be_null=False),
+        )
+
+
+def _type_of(value: str) -> pa.DataType:
+    """Return the type that Arrow infers for one value."""
+    quoted = '"' + value.replace('"', '""') + '"'
+    options = pacsv.ParseOptions(newlines_in_values=True)
+    return pacsv.read_csv(io.BytesIO(f"x\n{quoted}\n".encode()), parse_options=options).schema.types[0]
+
+
+def _wider(before: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return a type that holds both, text if no other does."""
+    if pt.is_null(before):
+        return other if not pt.is_null(other) else pa.string()
+    if pt.is_integer(before) and pt.is_floating(other):
+        return other
+    if pt.is_timestamp(before) and pt.is_timestamp(other) and before.tz == other.tz and before.unit != other.unit:
+        return pa.timestamp("ns", before.tz)
+    if pt.is_date(before) and pt.is_timestamp(other) and other.tz is None:
+        return other
+    return pa.string()

@@ -1,0 +1,157 @@
+"""The files that can be imported, each read as a stream of Arrow record batches of bounded size.
+
+===========  ==========================================  ==========================================================
+format       endings                                     reader
+===========  ==========================================  ==========================================================
+parquet      .parquet .pq                                `parquet_source`: row groups, page by page
+csv          .csv .tsv, also with .gz .bz2 .zst .lz4     `csv_source`: types settled over the whole file first
+jsonl        .jsonl .ndjson .json, also compressed       `json_lines`: one object a line, the line itself is the row
+===========  ==========================================  ==========================================================
+
+A source knows the columns that the import asks for (timestamp, key, value) and reads no more than it needs. Rows come
+in the order of the file. Whatever Arrow says about a damaged file becomes a CorruptDataError with the file's path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from tidelog.errors import CorruptDataError, InvalidArgumentError, StorageError
+
+CHUNK_BYTES = 16 << 20
+"""About this much of a file is in memory at a time, as columns."""
+
+CHUNK_ROWS = 1 << 16
+"""No chunk has more rows than this."""
+
+_FORMATS = {
+    "parquet": (".parquet", ".pq"),
+    "csv": (".csv", ".tsv"),
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+}
+FORMATS = tuple(_FORMATS)
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The columns that an import uses; `value` None means the whole row."""
+
+    timestamp: str
+    key: str | None = None
+    value: str | None = None
+
+    def names(self) -> list[str]:
+        """Return the names, each once."""
+        return list(dict.fromkeys(name for name in (self.timestamp, self.key, self.value) if name is not None))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive rows of a file."""
+
+    first_row: int
+    """Number of the first row, from 1; a header line does not count."""
+    columns: pa.RecordBatch
+    """At least the wanted columns; all of them where the value is the whole row."""
+    texts: pa.StringArray | None
+    """The rows as the file writes them, if that is JSON already."""
+    bytes_done: int
+    """How much of the file is read now (for progress)."""
+
+
+class Source(Protocol):
+    """A file to import."""
+
+    size_bytes: int
+    """The end of `bytes_done`."""
+
+    def rows(self) -> Iterator[Rows]:
+        """Yield the rows in the file's order; raises CorruptDataError and StorageError."""
+
+
+def open_source(
+    path: Path, wanted: Wanted, file_format: str | None = None, *, as_text: bool = False, delimiter: str | None = None
+) -> Source:
+    """Open `path` by its ending, or as `file_format` says.
+
+    `as_text` and `delimiter` are about CSV only: read every column as text; the character between fields.
+    Raises InvalidArgumentError for an unknown format and for a wanted column that is not there, CorruptDataError for a
+    file that is not what its ending says.
+    """
+    kind = file_format or format_of(path)
+    if kind != "csv" and (as_text or delimiter is not None):
+        raise InvalidArgumentError("text columns and a delimiter can be asked of CSV only", path=path, found=kind)
+    # Each reader is imported when it is needed: Arrow's CSV, JSON and Parquet modules are separate and not small.
+    if kind == "parquet":
+        from tidelog.ingest.parquet_source import ParquetSource
+
+        return ParquetSource(path, wanted)
+    if kind == "csv":
+        from tidelog.ingest.csv_source import CsvSource
+
+        return CsvSource(path, wanted, as_text=as_text, delimiter=delimiter)
+    if kind == "jsonl":
+        from tidelog.ingest.json_lines import JsonLinesSource
+
+        return JsonLinesSource(path, wanted)
+    raise InvalidArgumentError("unknown file format", found=kind, expected=", ".join(FORMATS))
+
+
+def format_of(path: Path) -> str:
+    """Return the format that the file's ending stands for."""
+    name = path.name.lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    for kind, endings in _FORMATS.items():
+        if name.endswith(endings):
+            return kind
+    known = " ".join(ending for endings in _FORMATS.values() for ending in endings)
+    raise InvalidArgumentError("the file's ending does not tell its format", path=path, expected=known)
+
+
+def check_columns(path: Path, wanted: Wanted, names: list[str]) -> None:
+    """Raise InvalidArgumentError unless each wanted column is there, once."""
+    for name in wanted.names():
+        count = names.count(name)
+        if count != 1:
+            what = f"there is no column {name!r}" if count == 0 else f"{count} columns are called {name!r}"
+            raise InvalidArgumentError(what, path=path, expected=f"one of {', '.join(names)}" if count == 0 else None)
+
+
+@contextmanager
+def arrow_errors(path: Path, kind: str) -> Iterator[None]:
+    """Turn what Arrow and the file system say into one line with the file's path."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowSerializationError) as error:
+        raise CorruptDataError(f"cannot be read as {kind}: {first_line(error)}", path=path) from error
+    except pa.ArrowCapacityError as error:
+        raise CorruptDataError(f"a row is too large to be read as {kind}: {first_line(error)}", path=path) from error
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        # Decompressors report damage as an OSError without a number.
+        if error.errno is None:
+            raise CorruptDataError(f"cannot be read as {kind}: {first_line(error)}", path=path) from error
+        raise StorageError(f"cannot read the file: {error.strerror or first_line(error)}", path=path) from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error's text up to its first line break, without a closing full stop."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def slices(batch: pa.RecordBatch, limit_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
+    """Cut a batch of more than `limit_bytes` into even slices."""
+    pieces = max(1, -(-batch.nbytes // limit_bytes), -(-batch.num_rows // CHUNK_ROWS))
+    rows = max(1, -(-batch.num_rows // pieces))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
