@@ -22,4 +22,4 @@ def main() -> NoReturn:
     """Run the `tidelog` command with the process's arguments, and exit."""
     from tidelog.cli.app import cli
 
-    cli.main(prog_name="tidelog")
+    raise SystemExit(cli.main(prog_name="tidelog"))

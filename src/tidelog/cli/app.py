@@ -71,12 +71,12 @@ class Application(click.Group):
         prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,
-        windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
         prog_name = prog_name or "tidelog"
         if not standalone_mode or "_TIDELOG_COMPLETE" in os.environ:
-            return super().main(args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra)
+            # Shell completion, or a caller that wants click's exceptions.
+            return super().main(args, prog_name, complete_var, standalone_mode=standalone_mode, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
 
         def work() -> None:
@@ -136,6 +136,10 @@ def _run(work: Callable[[], None]) -> int:
             sys.stdout.flush()
     except click.exceptions.Exit as end:
         return _flushed(end.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        # Not one line but the help, and for once on stderr: nothing was asked for.
+        error.show()
+        return EXIT_USAGE
     except click.UsageError as error:
         _complain(_usage(error), f"Try '{error.ctx.command_path if error.ctx else 'tidelog'} --help'.")
         return EXIT_USAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from tidelog.times import format_time
 
@@ -61,19 +62,56 @@ def show_bytes_size(size_bytes: int) -> str:
     return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Yield the lines of a table: columns as wide as their widest cell, whole numbers to the right, all else to the left.
 
-    A column is numeric when each of its cells is an int, or None, which shows as `-`. A row may be shorter than the
-    header. No line ends in blanks.
+    Rows are laid out a thousand at a time, so that any number of them streams in bounded memory; a column may widen from
+    one thousand to the next, it never narrows. A column is numeric when each of its first cells is an int, or None, which
+    shows as `-`. Cells are made harmless by `one_line`; one of more than `WIDE` characters widens nothing. A row may be
+    shorter than the others. No line ends in blanks.
     """
-    cells = [list(row) + [""] * (len(header) - len(row)) for row in rows]
-    texts = [[NOTHING if cell is None else one_line(str(cell)) for cell in row] for row in cells]
-    right = [bool(cells) and all(cell is None or isinstance(cell, int) for cell in column) for column in zip(*cells, strict=True)]
-    right = right or [False] * len(header)
-    widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]
-    for row in ([*header], *texts):
-        padded = (
-            text.rjust(width) if is_right else text.ljust(width) for text, width, is_right in zip(row, widths, right, strict=True)
-        )
-        yield "  ".join(padded).rstrip()
+    widths = [] if header is None else [len(name) for name in header]
+    iterator = iter(rows)
+    chunk = list(islice(iterator, _ROWS_AT_A_TIME))
+    columns = max([len(widths), *map(len, chunk)])
+    right = [_is_numeric(row[n] for row in chunk if n < len(row)) for n in range(columns)]
+    widths += [0] * (columns - len(widths))
+    if header is not None:
+        _widen(widths, chunk)
+        yield _line(header, widths, right)
+    while chunk:
+        _widen(widths, chunk)
+        for row in chunk:
+            yield _line(row, widths, right)
+        chunk = list(islice(iterator, _ROWS_AT_A_TIME))
+
+
+WIDE = 40
+"""A cell beyond this many characters is printed as it is and does not widen its column."""
+
+_ROWS_AT_A_TIME = 1000
+
+
+def _is_numeric(cells: Iterable[object]) -> bool:
+    kinds = {type(cell) for cell in cells}
+    return int in kinds and kinds <= {int, type(None)}
+
+
+def _text(cell: object) -> str:
+    return NOTHING if cell is None else one_line(str(cell))
+
+
+def _widen(widths: list[int], rows: Iterable[Sequence[object]]) -> None:
+    for row in rows:
+        for column, cell in enumerate(row):
+            width = len(_text(cell))
+            if widths[column] < width <= WIDE:
+                widths[column] = width
+
+
+def _line(row: Sequence[object], widths: Sequence[int], right: Sequence[bool]) -> str:
+    texts = (
+        _text(cell).rjust(width) if is_right else _text(cell).ljust(width)
+        for cell, width, is_right in zip(row, widths, right, strict=False)
+    )
+    return "  ".join(texts).rstrip()

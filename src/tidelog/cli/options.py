@@ -8,7 +8,7 @@ is echoed on stderr by `echo_moment`, whatever the output format: a zone that wa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -32,7 +32,13 @@ class Moment(NamedTuple):
     time_ms: int
 
 
-class TimeType(click.ParamType):
+if TYPE_CHECKING:
+    _TimeParam = click.ParamType["Moment | str"]
+else:
+    _TimeParam = click.ParamType  # older releases of click cannot be subscripted
+
+
+class TimeType(_TimeParam):
     """Converts a text to a `Moment`; `words` are texts with a meaning of their own, which are passed on as they are."""
 
     name = "time"

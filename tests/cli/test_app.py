@@ -1,0 +1,157 @@
+"""How every run ends: exit codes, one line for an error, nothing but an answer otherwise."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import click
+import pytest
+
+from tests.cli.conftest import ROOT, run, run_ok, run_process, start
+from tidelog.cli import app, notices
+from tidelog.errors import CorruptBatchError, StorageError
+
+
+def raising(error: BaseException) -> int:
+    def work() -> None:
+        raise error
+
+    return app.run(work)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "stderr"),
+    [
+        (
+            CorruptBatchError("batch checksum does not match", path="a/0.log", position=61, found="0x1", expected="0x2"),
+            1,
+            "tidelog: batch checksum does not match: found 0x1, expected 0x2 (a/0.log at byte 61)\n",
+        ),
+        (
+            StorageError("cannot write: No space left on device", path="out"),
+            1,
+            "tidelog: cannot write: No space left on device (out)\n",
+        ),
+        (PermissionError(13, "Permission denied", "/root/x"), 1, "tidelog: Permission denied (/root/x)\n"),
+        (OSError("odd"), 1, "tidelog: odd\n"),
+        (MemoryError(), 1, "tidelog: out of memory\n"),
+        (KeyError("bug"), 1, "tidelog: unexpected KeyError: 'bug' (TIDELOG_TRACEBACK=1 shows where)\n"),
+        (RecursionError("deep"), 1, "tidelog: unexpected RecursionError: deep (TIDELOG_TRACEBACK=1 shows where)\n"),
+        (click.ClickException("no"), 1, "tidelog: no\n"),
+        (click.UsageError("No such thing."), 2, "tidelog: no such thing.\nTry 'tidelog --help'.\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (click.Abort(), 130, ""),
+        (app.Terminated(), 143, ""),
+    ],
+)
+def test_endings(error: BaseException, exit_code: int, stderr: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert raising(error) == exit_code
+    assert capsys.readouterr().err == stderr
+
+
+def test_an_error_is_one_line_whatever_is_in_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert raising(StorageError("cannot\nwrite", path="a\x1b[31m\r\nb")) == 1
+    assert capsys.readouterr().err == "tidelog: cannot\\nwrite (a\\x1b[31m\\r\\nb)\n"
+
+
+def test_an_unforeseen_error_shows_its_place_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELOG_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        raising(KeyError("bug"))
+
+
+def test_notices_of_lower_layers_are_notes_each_once(capsys: pytest.CaptureFixture[str]) -> None:
+    import logging
+
+    def work() -> None:
+        for _ in range(2):
+            logging.getLogger("tidelog.log").warning("%s: damaged, ignored", "a.timeindex")
+        logging.getLogger("tidelog.log").info("not worth a line")
+        logging.getLogger("other").error("not ours")
+        notices.note("said")
+
+    assert app.run(work) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "note: a.timeindex: damaged, ignored\nnote: said\n"
+    assert captured.out == ""
+    logging.getLogger("tidelog.log").warning("after the run nobody listens")
+    assert "nobody" not in capsys.readouterr().err
+
+
+def test_help_and_version() -> None:
+    ran = run_ok("--help")
+    assert "Usage: tidelog [OPTIONS] COMMAND [ARGS]..." in ran.stdout
+    for command in app.COMMANDS:
+        assert f"\n  {command} " in ran.stdout
+    ran = run_ok("--version")
+    assert ran.lines[0].startswith("tidelog ")
+    assert ran.lines[1] in ("kernel: compiled", "kernel: interpreted")
+
+
+@pytest.mark.parametrize("args", [["frobnicate"], ["find"], ["find", "a"], ["--nonsense"], ["find", "a", "b", "--nonsense"]])
+def test_usage_errors(args: list[str]) -> None:
+    ran = run(*args)
+    assert ran.exit_code == 2
+    assert ran.stdout == ""
+    assert ran.error
+    assert ran.stderr.splitlines()[-1].endswith("--help'.")
+    assert len(ran.stderr.splitlines()) == 2
+
+
+def test_no_command_shows_the_help() -> None:
+    ran = run()
+    assert ran.exit_code == 2
+    assert "Commands:" in ran.stderr
+
+
+def test_help_into_a_closed_pipe_and_onto_a_full_disk() -> None:
+    with start("--help") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "wb") as full:
+            ran = run_process("--help", stdout=full)
+        assert ran.exit_code == 1
+        assert ran.stderr == "tidelog: No space left on device\n"
+
+
+def test_closed_standard_streams() -> None:
+    for redirection in (">&-", "2>&-", ">&- 2>&-", "<&-"):
+        command = f"'{sys.executable}' -m tidelog --version {redirection}"
+        ran = subprocess.run(
+            ["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, timeout=60
+        )
+        assert ran.returncode == 0, redirection
+        assert ran.stderr == b""
+
+
+def test_the_signal_handler_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert app.run(lambda: None) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_importing_tidelog_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, tidelog; print([m for m in ('numpy', 'pyarrow', 'pyspark', 'asyncio', 'rich', 'click') if m in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.stderr) == ("[]\n", "")
+
+
+def test_every_command_is_listed_without_loading_what_it_needs() -> None:
+    code = (
+        "import sys\nfrom tidelog.cli.app import cli\n"
+        "try: cli.main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('numpy', 'pyarrow', 'pyspark', 'asyncio', 'rich') if m in sys.modules], file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.stderr == "[]\n"

@@ -1,0 +1,85 @@
+"""What people see: tables that line up, sizes, and bytes that cannot do harm to a terminal."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.cli.layout import one_line, show_bytes, show_bytes_size, show_offset, show_time, table
+
+
+def test_a_table_lines_up() -> None:
+    rows = [("flights", 0, 53412, "2013"), ("flights", 11, None, "-"), ("f", 2, 7)]
+    assert list(table(["topic", "partition", "offset", "time"], rows)) == [
+        "topic    partition  offset  time",
+        "flights          0   53412  2013",
+        "flights         11       -  -",
+        "f                2       7",
+    ]
+    assert list(table(["a", "b"], [])) == ["a  b"]
+    assert list(table(None, [])) == []
+    assert list(table(None, [(1, "x"), (10, "y", "z")])) == [" 1  x", "10  y  z"]
+
+
+def test_a_table_streams_and_may_widen() -> None:
+    lines = table(["n"], ((n,) for n in itertools.count()))
+    assert list(itertools.islice(lines, 3)) == ["  n", "  0", "  1"]
+    assert list(itertools.islice(lines, 996, 1000)) == ["998", "999", "1000", "1001"]
+
+
+def test_a_very_wide_cell_widens_nothing() -> None:
+    assert list(table(None, [("x" * 50, "a"), ("y", "b")])) == ["x" * 50 + "  a", "y  b"]
+    assert list(table(None, [("x\n", "a"), ("y", "b")])) == ["x\\n  a", "y    b"]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (16_384, "16.0 KiB"), (1 << 30, "1.0 GiB"), (5 << 50, "5120.0 TiB")],
+)
+def test_sizes(size_bytes: int, text: str) -> None:
+    assert show_bytes_size(size_bytes) == text
+
+
+def test_nothing_is_a_dash() -> None:
+    assert show_time(-1) == show_offset(-1) == "-"
+    assert show_time(0) == "1970-01-01T00:00:00.000Z"
+    assert show_offset(0) == "0"
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (None, "<null>"),
+        (b"", ""),
+        (b"plain", "plain"),
+        ("größe 🌊".encode(), "größe 🌊"),
+        (b"a\nb\tc\r", "a\\nb\\tc\\r"),
+        (b"\x1b[31mred\x00", "\\x1b[31mred\\x00"),
+        (b"back\\slash", "back\\\\slash"),
+        (b"\xff\xfe\\", "\\xff\\xfe\\\\"),
+        ("\u2028\u202e\x85".encode(), "\\u2028\\u202e\\x85"),
+    ],
+)
+def test_bytes(data: bytes | None, text: str) -> None:
+    assert show_bytes(data) == text
+
+
+@given(st.binary(max_size=50), st.binary(max_size=50))
+def test_different_bytes_never_look_the_same(one: bytes, other: bytes) -> None:
+    assert (show_bytes(one) == show_bytes(other)) == (one == other)
+
+
+@given(st.binary(max_size=200))
+def test_shown_bytes_are_one_harmless_line(data: bytes) -> None:
+    text = show_bytes(data)
+    text.encode()
+    assert len(text.splitlines()) <= 1
+    assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in text)
+
+
+@given(st.text())
+def test_messages_are_one_line(text: str) -> None:
+    assert len(one_line(text).splitlines()) <= 1
