@@ -1,0 +1,793 @@
+"""The column kernel: records in and out of batches without an object per record.
+
+One source file in Cython's pure-Python mode. Where a C compiler is found it is compiled at install; elsewhere the same file runs
+interpreted, a hundred times slower and with the same answers. `COMPILED` says which.
+
+Reading is a pass over a batch's decompressed records that fills `Rows`, a struct of preallocated columns: offset, timestamp, create time,
+and where key, value and headers lie. From there `gather` copies keys or values into Arrow's binary layout, `views` points at them in Arrow's
+view layout without a copy, `gather_headers` builds list<struct<key, value>>. Writing is the way back: `size_records_v2` and
+`encode_records_v2` from columns in Arrow's layout. `murmur2` is the hash by which Kafka's producers choose partitions.
+
+A v2 record (spec §10.1); varint is zig-zag, 7 bits a byte, at most 5 bytes (varlong: 10)::
+
+    varint length of what follows | int8 attributes, unused | varlong timestamp delta | varint offset delta
+    varint key length, -1 null | key | varint value length, -1 null | value
+    varint header count | per header: varint key length | key | varint value length, -1 null | value
+
+A v0 or v1 message (spec §10.2)::
+
+    int64 offset | int32 size of what follows | int32 CRC | int8 magic | int8 attributes | int64 timestamp, v1 only
+    int32 key length, -1 null | key | int32 value length, -1 null | value
+
+Invariants
+  - Every length is checked against the bytes that are there before a byte is read; nothing is trusted but the buffer's own length.
+  - No exceptions in the hot loops, which run without the GIL: a scan returns rows appended, or a fault code (`FAULTS`) with
+    `rows.fault_position`, and then has appended nothing. `columns`, `records` and `builder` turn faults into errors.
+  - Positions are int32 and relative to the buffer that was handed in, so buffers are smaller than 2 GiB.
+
+Only modules of `records/` call this.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
+
+COMPILED: bool = cython.compiled
+
+KEY = 0
+VALUE = 1
+
+MIN_INT64 = -(2**63)
+MAX_INT64 = 2**63 - 1
+NO_LIMIT = 2**62
+
+FAULTS = {
+    -1: "record cut off",
+    -2: "varint longer than its type",
+    -3: "record longer than its batch",
+    -4: "record size differs from its fields",
+    -5: "key longer than its record",
+    -6: "value longer than its record",
+    -7: "impossible number of headers",
+    -8: "header key longer than its record",
+    -9: "header value longer than its record",
+    -10: "fewer records than the batch declares",
+    -11: "bytes behind the last record",
+    -12: "offset beyond int64",
+    -13: "timestamp beyond int64",
+    -14: "negative number of records",
+    -15: "more records than the batch has room for",
+    -20: "message size out of range",
+    -21: "message of another format inside a compressed message",
+    -22: "compressed message inside a compressed message",
+    -23: "empty compressed message set",
+}
+"""Fault code → what is wrong, for an error's text."""
+
+_CUT_OFF = cython.declare(cython.int, -1)
+_VARINT = cython.declare(cython.int, -2)
+_RECORD_SIZE = cython.declare(cython.int, -3)
+_SIZE_MISMATCH = cython.declare(cython.int, -4)
+_KEY_SIZE = cython.declare(cython.int, -5)
+_VALUE_SIZE = cython.declare(cython.int, -6)
+_HEADER_COUNT = cython.declare(cython.int, -7)
+_HEADER_KEY = cython.declare(cython.int, -8)
+_HEADER_VALUE = cython.declare(cython.int, -9)
+_TOO_FEW = cython.declare(cython.int, -10)
+_TRAILING = cython.declare(cython.int, -11)
+_OFFSET = cython.declare(cython.int, -12)
+_TIMESTAMP = cython.declare(cython.int, -13)
+_NEGATIVE_COUNT = cython.declare(cython.int, -14)
+_NO_ROOM = cython.declare(cython.int, -15)
+_MESSAGE_SIZE = cython.declare(cython.int, -20)
+_OTHER_MAGIC = cython.declare(cython.int, -21)
+_NESTED = cython.declare(cython.int, -22)
+_EMPTY_SET = cython.declare(cython.int, -23)
+
+_INT64_MIN = cython.declare(cython.longlong, -(2**63 - 1) - 1)
+_INT64_MAX = cython.declare(cython.longlong, 2**63 - 1)
+_TWO_TO_32 = cython.declare(cython.longlong, 2**32)
+_MASK32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_MURMUR_M = cython.declare(cython.ulonglong, 0x5BD1E995)
+_MURMUR_SEED = cython.declare(cython.ulonglong, 0x9747B28C)
+
+# length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each
+_MIN_RECORD_BYTES = cython.declare(cython.Py_ssize_t, 7)
+
+
+def _inclusive(minimum: object, end: object) -> tuple:
+    """Turn [minimum, end), None for no bound, into [first, last] within int64; first > last where nothing is inside."""
+    first = MIN_INT64 if minimum is None else minimum
+    last = MAX_INT64 if end is None else end - 1
+    if first > last or first > MAX_INT64 or last < MIN_INT64:
+        return MAX_INT64, MIN_INT64
+    return max(first, MIN_INT64), min(last, MAX_INT64)
+
+
+@cython.cclass
+class Rows:
+    """Columns of the records that scans have found, one entry a record; preallocated, and grown by doubling.
+
+    `count` rows are valid. Bounds restrict what a scan appends: `min_timestamp <= timestamp < end_timestamp` and
+    `min_offset <= offset < end_offset`. With `timed` (a time bound was given) records without a timestamp are left out and counted.
+    """
+
+    count = cython.declare(cython.Py_ssize_t, visibility="public")
+    capacity = cython.declare(cython.Py_ssize_t, visibility="public")
+    scanned = cython.declare(cython.longlong, visibility="public")
+    without_timestamp = cython.declare(cython.longlong, visibility="public")
+    fault_position = cython.declare(cython.Py_ssize_t, visibility="public")
+
+    min_timestamp: cython.longlong
+    last_timestamp: cython.longlong
+    min_offset: cython.longlong
+    last_offset: cython.longlong
+    timed: cython.bint
+    bounded: cython.bint
+
+    stores: dict
+    offset: cython.p_longlong
+    timestamp: cython.p_longlong
+    create_time: cython.p_longlong
+    key_position: cython.p_int
+    key_length: cython.p_int
+    value_position: cython.p_int
+    value_length: cython.p_int
+    headers_position: cython.p_int
+    header_count: cython.p_int
+    source: cython.p_int
+    timestamp_type: cython.p_schar
+
+    def __init__(self, capacity: cython.Py_ssize_t = 0) -> None:
+        self.stores = {
+            "offset": array("q"),
+            "timestamp": array("q"),
+            "create_time": array("q"),
+            "key_position": array("i"),
+            "key_length": array("i"),
+            "value_position": array("i"),
+            "value_length": array("i"),
+            "headers_position": array("i"),
+            "header_count": array("i"),
+            "source": array("i"),
+            "timestamp_type": array("b"),
+        }
+        self.count = 0
+        self.capacity = 0
+        self.scanned = 0
+        self.without_timestamp = 0
+        self.fault_position = 0
+        self.set_bounds(None, None, None, None)
+        self.reserve(max(capacity, 16))
+
+    def set_bounds(self, min_timestamp: object, end_timestamp: object, min_offset: object, end_offset: object) -> None:
+        """Set what scans append; None is no bound."""
+        self.timed = min_timestamp is not None or end_timestamp is not None
+        self.bounded = self.timed or min_offset is not None or end_offset is not None
+        self.min_timestamp, self.last_timestamp = _inclusive(min_timestamp, end_timestamp)
+        self.min_offset, self.last_offset = _inclusive(min_offset, end_offset)
+
+    def clear(self) -> None:
+        """Forget the rows and the counters; keep the memory and the bounds."""
+        self.count = 0
+        self.scanned = 0
+        self.without_timestamp = 0
+
+    def reserve(self, more: cython.Py_ssize_t) -> None:
+        """Make room for `more` rows behind those that are there."""
+        needed: cython.Py_ssize_t = self.count + more
+        if needed <= self.capacity:
+            return
+        capacity: cython.Py_ssize_t = max(needed, 2 * self.capacity)
+        for name, old in self.stores.items():
+            new = array(old.typecode, bytes(capacity * old.itemsize))
+            new[: self.count] = old[: self.count]
+            self.stores[name] = new
+        self.capacity = capacity
+        self.offset = _longs(self.stores["offset"])
+        self.timestamp = _longs(self.stores["timestamp"])
+        self.create_time = _longs(self.stores["create_time"])
+        self.key_position = _ints(self.stores["key_position"])
+        self.key_length = _ints(self.stores["key_length"])
+        self.value_position = _ints(self.stores["value_position"])
+        self.value_length = _ints(self.stores["value_length"])
+        self.headers_position = _ints(self.stores["headers_position"])
+        self.header_count = _ints(self.stores["header_count"])
+        self.source = _ints(self.stores["source"])
+        self.timestamp_type = _bytes_signed(self.stores["timestamp_type"])
+
+    def column(self, name: str) -> memoryview:
+        """Return the valid part of a column, by name, as it stands now: the next scan may write over it."""
+        return memoryview(self.stores[name])[: self.count]
+
+
+# --- Buffers as pointers (compiled) or as themselves (interpreted) --------------------------------------------------------
+
+
+@cython.cfunc
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _input(view: cython.const[cython.uchar][::1]) -> cython.pointer(cython.const[cython.uchar]):
+    if cython.compiled:
+        return cython.address(view[0])
+    else:
+        return view
+
+
+@cython.cfunc
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _input_ints(view: cython.const[cython.int][::1]) -> cython.pointer(cython.const[cython.int]):
+    if cython.compiled:
+        return cython.address(view[0])
+    else:
+        return view
+
+
+@cython.cfunc
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _longs(view: cython.longlong[::1]) -> cython.p_longlong:
+    if cython.compiled:
+        return cython.address(view[0])
+    else:
+        return view
+
+
+@cython.cfunc
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _ints(view: cython.int[::1]) -> cython.p_int:
+    if cython.compiled:
+        return cython.address(view[0])
+    else:
+        return view
+
+
+@cython.cfunc
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _bytes_signed(view: cython.schar[::1]) -> cython.p_schar:
+    if cython.compiled:
+        return cython.address(view[0])
+    else:
+        return view
+
+
+@cython.cfunc
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _output(view: cython.uchar[::1]) -> cython.p_uchar:
+    if cython.compiled:
+        return cython.address(view[0])
+    else:
+        return view
+
+
+@cython.cfunc
+def _new_bytes(size: cython.Py_ssize_t) -> bytearray:
+    """Return `size` bytes to be written over: not zeroed where that can be had."""
+    if cython.compiled:
+        return PyByteArray_FromStringAndSize(cython.NULL, size)
+    else:
+        return bytearray(size)
+
+
+# --- Varints --------------------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _varint(data: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """Decode an int32 varint; return value * 16 + bytes taken, or a fault * 16: with 0 in the low four bits."""
+    raw: cython.longlong = 0
+    byte: cython.longlong
+    shift: cython.int = 0
+    at: cython.Py_ssize_t = pos
+    while at < end:
+        byte = data[at]
+        at += 1
+        if shift == 28:
+            if byte >= 128:
+                return _VARINT * 16
+            byte &= 15  # bits beyond the 32nd are dropped, as Kafka drops them
+        raw |= (byte & 127) << shift
+        if byte < 128:
+            return ((raw >> 1) ^ -(raw & 1)) * 16 + (at - pos)
+        shift += 7
+    return _CUT_OFF * 16
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _varlong_size(data: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+    """Return the bytes of the int64 varint at `pos`, or a fault code."""
+    size: cython.int = 0
+    while pos + size < end:
+        if size == 10:
+            return _VARINT
+        if data[pos + size] < 128:
+            return size + 1
+        size += 1
+    return _VARINT if size >= 10 else _CUT_OFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _varlong_value(data: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, size: cython.int) -> cython.longlong:
+    raw: cython.ulonglong = 0
+    byte: cython.ulonglong
+    i: cython.int
+    half: cython.longlong
+    for i in range(size):
+        byte = data[pos + i]
+        if i == 9:
+            byte &= 1  # the 64th bit
+        raw |= (byte & 127) << (7 * i)
+    half = raw >> 1
+    if raw & 1:
+        return -half - 1
+    return half
+
+
+# --- Reading: batches into rows -------------------------------------------------------------------------------------------
+
+
+def scan_records_v2(
+    rows: Rows,
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    base_timestamp: cython.longlong,
+    append_time: cython.longlong,
+    timestamp_type: cython.int,
+    source: cython.int,
+    limit: cython.longlong,
+) -> cython.longlong:
+    """Append the records of a v2 batch, decompressed in `data[start:end]`, to `rows`; return how many, or a fault code.
+
+    `append_time` is every record's timestamp where `timestamp_type` is 1 (LogAppendTime). `source` is noted with each row. The whole
+    batch is validated: `count` records, each as long as it says, and nothing behind them; only a scan that meets `limit` rows stops
+    there (`NO_LIMIT` for all).
+    """
+    if not 0 <= start <= end <= len(data):
+        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+    rows.fault_position = start
+    if count < 0:
+        return _NEGATIVE_COUNT
+    if count > (end - start) // _MIN_RECORD_BYTES:
+        return _NO_ROOM
+    if start == end or limit <= 0:
+        return 0
+    rows.reserve(min(count, limit))
+
+    p: cython.pointer(cython.const[cython.uchar]) = _input(data)
+    offsets: cython.p_longlong = rows.offset
+    timestamps: cython.p_longlong = rows.timestamp
+    create_times: cython.p_longlong = rows.create_time
+    key_positions: cython.p_int = rows.key_position
+    key_lengths: cython.p_int = rows.key_length
+    value_positions: cython.p_int = rows.value_position
+    value_lengths: cython.p_int = rows.value_length
+    headers_positions: cython.p_int = rows.headers_position
+    header_counts: cython.p_int = rows.header_count
+    bounded: cython.bint = rows.bounded
+    timed: cython.bint = rows.timed
+    min_timestamp: cython.longlong = rows.min_timestamp
+    last_timestamp: cython.longlong = rows.last_timestamp
+    min_offset: cython.longlong = rows.min_offset
+    last_offset: cython.longlong = rows.last_offset
+    # Deltas outside of these would carry the sum out of int64.
+    min_time_delta: cython.longlong = _INT64_MIN - base_timestamp if base_timestamp < 0 else _INT64_MIN
+    max_time_delta: cython.longlong = _INT64_MAX - base_timestamp if base_timestamp > 0 else _INT64_MAX
+    min_offset_delta: cython.longlong = _INT64_MIN - base_offset if base_offset < 0 else _INT64_MIN
+    max_offset_delta: cython.longlong = _INT64_MAX - base_offset if base_offset > 0 else _INT64_MAX
+
+    fault: cython.int = 0
+    without_timestamp: cython.longlong = 0
+    first_row: cython.Py_ssize_t = rows.count
+    row: cython.Py_ssize_t = first_row
+    pos: cython.Py_ssize_t = start
+    record: cython.Py_ssize_t = start
+    record_end: cython.Py_ssize_t
+    i: cython.Py_ssize_t = 0
+    j: cython.longlong
+    packed: cython.longlong
+    value: cython.longlong
+    size: cython.int
+    time_delta: cython.longlong
+    timestamp: cython.longlong
+    offset: cython.longlong
+    key_position: cython.Py_ssize_t
+    key_length: cython.longlong
+    value_position: cython.Py_ssize_t
+    value_length: cython.longlong
+    header_count: cython.longlong
+    headers_position: cython.Py_ssize_t
+
+    # A varint of one byte is decoded where it stands; `value < 128` and its zig-zag are the same lines each time.
+    with cython.nogil:
+        while i < count:
+            record = pos
+            # length
+            if pos >= end:
+                fault = _TOO_FEW
+                break
+            value = p[pos]
+            if value < 128:
+                pos += 1
+                value = (value >> 1) ^ -(value & 1)
+            else:
+                packed = _varint(p, pos, end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                value = packed >> 4
+            if value < 0 or value > end - pos:
+                fault = _RECORD_SIZE
+                break
+            record_end = pos + value
+            pos += 1  # attributes: unused so far
+
+            # timestamp delta
+            if pos >= record_end:
+                fault = _CUT_OFF
+                break
+            value = p[pos]
+            if value < 128:
+                pos += 1
+                time_delta = (value >> 1) ^ -(value & 1)
+            else:
+                size = _varlong_size(p, pos, record_end)
+                if size < 0:
+                    fault = size
+                    break
+                time_delta = _varlong_value(p, pos, size)
+                pos += size
+            if time_delta < min_time_delta or time_delta > max_time_delta:
+                fault = _TIMESTAMP
+                break
+
+            # offset delta
+            if pos >= record_end:
+                fault = _CUT_OFF
+                break
+            value = p[pos]
+            if value < 128:
+                pos += 1
+                value = (value >> 1) ^ -(value & 1)
+            else:
+                packed = _varint(p, pos, record_end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                value = packed >> 4
+            if value < min_offset_delta or value > max_offset_delta:
+                fault = _OFFSET
+                break
+            offset = base_offset + value
+
+            # key
+            if pos >= record_end:
+                fault = _CUT_OFF
+                break
+            value = p[pos]
+            if value < 128:
+                pos += 1
+                key_length = (value >> 1) ^ -(value & 1)
+            else:
+                packed = _varint(p, pos, record_end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                key_length = packed >> 4
+            key_position = pos
+            if key_length < 0:
+                key_length = -1
+            else:
+                if key_length > record_end - pos:
+                    fault = _KEY_SIZE
+                    break
+                pos += key_length
+
+            # value
+            if pos >= record_end:
+                fault = _CUT_OFF
+                break
+            value = p[pos]
+            if value < 128:
+                pos += 1
+                value_length = (value >> 1) ^ -(value & 1)
+            else:
+                packed = _varint(p, pos, record_end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                value_length = packed >> 4
+            value_position = pos
+            if value_length < 0:
+                value_length = -1
+            else:
+                if value_length > record_end - pos:
+                    fault = _VALUE_SIZE
+                    break
+                pos += value_length
+
+            # headers: most records have none, which is one zero byte
+            if pos >= record_end:
+                fault = _CUT_OFF
+                break
+            value = p[pos]
+            headers_position = pos + 1
+            if value == 0:
+                header_count = 0
+                pos += 1
+            else:
+                packed = _varint(p, pos, record_end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                headers_position = pos
+                header_count = packed >> 4
+                if header_count < 0 or header_count > record_end - pos:
+                    fault = _HEADER_COUNT
+                    break
+                j = 0
+                while j < header_count:
+                    packed = _varint(p, pos, record_end)
+                    if packed & 15 == 0:
+                        fault = packed >> 4
+                        break
+                    pos += packed & 15
+                    value = packed >> 4
+                    if value < 0 or value > record_end - pos:
+                        fault = _HEADER_KEY
+                        break
+                    pos += value
+                    packed = _varint(p, pos, record_end)
+                    if packed & 15 == 0:
+                        fault = packed >> 4
+                        break
+                    pos += packed & 15
+                    value = packed >> 4
+                    if value > record_end - pos:
+                        fault = _HEADER_VALUE
+                        break
+                    if value > 0:
+                        pos += value
+                    j += 1
+                if fault < 0:
+                    break
+            if pos != record_end:
+                fault = _SIZE_MISMATCH
+                break
+            i += 1
+
+            timestamp = append_time if timestamp_type == 1 else base_timestamp + time_delta
+            if bounded:
+                if offset < min_offset or offset > last_offset:
+                    continue
+                if timed:
+                    if timestamp == -1:
+                        without_timestamp += 1
+                        continue
+                    if timestamp < min_timestamp or timestamp > last_timestamp:
+                        continue
+            offsets[row] = offset
+            timestamps[row] = timestamp
+            create_times[row] = base_timestamp + time_delta
+            key_positions[row] = key_position
+            key_lengths[row] = key_length
+            value_positions[row] = value_position
+            value_lengths[row] = value_length
+            headers_positions[row] = headers_position
+            header_counts[row] = header_count
+            row += 1
+            if row - first_row == limit:
+                break
+        else:
+            if pos != end:
+                record = pos
+                fault = _TRAILING
+    if fault < 0:
+        rows.fault_position = record
+        return fault
+    _append_constants(rows, row, source, timestamp_type)
+    rows.scanned += i
+    rows.without_timestamp += without_timestamp
+    return row - first_row
+
+
+@cython.cfunc
+def _append_constants(rows: Rows, end_row: cython.Py_ssize_t, source: cython.int, timestamp_type: cython.int) -> cython.void:
+    """Count the rows up to `end_row` in, with what is the same for all of them."""
+    sources: cython.p_int = rows.source
+    types: cython.p_schar = rows.timestamp_type
+    row: cython.Py_ssize_t
+    for row in range(rows.count, end_row):
+        sources[row] = source
+        types[row] = timestamp_type
+    rows.count = end_row
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _int32(data: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = data[pos]
+    if value >= 128:
+        value -= 256
+    return value * 16777216 + (data[pos + 1] << 16 | data[pos + 2] << 8 | data[pos + 3])
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _int64(data: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t) -> cython.longlong:
+    high: cython.longlong = _int32(data, pos)
+    low: cython.longlong = _int32(data, pos + 4)
+    if low < 0:
+        low += _TWO_TO_32
+    return high * _TWO_TO_32 + low
+
+
+def last_message_offset(data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> tuple:
+    """Return (messages, offset field of the last one) of the message set in `data[start:end]`, or (fault code, position)."""
+    if not 0 <= start <= end <= len(data):
+        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+    p: cython.pointer(cython.const[cython.uchar]) = _input(data)
+    pos: cython.Py_ssize_t = start
+    offset: cython.longlong = -1
+    size: cython.longlong
+    messages: cython.Py_ssize_t = 0
+    if start == end:
+        return (_EMPTY_SET, start)
+    while pos < end:
+        if end - pos < 26:
+            return (_CUT_OFF, pos)
+        offset = _int64(p, pos)
+        size = _int32(p, pos + 8)
+        if size < 14 or size > end - pos - 12:
+            return (_MESSAGE_SIZE, pos)
+        messages += 1
+        pos += 12 + size
+    return (messages, offset)
+
+
+def scan_messages(
+    rows: Rows,
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    magic: cython.int,
+    base_offset: cython.longlong,
+    append_time: cython.longlong,
+    timestamp_type: cython.int,
+    nested: cython.bint,
+    source: cython.int,
+    limit: cython.longlong,
+) -> cython.longlong:
+    """Append the v0 or v1 messages in `data[start:end]` to `rows`; return how many, or a fault code.
+
+    `base_offset` is added to each message's offset field: 0 where they are absolute. `nested` says that the messages come out of a
+    compressed one: none of them may be compressed again, and under a LogAppendTime wrapper their own timestamps are the producers'.
+    `timestamp_type` is -1 for v0; where it is 1, `append_time` is every record's timestamp.
+    """
+    if not 0 <= start <= end <= len(data):
+        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+    header_bytes: cython.Py_ssize_t = 26 if magic == 0 else 34
+    rows.reserve(min((end - start) // header_bytes + 1, limit))
+    p: cython.pointer(cython.const[cython.uchar]) = _input(data)
+    first_row: cython.Py_ssize_t = rows.count
+    row: cython.Py_ssize_t = first_row
+    pos: cython.Py_ssize_t = start
+    at: cython.Py_ssize_t
+    message_end: cython.Py_ssize_t
+    fault: cython.int = 0
+    messages: cython.longlong = 0
+    without_timestamp: cython.longlong = 0
+    size: cython.longlong
+    offset: cython.longlong
+    own_timestamp: cython.longlong
+    timestamp: cython.longlong
+    key_length: cython.longlong
+    key_position: cython.Py_ssize_t
+    value_length: cython.longlong
+
+    if start == end:
+        rows.fault_position = start
+        return _EMPTY_SET
+    with cython.nogil:
+        while pos < end and row - first_row < limit:
+            if end - pos < 26:
+                fault = _CUT_OFF
+                break
+            offset = _int64(p, pos)
+            size = _int32(p, pos + 8)
+            if size < 14 or size > end - pos - 12:
+                fault = _MESSAGE_SIZE
+                break
+            message_end = pos + 12 + size
+            if p[pos + 16] != magic:
+                fault = _OTHER_MAGIC
+                break
+            if size < header_bytes - 12:
+                fault = _MESSAGE_SIZE
+                break
+            if nested and p[pos + 17] & 7 != 0:
+                fault = _NESTED
+                break
+            if base_offset > 0 and offset > _INT64_MAX - base_offset:
+                fault = _OFFSET
+                break
+            offset += base_offset
+            own_timestamp = -1 if magic == 0 else _int64(p, pos + 18)
+            at = pos + header_bytes - 8
+            key_length = _int32(p, at)
+            at += 4
+            key_position = at
+            if key_length < 0:
+                key_length = -1
+            else:
+                if key_length > message_end - at - 4:
+                    fault = _KEY_SIZE
+                    break
+                at += key_length
+            value_length = _int32(p, at)
+            at += 4
+            if value_length < 0:
+                value_length = -1
+            elif value_length > message_end - at:
+                fault = _VALUE_SIZE
+                break
+            messages += 1
+            pos = message_end
+
+            timestamp = append_time if timestamp_type == 1 else own_timestamp
+            if rows.bounded:
+                if offset < rows.min_offset or offset > rows.last_offset:
+                    continue
+                if rows.timed:
+                    if timestamp == -1:
+                        without_timestamp += 1
+                        continue
+                    if timestamp < rows.min_timestamp or timestamp > rows.last_timestamp:
+                        continue
+            rows.offset[row] = offset
+            rows.timestamp[row] = timestamp
+            rows.create_time[row] = -1 if timestamp_type == 1 and not nested else own_timestamp
+            rows.key_position[row] = key_position
+            rows.key_length[row] = key_length
+            rows.value_position[row] = at
+            rows.value_length[row] = value_length
+            rows.headers_position[row] = at
+            rows.header_count[row] = 0
+            row += 1
+    if fault < 0:
+        rows.fault_position = pos
+        return fault
+    _append_constants(rows, row, source, timestamp_type)
+    rows.scanned += messages
+    rows.without_timestamp += without_timestamp
+    return row - first_row

@@ -1,0 +1,146 @@
+"""Single records, as objects: for people, tests and the last step of a time search. Bulk reading is `columns`' work.
+
+Three questions about one batch: which records does it hold (`iter_records`), which is the first that reaches a timestamp
+(`first_record_at`, spec §4.9), which carries the largest timestamp (`max_timestamp_record`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidelog.records import batch, kernel
+from tidelog.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, PathLike
+from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes
+from tidelog.records.scanner import scan_batch
+
+
+class Record(NamedTuple):
+    """One record. `timestamp` in epoch ms, -1 for none; `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def iter_records(
+    header: BatchHeader,
+    buffer: Bytes,
+    *,
+    path: PathLike = None,
+    check_crc: bool = True,
+    limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+) -> Iterator[Record]:
+    """Yield the records of a batch, control records included; `buffer` holds exactly the batch's bytes.
+
+    Nothing is yielded of a batch that is not sound from end to end: CorruptBatchError, InvalidRecordError or DecompressionError come first.
+    """
+    if check_crc:
+        batch.check_crc(header, buffer, path)
+    rows = kernel.Rows()
+    count, data = scan_batch(rows, header, buffer, limit_bytes=limit_bytes, path=path)
+    view = memoryview(data)
+    columns = [rows.column(name) for name in _COLUMNS]
+    for i in range(count):
+        offset, timestamp, timestamp_type, key_at, key_length, value_at, value_length, headers_at, header_count = (c[i] for c in columns)
+        yield Record(
+            offset,
+            timestamp,
+            timestamp_type,
+            None if key_length < 0 else bytes(view[key_at : key_at + key_length]),
+            None if value_length < 0 else bytes(view[value_at : value_at + value_length]),
+            _headers(view, headers_at, header_count) if header_count else (),
+        )
+
+
+_COLUMNS = (
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "key_position",
+    "key_length",
+    "value_position",
+    "value_length",
+    "headers_position",
+    "header_count",
+)
+
+
+def _headers(view: memoryview, at: int, count: int) -> tuple[tuple[str, bytes | None], ...]:
+    """Decode headers that the kernel has validated. Keys that are no UTF-8 get replacement characters, as in Kafka's client."""
+    headers = []
+    for _ in range(count):
+        size, at = _varint(view, at)
+        key = bytes(view[at : at + size]).decode("utf-8", "replace")
+        size, at = _varint(view, at + size)
+        if size < 0:
+            headers.append((key, None))
+        else:
+            headers.append((key, bytes(view[at : at + size])))
+            at += size
+    return tuple(headers)
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        byte = view[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 0xFFFFFFFF
+            return (raw >> 1) ^ -(raw & 1), at
+        shift += 7
+
+
+def first_record_at(
+    header: BatchHeader,
+    buffer: Bytes,
+    timestamp: int,
+    min_offset: int = 0,
+    *,
+    path: PathLike = None,
+    check_crc: bool = True,
+    limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record with at least that timestamp and offset, or None.
+
+    Control records count. A LogAppendTime batch without gaps answers from its header alone.
+    """
+    if header.max_timestamp < timestamp or header.last_offset < min_offset:
+        return None
+    if check_crc:
+        batch.check_crc(header, buffer, path)
+    if header.timestamp_type == LOG_APPEND_TIME and header.record_count == header.last_offset - header.base_offset + 1:
+        return max(header.base_offset, min_offset), header.max_timestamp
+    rows = kernel.Rows()
+    rows.set_bounds(timestamp, None, min_offset, None)
+    count, _ = scan_batch(rows, header, buffer, limit=1, limit_bytes=limit_bytes, path=path)
+    return (rows.column("offset")[0], rows.column("timestamp")[0]) if count else None
+
+
+def max_timestamp_record(
+    header: BatchHeader,
+    buffer: Bytes,
+    min_offset: int = 0,
+    *,
+    path: PathLike = None,
+    check_crc: bool = True,
+    limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record that carries the largest timestamp, or None where no record has one."""
+    if header.max_timestamp == NO_TIMESTAMP:
+        return None
+    if check_crc:
+        batch.check_crc(header, buffer, path)
+    rows = kernel.Rows()
+    rows.set_bounds(None, None, min_offset, None)
+    count, _ = scan_batch(rows, header, buffer, limit_bytes=limit_bytes, path=path)
+    if count == 0:
+        return None
+    timestamps = rows.column("timestamp").tolist()
+    largest = max(timestamps)
+    return None if largest == NO_TIMESTAMP else (rows.column("offset")[timestamps.index(largest)], largest)

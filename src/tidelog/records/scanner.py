@@ -1,0 +1,154 @@
+"""One batch into kernel rows: decompression, the three message formats, and faults turned into errors.
+
+    magic  codec  records are                              offsets                    timestamps
+    2      none   behind the 61-byte header                base offset + delta        base timestamp + delta, or append time
+    2      any    the same, compressed as one block
+    0, 1   none   the message itself                       the message's              the message's
+    0      any    a message set in the wrapper's value     absolute                   none
+    1      any    the same                                 relative to the last one,  the message's, or the wrapper's where
+                                                           whose offset the wrapper   that is LogAppendTime
+                                                           carries
+
+`columns` and `records` call this.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NoReturn
+
+from tidelog.errors import CorruptBatchError, InvalidRecordError
+from tidelog.records import kernel
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, PathLike
+from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes, Codec, decompress
+
+_INT32 = Struct(">i")
+
+
+def scan_batch(
+    rows: kernel.Rows,
+    header: BatchHeader,
+    buffer: Bytes,
+    index: int = 0,
+    *,
+    source: int = 0,
+    limit: int = kernel.NO_LIMIT,
+    limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+    path: PathLike = None,
+) -> tuple[int, Bytes]:
+    """Append the records of the batch at `buffer[index:]` to `rows`; return how many, and the buffer that positions refer to.
+
+    That buffer is `buffer` itself, or what its records decompressed to. The checksum is not looked at.
+    Raises CorruptBatchError, InvalidRecordError, DecompressionError; `rows` is then as it was.
+    """
+    end = index + header.size
+    if end > len(buffer):
+        raise CorruptBatchError(
+            "batch is cut off", path=path, position=header.position, found=f"{len(buffer) - index} bytes", expected=header.size
+        )
+    magic = header.magic
+    if magic == 2:
+        start = index + HEADER_BYTES
+        data = buffer
+        if header.is_compressed:
+            codec = _codec(header, path)
+            records = memoryview(buffer)[start:end]
+            # A batch that lost all its records keeps its codec and holds no block at all.
+            empty = header.record_count == 0 and not records
+            data = records if empty else decompress(codec, records, limit_bytes=limit_bytes, path=path, position=header.position)
+            start, end = 0, len(data)
+        count = kernel.scan_records_v2(
+            rows,
+            data,
+            start,
+            end,
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.timestamp_type,
+            source,
+            limit,
+        )
+    else:
+        base_offset = 0
+        start = index
+        data = buffer
+        nested = header.is_compressed
+        if nested:
+            data = _unwrap(header, buffer, index, limit_bytes, path)
+            start, end = 0, len(data)
+            base_offset = _base_offset(header, data, path)
+        count = kernel.scan_messages(
+            rows, data, start, end, magic, base_offset, header.max_timestamp, header.timestamp_type, nested, source, limit
+        )
+    if count < 0:
+        _raise_fault(count, rows.fault_position, header, None if header.is_compressed else index, path)
+    return count, data
+
+
+def _codec(header: BatchHeader, path: PathLike) -> Codec:
+    try:
+        return header.codec
+    except CorruptBatchError as error:
+        error.path = path if path is None else str(path)
+        raise
+
+
+def _unwrap(header: BatchHeader, buffer: Bytes, index: int, limit_bytes: int, path: PathLike) -> Bytes:
+    """Return the message set inside a compressed v0 or v1 message."""
+    codec = _codec(header, path)
+    if codec is Codec.ZSTD:
+        raise InvalidRecordError(f"zstd in message format v{header.magic}", path=path, position=header.position)
+    end = index + header.size
+    at = index + (18 if header.magic == 0 else 26)
+    (key_length,) = _INT32.unpack_from(buffer, at)
+    at += 4 + max(key_length, 0)
+    if at + 4 > end:
+        raise InvalidRecordError("key of compressed message longer than the message", path=path, position=header.position, found=key_length)
+    (value_length,) = _INT32.unpack_from(buffer, at)
+    at += 4
+    if value_length < 0:
+        raise InvalidRecordError("compressed message without a value", path=path, position=header.position)
+    if value_length > end - at:
+        raise InvalidRecordError("value of compressed message longer than the message", path=path, position=header.position, found=value_length)
+    return decompress(
+        codec,
+        memoryview(buffer)[at : at + value_length],
+        magic=header.magic,
+        limit_bytes=limit_bytes,
+        path=path,
+        position=header.position,
+    )
+
+
+def _base_offset(header: BatchHeader, data: Bytes, path: PathLike) -> int:
+    """Return what to add to the offsets inside a compressed message.
+
+    In v1 they are relative, and the wrapper carries the absolute offset of the last one. A wrapper at offset 0 is one that a producer
+    sent without counting: its base is 0.
+    """
+    messages, last_offset = kernel.last_message_offset(data, 0, len(data))
+    if messages < 0:
+        _raise_fault(messages, last_offset, header, None, path)
+    if header.magic == 0 or header.base_offset == 0:
+        return 0
+    if header.base_offset < last_offset:
+        raise InvalidRecordError(
+            "offset of compressed message below the last offset inside",
+            path=path,
+            position=header.position,
+            found=header.base_offset,
+            expected=f"at least {last_offset}",
+        )
+    return header.base_offset - last_offset
+
+
+def _raise_fault(fault: int, fault_position: int, header: BatchHeader, index: int | None, path: PathLike) -> NoReturn:
+    """Raise what a kernel fault means; `index` is where the batch starts in an uncompressed buffer, else None."""
+    what = kernel.FAULTS[fault]
+    if index is None:
+        raise InvalidRecordError(
+            f"invalid record at byte {fault_position} of the decompressed batch: {what}", path=path, position=header.position
+        )
+    raise InvalidRecordError(f"invalid record: {what}", path=path, position=header.position + fault_position - index)
