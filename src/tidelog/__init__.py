@@ -1,0 +1,62 @@
+"""A Kafka-compatible log that you can read by time.
+
+| name | what it is |
+|---|---|
+| scan | every record of a time range, exactly, as a stream of Arrow batches |
+| ScanReport | what such a scan met: records without timestamp, records past the high watermark |
+| LogDir, Log | a data folder that a Kafka broker wrote, and one partition of it, read-only |
+| find_offset, FoundOffset | the first offset for a timestamp, as Kafka's ListOffsets answers |
+| errors, TidelogError | every error that is raised |
+| __version__ | |
+
+Each is imported when it is first used: `import tidelog` itself costs milliseconds and loads
+none of numpy, pyarrow, pyspark, asyncio.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog import errors as errors
+    from tidelog.errors import TidelogError as TidelogError
+    from tidelog.log.log import Log as Log
+    from tidelog.log.log_dir import LogDir as LogDir
+    from tidelog.log.time_search import FoundOffset as FoundOffset
+    from tidelog.log.time_search import find_offset as find_offset
+    from tidelog.scanning.report import ScanReport as ScanReport
+    from tidelog.scanning.stream import scan as scan
+
+    __version__: str
+
+_HOMES = {
+    "FoundOffset": "tidelog.log.time_search",
+    "Log": "tidelog.log.log",
+    "LogDir": "tidelog.log.log_dir",
+    "ScanReport": "tidelog.scanning.report",
+    "TidelogError": "tidelog.errors",
+    "find_offset": "tidelog.log.time_search",
+    "scan": "tidelog.scanning.stream",
+}
+
+__all__ = ["FoundOffset", "Log", "LogDir", "ScanReport", "TidelogError", "__version__", "errors", "find_offset", "scan"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("tidelog")
+    elif name == "errors":
+        value = import_module("tidelog.errors")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,97 @@
+"""What a caller may ask of a scan, checked and made plain: times, isolation, where to end, partitions, offsets.
+
+| argument | means |
+|---|---|
+| start, end | `start <= timestamp < end`; each may be missing. Finer than a millisecond is floored (`tidelog.times`) |
+| isolation | `read_uncommitted`, or `read_committed`: no records of aborted or unfinished transactions |
+| until | `log_end`: everything on disk; `high_watermark`: what was on every replica when the checkpoint was written |
+| offsets | `{partition: (first, end)}`, end exclusive, each of the two may be None |
+
+Only `plan` uses this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+
+from tidelog.clock import Clock
+from tidelog.errors import InvalidArgumentError
+from tidelog.times import format_time, parse_time
+
+Time = str | int | date
+"""A time as `tidelog.times.parse_time` takes it; a `datetime` is a `date`."""
+
+READ_UNCOMMITTED = "read_uncommitted"
+READ_COMMITTED = "read_committed"
+LOG_END = "log_end"
+HIGH_WATERMARK = "high_watermark"
+
+OffsetRanges = Mapping[int, tuple[int | None, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """`start_ms <= timestamp < end_ms`, None where there is no bound."""
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """True where a record without timestamp is outside."""
+        return self.start_ms is not None or self.end_ms is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """True where no timestamp can be inside."""
+        return self.end_ms is not None and self.end_ms <= max(0, self.start_ms or 0)
+
+    def __str__(self) -> str:
+        start = "..." if self.start_ms is None else format_time(self.start_ms)
+        end = "..." if self.end_ms is None else format_time(self.end_ms)
+        return f"[{start}, {end})"
+
+
+def time_range(start: Time | None, end: Time | None, clock: Clock) -> TimeRange:
+    """Return the bounds in epoch milliseconds.
+
+    Raises:
+        InvalidArgumentError: no time, or an end before its start.
+    """
+    start_ms = None if start is None else parse_time(start, clock)
+    end_ms = None if end is None else parse_time(end, clock)
+    if start_ms is not None and end_ms is not None and end_ms < start_ms:
+        raise InvalidArgumentError(f"the range ends at {format_time(end_ms)}, before its start {format_time(start_ms)}")
+    return TimeRange(start_ms, end_ms)
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    """Return `value` when it is one of `choices`; raise InvalidArgumentError otherwise."""
+    if value not in choices:
+        raise InvalidArgumentError(f"unknown {name}", found=repr(value), expected=" or ".join(choices))
+    return value
+
+
+def check_positive(name: str, value: int | None) -> int | None:
+    """Return `value` when it is None or at least 1; raise InvalidArgumentError otherwise."""
+    if value is not None and value < 1:
+        raise InvalidArgumentError(f"{name} must be positive", found=value)
+    return value
+
+
+def wanted_partitions(existing: Iterable[int], partitions: Iterable[int] | None, offsets: OffsetRanges | None) -> list[int]:
+    """Return the partitions to read, ascending: those named, else those that `offsets` names, else all that exist.
+
+    A partition that is named but does not exist is in the result; opening it is what fails.
+    """
+    if partitions is not None:
+        if isinstance(partitions, int):
+            raise InvalidArgumentError("partitions must be a list", found=partitions, expected=f"[{partitions}]")
+        wanted = set(partitions)
+        stray = sorted(set(offsets or ()) - wanted)
+        if stray:
+            raise InvalidArgumentError(f"offsets are given for partitions that are not to be read: {stray}")
+        return sorted(wanted)
+    return sorted(offsets) if offsets is not None else sorted(existing)

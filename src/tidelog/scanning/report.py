@@ -1,0 +1,48 @@
+"""What a scan met, counted while it reads.
+
+A scan leaves some records out on purpose, and some that it delivers need a word of caution. The report holds the
+numbers; the notices put them into one line each for people. Reports of several splits add up with `+=`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class ScanReport:
+    """Counters of one scan. All are complete once its reader is exhausted."""
+
+    records: int = 0
+    """Records delivered."""
+    without_timestamp: int = 0
+    """Records met that have no timestamp and were left out because the scan has a time bound. Regions that an index rules
+    out are not opened, and what lies in them is not counted; a segment that begins with such records is always opened."""
+    above_high_watermark: int = 0
+    """Records delivered although they lie at or past the high-watermark checkpoint: on disk, but perhaps not on every replica."""
+    aborted_batches: int = 0
+    """Batches of aborted transactions withheld (read_committed)."""
+    batches: int = 0
+    """Batches whose records were looked at."""
+    skipped_batches: int = 0
+    """Batches that their header alone ruled out: never checked, never decompressed."""
+    bytes_read: int = 0
+    """Bytes read from segment files."""
+
+    def __iadd__(self, other: ScanReport) -> ScanReport:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        return self
+
+    def notices(self) -> list[str]:
+        """Return what a reader of the result should know, one sentence each; empty when there is nothing to say."""
+        lines = []
+        if self.without_timestamp:
+            lines.append(f"{_count(self.without_timestamp)} without timestamp left out: a time bound cannot place them")
+        if self.above_high_watermark:
+            lines.append(f"{_count(self.above_high_watermark)} at or past the high-watermark checkpoint delivered")
+        return lines
+
+
+def _count(records: int) -> str:
+    return "1 record" if records == 1 else f"{records:,} records"

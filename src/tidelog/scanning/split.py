@@ -1,0 +1,131 @@
+"""A split: a run of whole batches of one segment, and how to tell that it is still the same when it is read.
+
+A plan is made now and read later, perhaps by another process on another machine, while a broker may append to the
+log, roll it, compact it, truncate it or delete its files. A split therefore remembers how its batches looked:
+
+| remembered | tells |
+|---|---|
+| path, device, inode | the very same file: nothing more to ask about replacement |
+| first batch: position, size, offset, checksum | that the file, or a copy of the folder elsewhere, begins the run as planned |
+| last batch: the same | that nothing in the run has changed: a truncation always takes the end, a compaction moves it |
+
+A compaction that removed anything in front of the last batch has moved that batch, and one that only rewrote a batch has
+changed its checksum, so that both marks together with the walk between them (it must land exactly on the last mark) leave
+no room for fewer rows without an error. The very same file is looked for first, under its name and under `.deleted`, the name
+that a broker gives to a replaced or expired segment for a minute; then any file of that name that fits. If none does, it is one
+`SegmentChangedError`.
+
+`plan` makes splits, `reader` reads them. A split is a few hundred bytes and can be pickled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.log.files import FileIdentity, ReadOnlyFile
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
+from tidelog.scanning.bounds import TimeRange
+
+_REPLACED = "segment was replaced between plan and read"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMark:
+    """A batch as the plan saw it."""
+
+    position: int
+    size: int
+    base_offset: int
+    crc: int
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> BatchMark:
+        return cls(header.position, header.size, header.base_offset, header.crc)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedRange:
+    """Batches of this producer with base offsets in `first_offset..last_offset` (inclusive) belong to an aborted transaction."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Whole batches `[first.position, last.position + last.size)` of one segment, and what to take from them."""
+
+    topic: str
+    partition: int
+    path: str
+    """Path of the `.log` file."""
+    base_offset: int
+    """Base offset of the segment."""
+    device: int
+    inode: int
+    first: BatchMark
+    last: BatchMark
+    time: TimeRange
+    start_offset: int
+    """Records below it are left out: the log start may lie inside a batch."""
+    end_offset: int
+    """Records at or above it are left out."""
+    high_watermark: int | None
+    """Offset of the high-watermark checkpoint, None where the folder has none."""
+    aborted: tuple[AbortedRange, ...] = ()
+
+    @property
+    def start_position(self) -> int:
+        return self.first.position
+
+    @property
+    def end_position(self) -> int:
+        return self.last.position + self.last.size
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the log that the split covers."""
+        return self.end_position - self.start_position
+
+    def open(self) -> ReadOnlyFile:
+        """Open the segment and make sure that it still holds the run as planned. The caller closes it.
+
+        Raises:
+            SegmentChangedError: the segment vanished, shrank or was replaced.
+        """
+        try:
+            return self._open(FileIdentity(self.device, self.inode))
+        except SegmentChangedError:
+            return self._open(None)
+
+    def _open(self, identity: FileIdentity | None) -> ReadOnlyFile:
+        file = ReadOnlyFile(Path(self.path), identity)
+        try:
+            self._verify(file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _verify(self, file: ReadOnlyFile) -> None:
+        size = file.size_bytes()
+        if size < self.end_position:
+            expected = f"at least {self.end_position}"
+            raise SegmentChangedError(
+                "segment shrank between plan and read", path=self.path, found=f"{size} bytes", expected=expected
+            )
+        # The marks are looked at even in the very same file: a broker may have truncated it and appended other batches since.
+        for mark in (self.first, self.last):
+            data = file.read(mark.position, HEADER_BYTES)
+            try:
+                found = BatchMark.of(read_header(data, 0, mark.position, self.path))
+            except CorruptBatchError as error:
+                raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=error.message) from error
+            if found != mark:
+                raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=found, expected=mark)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}/{Path(self.path).name} bytes {self.start_position:,}..{self.end_position:,}"
