@@ -1,0 +1,68 @@
+"""The lock on a data folder: `.lock`, the file that Kafka itself locks while it runs (spec §7).
+
+Whoever writes into a data folder holds it; readers do not ask. Kafka takes a POSIX record lock on the whole file, so the
+same call is made here, and each sees the other. The file stays when the lock is given back, as Kafka leaves it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from tidelog.errors import StorageError
+
+LOCK_FILE = ".lock"
+
+_held: set[str] = set()
+_held_guard = threading.Lock()
+
+
+class DirLock:
+    """An exclusive lock on a data folder, as a context manager. Raises StorageError if someone else holds it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / LOCK_FILE
+        self._fd = -1
+        self._key = ""
+
+    def __enter__(self) -> DirLock:
+        key = os.path.realpath(self.path)
+        # POSIX locks are a process's, not a thread's: within this process a set keeps two owners apart.
+        with _held_guard:
+            if key in _held:
+                raise self._taken()
+            self._fd = self._locked()
+            self._key = key
+            _held.add(key)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with _held_guard:
+            _held.discard(self._key)
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    def _locked(self) -> int:
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise StorageError(f"cannot open the folder's lock: {error.strerror}", path=self.path) from error
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise self._taken() from None
+        except PermissionError:  # EACCES is the other answer that POSIX allows for "taken"
+            os.close(fd)
+            raise self._taken() from None
+        except OSError as error:
+            os.close(fd)
+            raise StorageError(f"cannot lock the folder: {error.strerror}", path=self.path) from error
+        return fd
+
+    def _taken(self) -> StorageError:
+        return StorageError("a running broker or another import is using this folder", path=self.path)
