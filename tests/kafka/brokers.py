@@ -1,0 +1,273 @@
+"""Brokers of Apache Kafka, each in a folder of its own, reachable at 127.0.0.1 only.
+
+    folder/data          Kafka's data folder (log.dirs)
+    folder/*.properties  its configuration, written at each start
+    folder/*.out         what the processes printed
+
+`with Kafka391(folder) as broker:` starts it, waits until it serves, and stops it cleanly. Between, `stop()`, `kill()` and
+`start()` may be called in any order; the data folder, the ports and the cluster id stay. Server properties (Kafka's names)
+given at creation win over those set here.
+"""
+
+from __future__ import annotations
+
+import abc
+import base64
+import contextlib
+import random
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
+
+from tests.kafka.jars import classpath
+from tests.kafka.java import JavaProcess, free_port, is_listening, run_java, wait_until
+
+ADMIN_TIMEOUT_S = 30
+
+# A broker that lives for seconds, with little heap, is ready sooner when the JVM compiles quickly rather than well.
+SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+LONG_LIVED = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:-UsePerfData")
+
+_COMMON = {
+    "num.partitions": "1",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.retention.ms": "-1",
+}
+
+
+class _Broker(abc.ABC):
+    """What both releases have in common."""
+
+    RELEASE = ""
+
+    def __init__(
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        heap_mb: int = 384,
+        java_options: tuple[str, ...] = SHORT_LIVED,
+    ) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.properties = dict(properties or {})
+        self.heap_mb = heap_mb
+        self.java_options = java_options
+        self.port = free_port()
+        self.process: JavaProcess | None = None
+        self.topics: dict[str, int] = {}  # name -> partitions, as created here
+        self._admin: AdminClient | None = None
+        self.data.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Start and wait until each partition of each topic has its leader. The configuration is written afresh."""
+
+    def stop(self) -> None:
+        """End cleanly: indexes trimmed, producer snapshots and checkpoints written."""
+        self._admin = None
+        if self.process is not None:
+            self.process.stop()
+            self.process = None
+
+    def kill(self) -> None:
+        """End as by a power cut."""
+        self._admin = None
+        if self.process is not None:
+            self.process.kill()
+            self.process = None
+
+    @property
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            # `log_level` 0: a broker that is just starting is no news.
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 10_000})
+        return self._admin
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, **settings: object) -> None:
+        """Create a topic and wait for its leaders. Settings are Kafka's names, with `_` for `.` where given as keywords."""
+        merged = {key.replace("_", "."): str(value) for key, value in settings.items()} | dict(config or {})
+        created = self.admin.create_topics([NewTopic(name, partitions, 1, config=merged)], request_timeout=ADMIN_TIMEOUT_S)
+        created[name].result(ADMIN_TIMEOUT_S)
+        self.topics[name] = partitions
+        wait_until(self._serves, f"the leaders of topic {name}", ADMIN_TIMEOUT_S)
+
+    def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
+        """Replace the topic's configuration by `config` (what is not in it falls back to the broker's)."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, set_config=dict(config))
+        self.admin.alter_configs([resource])[resource].result(ADMIN_TIMEOUT_S)
+
+    def partition_folder(self, topic: str, partition: int = 0) -> Path:
+        return self.data / f"{topic}-{partition}"
+
+    def _serves(self) -> bool:
+        """Whether the broker answers, counts itself in, and leads each partition that was created here."""
+        if not is_listening(self.port):
+            return False
+        try:
+            metadata = self.admin.list_topics(timeout=2)
+        except KafkaException:
+            return False
+        if not metadata.brokers:
+            return False
+        led = {name: sum(p.leader >= 0 for p in topic.partitions.values()) for name, topic in metadata.topics.items()}
+        return all(led.get(name) == partitions for name, partitions in self.topics.items())
+
+    def _write_properties(self, name: str, properties: Mapping[str, str]) -> Path:
+        path = self.folder / name
+        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        return path
+
+
+class Kafka391(_Broker):
+    """Apache Kafka 3.9.1, KRaft mode: controller and broker in one process."""
+
+    RELEASE = "3.9.1"
+
+    def __init__(
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        heap_mb: int = 384,
+        java_options: tuple[str, ...] = SHORT_LIVED,
+    ) -> None:
+        super().__init__(folder, properties, heap_mb=heap_mb, java_options=java_options)
+        self.controller_port = free_port()
+        self.cluster_id = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=").replace("-", "A").replace("_", "B")
+
+    def start(self) -> None:
+        defaults = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.data),
+            "metadata.log.dir": str(self.folder / "metadata"),
+            # A broker that starts again must wait until the controller has given up its former self.
+            "broker.session.timeout.ms": "2000",
+            "broker.heartbeat.interval.ms": "200",
+            **_COMMON,
+        }
+        properties = self._write_properties("server.properties", defaults | self.properties)
+        if not (self.data / "meta.properties").exists():
+            arguments = ["format", "--ignore-formatted", "-t", self.cluster_id, "-c", str(properties)]
+            run_java(classpath(self.RELEASE), "kafka.tools.StorageTool", arguments)
+        self.process = JavaProcess(
+            classpath(self.RELEASE),
+            "kafka.Kafka",
+            [properties],
+            output=self.folder / "broker.out",
+            heap_mb=self.heap_mb,
+            options=self.java_options,
+        )
+        self.process.wait_ready(self._serves)
+
+
+class Kafka241(_Broker):
+    """Apache Kafka 2.4.1 beside its ZooKeeper; `message.format.version` still reaches back to v0."""
+
+    RELEASE = "2.4.1"
+
+    def __init__(
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        heap_mb: int = 384,
+        java_options: tuple[str, ...] = SHORT_LIVED,
+    ) -> None:
+        super().__init__(folder, properties, heap_mb=heap_mb, java_options=java_options)
+        self.zookeeper_port = free_port()
+        self.zookeeper: JavaProcess | None = None
+
+    def start(self) -> None:
+        if self.zookeeper is None:
+            self._start_zookeeper()
+        wait_until(self._is_forgotten, "ZooKeeper to give up the broker's former session")
+        defaults = {
+            "broker.id": "0",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "zookeeper.connect": f"127.0.0.1:{self.zookeeper_port}",
+            "zookeeper.session.timeout.ms": "3000",
+            "log.dirs": str(self.data),
+            **_COMMON,
+        }
+        self.process = JavaProcess(
+            classpath(self.RELEASE),
+            "kafka.Kafka",
+            [self._write_properties("server.properties", defaults | self.properties)],
+            output=self.folder / "broker.out",
+            heap_mb=self.heap_mb,
+            options=self.java_options,
+        )
+        self.process.wait_ready(self._serves)
+
+    def _start_zookeeper(self) -> None:
+        settings = {
+            "dataDir": str(self.folder / "zookeeper"),
+            "clientPort": str(self.zookeeper_port),
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+            "tickTime": "500",
+            "4lw.commands.whitelist": "dump",
+        }
+        self.zookeeper = JavaProcess(
+            classpath(self.RELEASE),
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            [self._write_properties("zookeeper.properties", settings)],
+            output=self.folder / "zookeeper.out",
+            heap_mb=128,
+            options=[*SHORT_LIVED, "-Dzookeeper.jmx.log4j.disable=true"],
+        )
+        self.zookeeper.wait_ready(lambda: is_listening(self.zookeeper_port))
+
+    def _is_forgotten(self) -> bool:
+        """Whether no session of a killed broker holds its id any more; a new one could not register beside it."""
+        with socket.create_connection(("127.0.0.1", self.zookeeper_port), timeout=5) as connection:
+            connection.sendall(b"dump")
+            with connection.makefile("rb") as answer:
+                return b"/brokers/ids/0" not in answer.read()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            if self.zookeeper is not None:
+                self.zookeeper.kill()
+                self.zookeeper = None
+
+
+def remove_folder(broker: _Broker) -> None:
+    """Delete a stopped broker's folder (hundreds of MB after a benchmark)."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(broker.folder)

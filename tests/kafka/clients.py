@@ -1,0 +1,140 @@
+"""What a client sees of a broker: records produced, records consumed, offsets for times. By librdkafka (confluent-kafka)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+TIMEOUT_S = 30
+
+
+class Row(NamedTuple):
+    """A record as the broker served it; timestamp in ms, -1 none; timestamp_type 0 none, 1 CreateTime, 2 LogAppendTime."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class NewRow(NamedTuple):
+    """A record to produce."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def produce(
+    bootstrap: str, topic: str, rows: Iterable[NewRow], partition: int = 0, *, batch_records: int = 100, **settings: object
+) -> None:
+    """Produce and wait until all are acknowledged. `batch_records` bounds a batch; settings are librdkafka's, `_` for `.`."""
+    config: dict[str, object] = {
+        "bootstrap.servers": bootstrap,
+        "linger.ms": 1,
+        "batch.num.messages": batch_records,
+        "log_level": 0,
+    }
+    config |= {key.replace("_", "."): value for key, value in settings.items()}
+    producer = Producer(config)
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    for row in rows:
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    row.value,
+                    row.key,
+                    partition,
+                    timestamp=row.timestamp,
+                    headers=list(row.headers) or None,
+                    on_delivery=delivered,
+                )
+                break
+            except BufferError:
+                producer.poll(0.05)
+        producer.poll(0)
+    left = producer.flush(TIMEOUT_S)
+    if left or failed:
+        raise RuntimeError(f"{topic}-{partition}: {left} records unacknowledged, {len(failed)} refused: {failed[:3]}")
+
+
+def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
+    """Return (log start offset, high watermark)."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "log_level": 0})
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
+        return low, high
+    finally:
+        consumer.close()
+
+
+def consume(
+    bootstrap: str, topic: str, partition: int = 0, *, isolation: str = "read_uncommitted", start: int | None = None
+) -> list[Row]:
+    """Return every record from `start` (default: the log start) to the end of the partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "check.crcs": True,
+            "log_level": 0,
+        }
+    )
+    rows: list[Row] = []
+    try:
+        if start is None:
+            start = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)[0]
+        consumer.assign([TopicPartition(topic, partition, start)])
+        while True:
+            message = consumer.poll(TIMEOUT_S)
+            if message is None:
+                raise RuntimeError(f"{topic}-{partition}: the broker sent nothing for {TIMEOUT_S} s after {len(rows)} records")
+            error = message.error()
+            if error is None:
+                rows.append(_row(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return rows
+            else:
+                raise KafkaException(error)
+    finally:
+        consumer.close()
+
+
+def _row(message: Any) -> Row:  # confluent-kafka's stubs say less than its messages hold
+    kind, timestamp = message.timestamp()
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    return Row(message.offset(), timestamp if kind else -1, kind, message.key(), message.value(), headers)
+
+
+def offset_for_time(admin: AdminClient, topic: str, partition: int, timestamp: int) -> tuple[int, int] | int:
+    """Return the broker's (offset, timestamp) for a time, (-1, -1) where it has none; a Kafka error code where it refuses."""
+    return _list_offsets(admin, topic, partition, OffsetSpec.for_timestamp(timestamp))
+
+
+def offset_of_max_timestamp(admin: AdminClient, topic: str, partition: int) -> tuple[int, int] | int:
+    """Return the broker's (offset, timestamp) of the largest timestamp (ListOffsets -3)."""
+    return _list_offsets(admin, topic, partition, OffsetSpec.max_timestamp())  # type: ignore[no-untyped-call]
+
+
+def _list_offsets(admin: AdminClient, topic: str, partition: int, spec: OffsetSpec) -> tuple[int, int] | int:
+    place = TopicPartition(topic, partition)
+    try:
+        answer = admin.list_offsets({place: spec}, request_timeout=TIMEOUT_S)[place].result(TIMEOUT_S)
+    except KafkaException as error:
+        return int(error.args[0].code())
+    return answer.offset, answer.timestamp

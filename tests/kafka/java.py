@@ -1,0 +1,149 @@
+"""Java processes: long ones (a broker) that are watched and stopped, short ones (a tool) that are run to their end.
+
+Every process that is started here is also ended here, by its own handle: by its context manager, else at the interpreter's exit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import random
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+START_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 60
+POLL_S = 0.05
+
+# Below the range that Linux gives to outgoing connections, so that none of those can hold a port when its broker starts again.
+_PORTS = range(20000, 32000)
+
+LOG4J = """\
+log4j.rootLogger=WARN, stdout
+log4j.appender.stdout=org.apache.log4j.ConsoleAppender
+log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
+log4j.appender.stdout.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
+"""
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on now."""
+    for _ in range(200):
+        port = random.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
+
+
+def is_listening(port: int) -> bool:
+    """Return whether something on 127.0.0.1 accepts connections at `port`."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Poll until `condition()` holds; TimeoutError, naming `what`, when it does not in time."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {timeout_s:.0f} s in vain for {what}")
+        time.sleep(POLL_S)
+
+
+def java_command(
+    classpath: str, main: str, arguments: Sequence[str | os.PathLike[str]], *, heap_mb: int, options: Sequence[str] = ()
+) -> list[str]:
+    flags = [
+        f"-Xmx{heap_mb}m",
+        f"-Xms{min(heap_mb, 64)}m",
+        "-Djava.awt.headless=true",
+        "-Djava.net.preferIPv4Stack=true",
+        *options,
+    ]
+    return ["java", *flags, "-cp", classpath, main, *(os.fspath(argument) for argument in arguments)]
+
+
+def run_java(
+    classpath: str,
+    main: str,
+    arguments: Sequence[str | os.PathLike[str]],
+    *,
+    heap_mb: int = 256,
+    timeout_s: float = 120,
+    check: bool = True,
+) -> str:
+    """Run a Java program to its end and return what it printed (both streams); RuntimeError where it fails and `check` is set."""
+    command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s)
+    if check and done.returncode != 0:
+        raise RuntimeError(f"{main} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+    return done.stdout
+
+
+class JavaProcess:
+    """A Java program that runs until it is stopped. Its output goes to `output` (appended)."""
+
+    def __init__(
+        self,
+        classpath: str,
+        main: str,
+        arguments: Sequence[str | os.PathLike[str]],
+        *,
+        output: Path,
+        heap_mb: int,
+        options: Sequence[str] = (),
+    ) -> None:
+        self.main = main
+        self.output = output
+        self.log4j = output.with_name("log4j.properties")
+        self.log4j.write_text(LOG4J)
+        quiet = [f"-Dlog4j.configuration={self.log4j.as_uri()}"]
+        command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=[*quiet, *options])
+        with output.open("ab") as sink:
+            # A session of its own: a Ctrl-C in the terminal reaches the test run, which then stops the process in order.
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True)
+        atexit.register(self.kill)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def wait_ready(self, ready: Callable[[], bool], timeout_s: float = START_TIMEOUT_S) -> None:
+        """Poll until `ready()`; where the program ends or the time does, kill it and raise with the end of its output."""
+        end = time.monotonic() + timeout_s
+        while not ready():
+            if not self.is_running() or time.monotonic() > end:
+                state = "is not ready in time" if self.is_running() else f"ended with {self.process.returncode}"
+                self.kill()
+                raise RuntimeError(f"{self.main} {state}:\n{self.tail()}")
+            time.sleep(POLL_S)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM and wait: a clean end. A program that does not end in time is killed, and that is an error."""
+        if self.is_running():
+            self.process.terminate()
+            try:
+                self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise RuntimeError(f"{self.main} did not stop within {timeout_s:.0f} s:\n{self.tail()}") from None
+        atexit.unregister(self.kill)
+
+    def kill(self) -> None:
+        """SIGKILL: an end as by a power cut, as far as the process can tell."""
+        if self.is_running():
+            self.process.kill()
+            self.process.wait(STOP_TIMEOUT_S)
+        atexit.unregister(self.kill)
+
+    def tail(self, characters: int = 4000) -> str:
+        return self.output.read_text(errors="replace")[-characters:]
