@@ -1,0 +1,124 @@
+"""What the files and folders of a log are called (spec §1).
+
+======================================  ==============================================================
+``<topic>-<partition>/``                one partition; the partition is behind the last ``-``
+``%020d.log .index .timeindex``         a segment, named by its base offset
+``%020d.txnindex``                      aborted transactions of a segment; only where there are any
+``%020d.snapshot``                      producer state; the name is the next offset to be applied
+``….deleted``                           waits for its removal (renamed at once, removed a minute later)
+``….cleaned`` ``….swap``                the cleaner's work: unfinished, and finished but not yet in place
+``<topic>.<uuid>-delete -stray -future``  a partition folder that is going, unclaimed, or arriving
+======================================  ==============================================================
+
+Plain functions on text; nothing here touches a file.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import NamedTuple
+
+from tidelog.errors import InvalidArgumentError
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+DELETE_DIR_SUFFIX = "-delete"
+STRAY_DIR_SUFFIX = "-stray"
+FUTURE_DIR_SUFFIX = "-future"
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+
+MAX_NAME_LENGTH = 255
+_SUFFIXED_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)(-delete|-stray|-future)$")
+_OFFSET = re.compile(r"[+-]?\d+")
+_MAX_OFFSET = 2**63 - 1
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Return the name of a segment's file, `offset` padded to 20 digits."""
+    return f"{offset:020d}{suffix}"
+
+
+def offset_from_file_name(name: str) -> int:
+    """Return the offset that a file name starts with, the text before its first dot.
+
+    Raises InvalidArgumentError where that is no int64.
+    """
+    text = name.split(".", 1)[0]
+    if not _OFFSET.fullmatch(text) or not -_MAX_OFFSET - 1 <= int(text) <= _MAX_OFFSET:
+        raise InvalidArgumentError("no offset in a file's name", found=repr(name), expected="digits before the first dot")
+    return int(text)
+
+
+def is_suffixed_dir(name: str) -> bool:
+    """Say whether a folder is one that is going, unclaimed or arriving (``-delete``, ``-stray``, ``-future``)."""
+    return name.endswith((DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX))
+
+
+def parse_topic_partition_name(name: str | None) -> TopicPartition:
+    """Read topic and partition from a partition folder's name.
+
+    The part behind the last dot of a ``-delete``, ``-stray`` or ``-future`` folder is taken off first. Raises
+    InvalidArgumentError for an empty name, one without ``-``, an empty topic, or a partition that is no number.
+    """
+    if not name or "-" not in name:
+        raise _bad_dir_name(name)
+    text = name
+    if is_suffixed_dir(name):
+        if not _SUFFIXED_DIR.match(name):
+            raise _bad_dir_name(name)
+        text = name[: name.rindex(".")]
+    topic, _, partition = text.rpartition("-")
+    # int() would take underscores, blanks and other alphabets' digits, none of which Kafka writes.
+    if not topic or not re.fullmatch(r"[0-9]{1,10}", partition) or int(partition) > 2**31 - 1:
+        raise _bad_dir_name(name)
+    return TopicPartition(topic, int(partition))
+
+
+def log_dir_name(topic: str, partition: int) -> str:
+    """Return the folder name of a partition."""
+    return f"{topic}-{partition}"
+
+
+def log_delete_dir_name(topic: str, partition: int) -> str:
+    """Return a fresh name for a folder that is to be deleted, at most 255 characters (the topic gives way)."""
+    return _capped_dir_name(topic, partition, DELETE_DIR_SUFFIX)
+
+
+def log_stray_dir_name(topic: str, partition: int) -> str:
+    """Return a fresh name for a folder that no controller claims, at most 255 characters."""
+    return _capped_dir_name(topic, partition, STRAY_DIR_SUFFIX)
+
+
+def log_future_dir_name(topic: str, partition: int) -> str:
+    """Return a fresh name for a replica that moves in from another data folder; its length has no cap in Kafka."""
+    return f"{topic}-{partition}.{uuid.uuid4().hex}{FUTURE_DIR_SUFFIX}"
+
+
+def _capped_dir_name(topic: str, partition: int, suffix: str) -> str:
+    tail = f"-{partition}.{uuid.uuid4().hex}{suffix}"
+    return topic[: MAX_NAME_LENGTH - len(tail)] + tail
+
+
+def _bad_dir_name(name: str | None) -> InvalidArgumentError:
+    return InvalidArgumentError("not the name of a partition's folder", found=repr(name), expected="<topic>-<partition>")

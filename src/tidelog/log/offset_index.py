@@ -1,0 +1,103 @@
+"""The offset index: which byte of the ``.log`` to start from for an offset (spec §2.1, §2.3, §2.4, §2.6).
+
+=====  ======  =======================================================
+ 0     int32   offset of an entry, relative to the segment's base
+ 4     int32   position in the ``.log`` of a batch
+=====  ======  =======================================================
+
+Entries are sparse (one per ``index.interval.bytes``) and strictly increasing. The offset is the last one of the batch at
+the position; Kafka ≤ 1.1 wrote the first, and a follower of Kafka ≤ 3.9.0 wrote one entry for several batches appended
+at once, the offset of the last and the position of the first. In every case all batches before the position are below it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from tidelog.errors import CorruptIndexError, IndexFullError, InvalidOffsetError
+from tidelog.log.index_entries import IndexEntries
+
+_ENTRY = struct.Struct(">ii")
+
+
+class OffsetPosition(NamedTuple):
+    """An offset, absolute, and a byte position in the segment's ``.log``."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex(IndexEntries):
+    """Offsets and positions of one segment."""
+
+    entry_bytes = _ENTRY.size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next append would raise."""
+        return self.entries >= self.max_entries
+
+    @property
+    def last_offset(self) -> int:
+        """The last entry's offset; the base of an empty index."""
+        return self.base_offset if self.entries == 0 else self.entry(self.entries - 1).offset
+
+    def entry(self, slot: int) -> OffsetPosition:
+        """Return an entry. Raises InvalidArgumentError beyond the last one."""
+        relative, position = _ENTRY.unpack(self._raw(slot))
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Return the last entry whose offset is at most `offset`; (base, 0) where there is none."""
+        slot = self._slot(offset)
+        return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
+
+    def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
+        """Return the first entry whose position is at or behind `start.position + size_bytes`, None without one."""
+        bound = start.position + size_bytes
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).position < bound:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low) if low < self.entries else None
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry. Raises IndexFullError, InvalidOffsetError if not above the last one, OffsetOverflowError."""
+        if self.is_full:
+            raise IndexFullError(f"an offset index of {self.max_entries} entries is full", path=self.path)
+        if self.entries and offset <= self.last_offset:
+            raise InvalidOffsetError(
+                "an offset index grows only", path=self.path, found=offset, expected=f"more than {self.last_offset}"
+            )
+        self._append(_ENTRY.pack(self.relative_offset(offset), position))
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries at or above `offset`."""
+        slot = self._slot(offset)
+        self._keep(slot if slot >= 0 and self.entry(slot).offset == offset else slot + 1)
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndexError if the last offset is below the base or the length is broken (spec §2.7)."""
+        if self.entries and self.last_offset < self.base_offset:
+            raise CorruptIndexError(
+                "an offset index below its segment's base",
+                path=self.path,
+                found=self.last_offset,
+                expected=f">= {self.base_offset}",
+            )
+        self._check_length()
+
+    def _slot(self, offset: int) -> int:
+        """Return the last slot whose offset is at most `offset`, -1 without one."""
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1

@@ -1,0 +1,111 @@
+"""The time index: KIP-33's map from a timestamp to an offset (spec §2.1, §2.3, §2.5, §2.6, §16).
+
+=====  ======  ==========================================================================
+ 0     int64   T: the largest timestamp in the segment so far, epoch milliseconds
+ 8     int32   offset of the batch that first reached T, relative to the segment's base
+=====  ======  ==========================================================================
+
+T grows strictly, the offset never falls. An entry (T, o) says: no batch up to and including the one that holds o has a
+record later than T. So a search for a timestamp may start at the last entry whose T is at most the one sought. The last
+entry, written at the roll or the close, is the largest timestamp of the whole segment. o is the batch's last offset;
+older releases wrote, for uncompressed v0 and v1 messages, the very message's (§16 has the table).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from tidelog.errors import CorruptIndexError, IndexFullError, InvalidArgumentError, InvalidOffsetError
+from tidelog.log.index_entries import IndexEntries
+
+_ENTRY = struct.Struct(">qi")
+
+
+class TimestampOffset(NamedTuple):
+    """A timestamp in epoch milliseconds, -1 for none, and an absolute offset."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex(IndexEntries):
+    """Timestamps and offsets of one segment."""
+
+    entry_bytes = _ENTRY.size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an ordinary append would raise: the last slot is kept for the entry of the roll or the close."""
+        return self.entries >= self.max_entries - 1
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """The last entry; (-1, base) of an empty index."""
+        return TimestampOffset(-1, self.base_offset) if self.entries == 0 else self.entry(self.entries - 1)
+
+    def entry(self, slot: int) -> TimestampOffset:
+        """Return an entry. Raises InvalidArgumentError beyond the last one."""
+        timestamp, relative = _ENTRY.unpack(self._raw(slot))
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """Return the last entry whose timestamp is at most `timestamp`; (-1, base) where there is none."""
+        slot = self.slot(timestamp)
+        return TimestampOffset(-1, self.base_offset) if slot < 0 else self.entry(slot)
+
+    def slot(self, timestamp: int) -> int:
+        """Return the last slot whose timestamp is at most `timestamp`, -1 without one."""
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).timestamp <= timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
+        """Add an entry if `timestamp` is above the last one's; the same entry again is no error.
+
+        Raises IndexFullError (but for the entry of a roll or a close, `skip_full_check`), InvalidOffsetError for an offset
+        below the last one, InvalidArgumentError for a timestamp below the last one, OffsetOverflowError.
+        """
+        if not skip_full_check and self.is_full:
+            raise IndexFullError(f"a time index of {self.max_entries} entries is full", path=self.path)
+        last = self.last_entry
+        if self.entries and offset < last.offset:
+            raise InvalidOffsetError(
+                "a time index never goes back in offsets", path=self.path, found=offset, expected=f"at least {last.offset}"
+            )
+        if self.entries and timestamp < last.timestamp:
+            raise InvalidArgumentError(
+                "a time index never goes back in time", path=self.path, found=timestamp, expected=f"at least {last.timestamp}"
+            )
+        if timestamp > last.timestamp:
+            self._append(_ENTRY.pack(timestamp, self.relative_offset(offset)))
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries whose offset is at or above `offset`."""
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        self._keep(low)
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndexError if the ends are out of order, the last offset is below the base or the length is broken."""
+        if self.entries:
+            first, last = self.entry(0), self.last_entry
+            if last.timestamp < first.timestamp:
+                raise CorruptIndexError(
+                    "a time index that goes back in time", path=self.path, found=last.timestamp, expected=f">= {first.timestamp}"
+                )
+            if last.offset < self.base_offset:
+                raise CorruptIndexError(
+                    "a time index below its segment's base", path=self.path, found=last.offset, expected=f">= {self.base_offset}"
+                )
+        self._check_length()
