@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -114,8 +115,8 @@ def test_help_into_a_closed_pipe_and_onto_a_full_disk() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
-    if os.path.exists("/dev/full"):
-        with open("/dev/full", "wb") as full:
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("wb") as full:
             ran = run_process("--help", stdout=full)
         assert ran.exit_code == 1
         assert ran.stderr == "tidelog: No space left on device\n"

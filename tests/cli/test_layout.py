@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.cli.layout import one_line, show_bytes, show_bytes_size, show_offset, show_time, table
+from tidelog.errors import CorruptBatchError
 
 
 def test_a_table_lines_up() -> None:
@@ -28,6 +30,17 @@ def test_a_table_streams_and_may_widen() -> None:
     lines = table(["n"], ((n,) for n in itertools.count()))
     assert list(itertools.islice(lines, 3)) == ["  n", "  0", "  1"]
     assert list(itertools.islice(lines, 996, 1000)) == ["998", "999", "1000", "1001"]
+
+
+def test_an_error_comes_after_the_rows_before_it() -> None:
+    def rows() -> Iterator[tuple[int]]:
+        yield (1,)
+        raise CorruptBatchError("bad")
+
+    lines = table(["n"], rows())
+    assert [next(lines), next(lines)] == ["n", "1"]
+    with pytest.raises(CorruptBatchError):
+        next(lines)
 
 
 def test_a_very_wide_cell_widens_nothing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 
 from tidelog.times import format_time
 
@@ -71,25 +70,47 @@ def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Ite
     shorter than the others. No line ends in blanks.
     """
     widths = [] if header is None else [len(name) for name in header]
-    iterator = iter(rows)
-    chunk = list(islice(iterator, _ROWS_AT_A_TIME))
-    columns = max([len(widths), *map(len, chunk)])
-    right = [_is_numeric(row[n] for row in chunk if n < len(row)) for n in range(columns)]
-    widths += [0] * (columns - len(widths))
-    if header is not None:
+    right: list[bool] | None = None
+    for chunk in _chunks(rows):
+        columns = max([len(widths), *map(len, chunk)])
+        widths += [0] * (columns - len(widths))
         _widen(widths, chunk)
-        yield _line(header, widths, right)
-    while chunk:
-        _widen(widths, chunk)
+        if right is None:
+            right = [_is_numeric(row[n] for row in chunk if n < len(row)) for n in range(columns)]
+            if header is not None:
+                yield _line(header, widths, right)
         for row in chunk:
             yield _line(row, widths, right)
-        chunk = list(islice(iterator, _ROWS_AT_A_TIME))
 
 
 WIDE = 40
 """A cell beyond this many characters is printed as it is and does not widen its column."""
 
 _ROWS_AT_A_TIME = 1000
+
+
+def _chunks(rows: Iterable[Sequence[object]]) -> Iterator[list[Sequence[object]]]:
+    """Yield the rows in lists of a thousand, at least one list. An error comes after the rows that were read before it."""
+    chunk: list[Sequence[object]] = []
+    failure: Exception | None = None
+    yielded = False
+    iterator = iter(rows)
+    while True:
+        try:
+            chunk.append(next(iterator))
+        except StopIteration:
+            break
+        except Exception as error:
+            failure = error
+            break
+        if len(chunk) == _ROWS_AT_A_TIME:
+            yield chunk
+            yielded = True
+            chunk = []
+    if chunk or not yielded:
+        yield chunk
+    if failure is not None:
+        raise failure
 
 
 def _is_numeric(cells: Iterable[object]) -> bool:
@@ -112,6 +133,6 @@ def _widen(widths: list[int], rows: Iterable[Sequence[object]]) -> None:
 def _line(row: Sequence[object], widths: Sequence[int], right: Sequence[bool]) -> str:
     texts = (
         _text(cell).rjust(width) if is_right else _text(cell).ljust(width)
-        for cell, width, is_right in zip(row, widths, right, strict=False)
+        for cell, width, is_right in zip(row, widths, [*right, *[False] * len(row)], strict=False)
     )
     return "  ".join(texts).rstrip()

@@ -14,7 +14,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -57,6 +57,19 @@ def open_output(target: str | None, *, format_name: str, binary: bool, data_dir:
     if path.is_relative_to(os.path.realpath(data_dir)):
         raise InvalidArgumentError("the output would lie inside the data folder, which is only read", path=target)
     yield from _new_file(path, target, mode)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Write lines of text to standard output. They pile up in a buffer, unless that is a terminal."""
+    if sys.stdout is None:
+        raise StorageError("standard output is closed")
+    for line in lines:
+        try:
+            sys.stdout.write(f"{line}\n")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _refused(error, "standard output") from error
 
 
 def stdout_is_terminal() -> bool:

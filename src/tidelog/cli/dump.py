@@ -1,0 +1,248 @@
+"""`tidelog dump FILE`: one file of a log, entry by entry, as it is on disk.
+
+| file | kind | rows |
+|---|---|---|
+| `*.log` | log | `batch`, and with --records `record` and `control` (`dump_log`) |
+| `*.index` | offset_index | `offset` |
+| `*.timeindex` | time_index | `time` |
+| `*.txnindex` | transaction_index | `aborted_transaction` |
+| `*.snapshot` | producer_snapshot | `producer` |
+| `*-offset-checkpoint` | offset_checkpoint | `checkpoint` |
+| `leader-epoch-checkpoint` | leader_epoch_checkpoint | `leader_epoch` |
+| `partition.metadata`, `meta.properties` | properties | `property` |
+
+A name may end in `.deleted`, `.cleaned`, `.swap` or `.tmp`: the work of a moment, of the kind that the rest of the name says.
+Numbers are shown as they are stored, -1 for "none" included.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.layout import one_line, show_time, table
+from tidelog.cli.options import json_option
+from tidelog.cli.output import print_lines
+from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, NotFoundError, StorageError
+from tidelog.log import names
+from tidelog.log.checkpoints import parse_number, read_lines, read_offset_checkpoint
+from tidelog.log.files import ReadOnlyFile
+from tidelog.log.index_entries import IndexEntries
+from tidelog.log.offset_index import OffsetIndex
+from tidelog.log.partition_metadata import read_topic_id
+from tidelog.log.producer_snapshot import ProducerEntry, parse_snapshot
+from tidelog.log.time_index import TimeIndex
+from tidelog.log.txn_index import AbortedTxn, TxnIndex
+
+TEMPORARY_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX, ".tmp")
+
+KINDS = (
+    (names.LOG_SUFFIX, "log"),
+    (names.TIME_INDEX_SUFFIX, "time_index"),
+    (names.TXN_INDEX_SUFFIX, "transaction_index"),
+    (names.INDEX_SUFFIX, "offset_index"),
+    (names.SNAPSHOT_SUFFIX, "producer_snapshot"),
+    ("-offset-checkpoint", "offset_checkpoint"),
+    (names.LEADER_EPOCH_CHECKPOINT, "leader_epoch_checkpoint"),
+    (names.PARTITION_METADATA, "properties"),
+    ("meta.properties", "properties"),
+)
+"""End of a name → kind."""
+
+TIME_COLUMNS = frozenset({"timestamp"})
+"""Columns that people see as a time."""
+
+Row = dict[str, object]
+
+
+@dataclass
+class Dump:
+    """What is in a file: facts about all of it, and rows of one type, which may be many."""
+
+    facts: Row
+    row_type: str
+    rows: Iterable[Row]
+    notes: list[str] = field(default_factory=list)
+
+
+@click.command(short_help="Show one file of a log, entry by entry.")
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.option("--records", "with_records", is_flag=True, help="Of a .log: the records of each batch too.")
+@json_option
+def command(file: str, with_records: bool, as_json: bool) -> None:
+    """Show one file of a log, entry by entry, as it is on disk.
+
+    FILE is a .log, .index, .timeindex, .txnindex, .snapshot, a checkpoint, partition.metadata or meta.properties; also
+    one that ends in .deleted, .cleaned or .swap.
+    """
+    path = Path(file)
+    kind = kind_of(path)
+    if with_records and kind != "log":
+        raise click.UsageError("--records is for .log files: the others hold no records.")
+    check_file(path)
+    if kind == "log":
+        from tidelog.cli.dump_log import dump_log
+
+        dump_log(path, with_records=with_records, as_json=as_json)
+        return
+    show(path, kind, read(path, kind), as_json=as_json)
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of a file by its name. Raises InvalidArgumentError for a name that says none."""
+    name = path.name
+    for suffix in TEMPORARY_SUFFIXES:
+        name = name.removesuffix(suffix)
+    for ending, kind in KINDS:
+        if name.endswith(ending):
+            return kind
+    endings = ", ".join(ending for ending, _ in KINDS)
+    raise InvalidArgumentError(f"no kind of file that can be dumped; known names end in {endings}", path=path)
+
+
+def check_file(path: Path) -> None:
+    """Raise NotFoundError or InvalidArgumentError unless `path` is a file. What it is refused is said when it is opened."""
+    try:
+        if path.is_dir():
+            raise InvalidArgumentError("a folder, not a file; `tidelog stat` shows folders", path=path)
+        if not path.exists():
+            raise NotFoundError("no such file", path=path)
+    except OSError as error:
+        raise StorageError(f"cannot look at the file: {error.strerror}", path=path) from error
+
+
+def base_offset_of(path: Path) -> int:
+    """Return the offset in a file's name; 0, with a note, where there is none: relative offsets then are shown as they are."""
+    try:
+        return names.offset_from_file_name(path.name)
+    except InvalidArgumentError:
+        notices.note(f"{path}: the name holds no base offset; offsets are shown relative to it")
+        return 0
+
+
+def show(path: Path, kind: str, dump: Dump, *, as_json: bool) -> None:
+    """Print a dump: for scripts a line for the file and one for each row, for people a line of facts and a table."""
+    for text in dump.notes:
+        notices.note(text)
+    if as_json:
+        print_lines([json.dumps({"type": "file", "path": str(path), "kind": kind, **dump.facts})])
+        print_lines(json.dumps({"type": dump.row_type, **row}) for row in dump.rows)
+        return
+    facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in dump.facts.items())
+    print_lines([one_line(f"{path}: {kind.replace('_', ' ')}, {facts}")])
+    rows = iter(dump.rows)
+    first = next(rows, None)
+    if first is None:
+        return
+    header = [name.replace("_", " ") for name in first]
+    print_lines(table(header, map(_for_people, chain([first], rows))))
+
+
+def read(path: Path, kind: str) -> Dump:
+    """Read a file of any kind but a log. Raises CorruptDataError of the kind, StorageError."""
+    if kind == "offset_index":
+        return _offset_index(path)
+    if kind == "time_index":
+        return _time_index(path)
+    if kind == "transaction_index":
+        return _transaction_index(path)
+    if kind == "producer_snapshot":
+        return _producer_snapshot(path)
+    if kind == "offset_checkpoint":
+        offsets = read_offset_checkpoint(path)
+        rows: list[Row] = [{**key._asdict(), "offset": offset} for key, offset in sorted(offsets.items())]
+        return Dump({"entries": len(rows)}, "checkpoint", rows)
+    if kind == "leader_epoch_checkpoint":
+        return _leader_epochs(path)
+    return _properties(path)
+
+
+def _for_people(row: Row) -> list[object]:
+    return [show_time(value) if name in TIME_COLUMNS and isinstance(value, int) else value for name, value in row.items()]
+
+
+def _index_facts(path: Path, index: IndexEntries) -> tuple[Row, list[str]]:
+    partial_bytes = index.length_bytes % index.entry_bytes
+    padding_bytes = index.length_bytes - partial_bytes - index.size_bytes
+    facts: Row = {
+        "base_offset": index.base_offset,
+        "entries": index.entries,
+        "bytes": index.length_bytes,
+        "padding_bytes": padding_bytes,
+    }
+    notes = []
+    if padding_bytes:
+        notes.append(f"{path}: {padding_bytes} bytes of zeros behind the entries: room that was preallocated and not used")
+    if partial_bytes:
+        notes.append(f"{path}: the length is not a whole number of entries; the last {partial_bytes} bytes were left out")
+    return facts, notes
+
+
+def _offset_index(path: Path) -> Dump:
+    with ReadOnlyFile(path, fallbacks=()) as file:
+        index = OffsetIndex.open(file, base_offset_of(path))
+        facts, notes = _index_facts(path, index)
+        entries = OffsetIndex.from_bytes(index.base_offset, index.to_bytes())
+    rows = ({"entry": slot, **entries.entry(slot)._asdict()} for slot in range(entries.entries))
+    return Dump(facts, "offset", rows, notes)
+
+
+def _time_index(path: Path) -> Dump:
+    with ReadOnlyFile(path, fallbacks=()) as file:
+        index = TimeIndex.open(file, base_offset_of(path))
+        facts, notes = _index_facts(path, index)
+        entries = TimeIndex.from_bytes(index.base_offset, index.to_bytes())
+    rows = ({"entry": slot, **entries.entry(slot)._asdict()} for slot in range(entries.entries))
+    return Dump(facts, "time", rows, notes)
+
+
+def _transaction_index(path: Path) -> Dump:
+    with ReadOnlyFile(path, fallbacks=()) as file:
+        index = TxnIndex.open(file, base_offset_of(path))
+    facts: Row = {"base_offset": index.base_offset, "entries": len(index.aborted)}
+    return Dump(facts, "aborted_transaction", [dict(zip(AbortedTxn._fields, txn, strict=True)) for txn in index.aborted])
+
+
+def _producer_snapshot(path: Path) -> Dump:
+    with ReadOnlyFile(path, fallbacks=()) as file:
+        entries = parse_snapshot(file.read(0, file.size_bytes()), path)
+    rows: list[Row] = [dict(zip(ProducerEntry._fields, entry, strict=True)) for entry in sorted(entries)]
+    return Dump({"next_offset": base_offset_of(path), "entries": len(rows)}, "producer", rows)
+
+
+def _leader_epochs(path: Path) -> Dump:
+    rows: list[Row] = []
+    for number, fields in enumerate(read_lines(path), start=3):
+        if len(fields) != 2:
+            raise CorruptCheckpointError(f"line {number} of a checkpoint", path=path, found=len(fields), expected="2 fields")
+        epoch, start_offset = (parse_number(text, path, number) for text in fields)
+        rows.append({"epoch": epoch, "start_offset": start_offset})
+    return Dump({"entries": len(rows)}, "leader_epoch", rows)
+
+
+def _properties(path: Path) -> Dump:
+    if names.PARTITION_METADATA in path.name:
+        # Read by the one who checks it; the text is then shown as it is.
+        read_topic_id(path)
+    with ReadOnlyFile(path, fallbacks=()) as file:
+        data = file.read(0, file.size_bytes())
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointError("a text file that is no UTF-8", path=path, position=error.start) from None
+    rows: list[Row] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        separators = [line.index(separator) for separator in "=:" if separator in line]
+        if not separators:
+            raise CorruptCheckpointError(f"line {number} is no property", path=path, found=repr(line), expected="key=value")
+        at = min(separators)
+        rows.append({"key": line[:at].strip(), "value": line[at + 1 :].strip()})
+    return Dump({"entries": len(rows)}, "property", rows)

@@ -1,0 +1,272 @@
+"""`tidelog dump FILE.log`: the batches of a segment, and with --records what is in them.
+
+Every checksum is verified. A batch whose checksum is wrong is shown and marked, and the walk goes on behind it, as its
+length still says where; the run then ends as an error that counts such batches. A header that makes no sense ends the walk
+there. A batch that is cut off at the end of the file, or zeros behind the last one, are what a crash or a living broker
+leaves: they are noted, not errors.
+
+The file is walked in reads of `CHUNK_BYTES`; only a larger batch makes a larger read.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+
+from tidelog.cli import notices
+from tidelog.cli.layout import one_line, show_bytes, show_time, table
+from tidelog.cli.output import print_lines
+from tidelog.cli.progress import ProgressBar
+from tidelog.errors import CorruptBatchError, CorruptDataError
+from tidelog.log.files import ReadOnlyFile
+from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, compute_crc, read_header
+from tidelog.records.compression import Bytes
+from tidelog.records.control import ControlType, parse_control_type, parse_end_txn_marker
+from tidelog.records.records import Record, iter_records
+
+CHUNK_BYTES = 1 << 20
+
+TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+"""Kafka's ids and names."""
+
+_LENGTH = Struct(">i")
+
+Row = dict[str, object]
+
+
+class Walk:
+    """Walks the batches of one file, and remembers what was wrong and what is left over at the end."""
+
+    def __init__(self, file: ReadOnlyFile) -> None:
+        self.file = file
+        self.path = file.path
+        self.size_bytes = file.size_bytes()
+        self.position = 0
+        self.damaged = 0
+        self.first_damaged = -1
+
+    def batches(self, on_progress: Callable[[int], None]) -> Iterator[tuple[BatchHeader, memoryview, bool]]:
+        """Yield header, bytes, and whether the checksum is right. Raises CorruptBatchError for a header without sense."""
+        chunk, start = memoryview(b""), 0
+        while True:
+            rest_bytes = self.size_bytes - self.position
+            if rest_bytes < MIN_HEADER_BYTES:
+                return
+            index = self.position - start
+            if len(chunk) - index < MIN_HEADER_BYTES:
+                chunk, start, index = self._read(CHUNK_BYTES), self.position, 0
+            (length,) = _LENGTH.unpack_from(chunk, index + 8)
+            size = length + LOG_OVERHEAD
+            if length == 0 or (length >= MIN_LENGTH and size > rest_bytes):
+                return
+            if length >= MIN_LENGTH and len(chunk) - index < size:
+                chunk, start, index = self._read(max(size, CHUNK_BYTES)), self.position, 0
+            header = read_header(chunk, index, self.position, self.path)
+            data = chunk[index : index + size]
+            is_sound = compute_crc(header.magic, data) == header.crc
+            if not is_sound:
+                self.damaged += 1
+                if self.first_damaged < 0:
+                    self.first_damaged = self.position
+            yield header, data, is_sound
+            self.position += size
+            on_progress(size)
+
+    def tell_the_rest(self) -> None:
+        """Note what lies behind the last batch, if anything does."""
+        rest_bytes = self.size_bytes - self.position
+        if rest_bytes == 0:
+            return
+        if self._is_zero():
+            text = "zeros: room that was preallocated and not yet written"
+        else:
+            text = "no whole batch: cut off by a crash, or still being written"
+        notices.note(f"{self.path}: the last {rest_bytes} bytes, from byte {self.position}, are {text}")
+
+    def _is_zero(self) -> bool:
+        position = self.position
+        while position < self.size_bytes:
+            data = self.file.read(position, min(CHUNK_BYTES, self.size_bytes - position))
+            if not data or data.count(0) != len(data):
+                return False
+            position += len(data)
+        return True
+
+    def _read(self, length: int) -> memoryview:
+        data = self.file.read(self.position, min(length, self.size_bytes - self.position))
+        if len(data) < min(length, self.size_bytes - self.position):
+            raise CorruptBatchError("the file became shorter while it was read", path=self.path, position=self.position)
+        return memoryview(data)
+
+
+def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
+    """Print the batches of a .log file. Raises CorruptDataError for what is damaged, after all that could be shown."""
+    with ReadOnlyFile(path, fallbacks=()) as file:
+        walk = Walk(file)
+        with ProgressBar(f"dump {path.name}", walk.size_bytes) as bar:
+            batches = walk.batches(bar.advance)
+            if as_json:
+                print_lines(_json_lines(walk, batches, with_records))
+            elif with_records:
+                print_lines(_lines_with_records(walk, batches))
+            else:
+                rows = (_batch_cells(header, is_sound) for header, _, is_sound in batches)
+                print_lines(table(_BATCH_HEADER, rows))
+        walk.tell_the_rest()
+    if walk.damaged:
+        plural = "es do" if walk.damaged > 1 else " does"
+        raise CorruptBatchError(
+            f"the checksum of {walk.damaged} batch{plural} not match, the first one", path=path, position=walk.first_damaged
+        )
+
+
+_BATCH_HEADER = (
+    "position",
+    "bytes",
+    "base offset",
+    "last offset",
+    "records",
+    "format",
+    "codec",
+    "timestamp type",
+    "max timestamp",
+    "epoch",
+    "producer",
+    "sequence",
+    "",
+)
+
+
+def _codec_name(header: BatchHeader) -> str:
+    try:
+        return header.codec.name.lower()
+    except CorruptDataError:
+        return "unknown"
+
+
+def _flags(header: BatchHeader, is_sound: bool) -> str:
+    flags = [
+        name
+        for name, is_set in (
+            ("transactional", header.is_transactional),
+            ("control", header.is_control),
+            (f"delete horizon {show_time(header.base_timestamp)}", header.has_delete_horizon),
+            ("WRONG CHECKSUM", not is_sound),
+        )
+        if is_set
+    ]
+    return ", ".join(flags)
+
+
+def _batch_cells(header: BatchHeader, is_sound: bool) -> list[object]:
+    return [
+        header.position,
+        header.size,
+        header.base_offset,
+        header.last_offset,
+        None if header.record_count < 0 else header.record_count,
+        f"v{header.magic}",
+        _codec_name(header),
+        TIMESTAMP_TYPES[header.timestamp_type],
+        show_time(header.max_timestamp),
+        None if header.leader_epoch < 0 else header.leader_epoch,
+        f"{header.producer_id}/{header.producer_epoch}" if header.has_producer_id else None,
+        None if header.base_sequence < 0 else header.base_sequence,
+        _flags(header, is_sound),
+    ]
+
+
+def _batch_row(header: BatchHeader, is_sound: bool) -> Row:
+    return {
+        "type": "batch",
+        "position": header.position,
+        "bytes": header.size,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.record_count,
+        "magic": header.magic,
+        "codec": _codec_name(header),
+        "timestamp_type": TIMESTAMP_TYPES[header.timestamp_type],
+        "base_timestamp": header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+        "leader_epoch": header.leader_epoch,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "is_transactional": header.is_transactional,
+        "is_control": header.is_control,
+        "has_delete_horizon": header.has_delete_horizon,
+        "crc": header.crc,
+        "crc_ok": is_sound,
+    }
+
+
+def _json_lines(walk: Walk, batches: Iterator[tuple[BatchHeader, memoryview, bool]], with_records: bool) -> Iterator[str]:
+    yield json.dumps({"type": "file", "path": str(walk.path), "kind": "log", "bytes": walk.size_bytes})
+    for header, data, is_sound in batches:
+        yield json.dumps(_batch_row(header, is_sound))
+        if with_records and is_sound:
+            for record in iter_records(header, data, path=walk.path, check_crc=False):
+                yield json.dumps(_record_row(header, record, walk.path))
+
+
+def _record_row(header: BatchHeader, record: Record, path: Path) -> Row:
+    row: Row = {"type": "record", "offset": record.offset, "timestamp": record.timestamp}
+    if header.is_control:
+        return {**row, "type": "control", **_control_facts(header, record, path)}
+    return {
+        **row,
+        "timestamp_type": TIMESTAMP_TYPES[record.timestamp_type],
+        "key": _base64(record.key),
+        "value": _base64(record.value),
+        "headers": [[key, _base64(value)] for key, value in record.headers],
+    }
+
+
+def _control_facts(header: BatchHeader, record: Record, path: Path) -> Row:
+    kind = parse_control_type(record.key, path=path, position=header.position)
+    facts: Row = {"control": kind.name}
+    if kind in (ControlType.ABORT, ControlType.COMMIT):
+        marker = parse_end_txn_marker(record.key, record.value, path=path, position=header.position)
+        facts["coordinator_epoch"] = marker.coordinator_epoch
+    return facts
+
+
+def _base64(data: Bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def _lines_with_records(walk: Walk, batches: Iterator[tuple[BatchHeader, memoryview, bool]]) -> Iterator[str]:
+    for header, data, is_sound in batches:
+        yield one_line(_batch_sentence(header, is_sound))
+        if is_sound:
+            records = iter_records(header, data, path=walk.path, check_crc=False)
+            for line in table(None, (_record_cells(header, record, walk.path) for record in records)):
+                yield f"    {line}"
+
+
+def _batch_sentence(header: BatchHeader, is_sound: bool) -> str:
+    count = "" if header.record_count < 0 else f", {header.record_count} record{'' if header.record_count == 1 else 's'}"
+    producer = f", producer {header.producer_id}/{header.producer_epoch}" if header.has_producer_id else ""
+    sequence = f" sequence {header.base_sequence}" if header.base_sequence >= 0 else ""
+    epoch = f", leader epoch {header.leader_epoch}" if header.leader_epoch >= 0 else ""
+    flags = _flags(header, is_sound)
+    return (
+        f"batch at {header.position}: offsets {header.base_offset}..{header.last_offset}{count}, "
+        f"{header.size} bytes, v{header.magic}, {_codec_name(header)}, {TIMESTAMP_TYPES[header.timestamp_type]}, "
+        f"max {show_time(header.max_timestamp)}{epoch}{producer}{sequence}{', ' if flags else ''}{flags}"
+    )
+
+
+def _record_cells(header: BatchHeader, record: Record, path: Path) -> list[object]:
+    if header.is_control:
+        facts = _control_facts(header, record, path)
+        words = " ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+        return [record.offset, show_time(record.timestamp), words]
+    cells: list[object] = [record.offset, show_time(record.timestamp), show_bytes(record.key), show_bytes(record.value)]
+    if record.headers:
+        cells.append(" ".join(f"{key}={show_bytes(value)}" for key, value in record.headers))
+    return cells
