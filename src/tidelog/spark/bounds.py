@@ -1,0 +1,140 @@
+"""Which partitions a load reads, and from which offset to which: the options applied to the logs that are there.
+
+| option says | becomes |
+|---|---|
+| earliest, latest | no bound |
+| an offset inside the log | that offset |
+| an offset outside | OffsetOutOfRangeError, or with `failOnDataLoss=false` the nearest one inside and a notice |
+| a time at the start | the first offset whose timestamp reaches it; none: NotFoundError, or by strategy the log end |
+| a time at the end | the first offset whose timestamp reaches it; none: no bound |
+
+Kafka's rules for finding an offset by time are `tidelog.log.time_search`'s. Only the driver comes here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
+from tidelog.log.time_search import find_offset
+from tidelog.spark.java_pattern import compile_java_pattern
+from tidelog.spark.options import EARLIEST, LATEST, Bound, ReadOptions, TopicPartition
+from tidelog.times import format_time
+
+OffsetRange = tuple[int | None, int | None]
+"""First offset and the offset behind the last; None where there is no bound."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Kafka's own topics: no pattern matches them, only their names do."""
+
+_log = logging.getLogger("tidelog.spark")
+
+
+def select_partitions(options: ReadOptions, log_dir: LogDir) -> list[TopicPartition]:
+    """Return the partitions to read, sorted.
+
+    Raises UnknownTopicOrPartitionError for a topic or partition that is named but not there. A pattern may match nothing.
+    """
+    existing = log_dir.topics()
+    if options.assigned is not None:
+        for topic, partition in options.assigned:
+            _require(existing, topic, options.path)
+            if partition not in existing[topic]:
+                raise UnknownTopicOrPartitionError(
+                    f"no partition {partition} of topic {topic}",
+                    path=options.path,
+                    expected=f"one of {', '.join(map(str, sorted(existing[topic])))}",
+                )
+        return sorted(options.assigned)
+    if options.topics is not None:
+        for topic in options.topics:
+            _require(existing, topic, options.path)
+        topics: Iterable[str] = options.topics
+    else:
+        assert options.pattern is not None
+        pattern = compile_java_pattern(options.pattern)
+        topics = [topic for topic in existing if topic not in INTERNAL_TOPICS and pattern.fullmatch(topic)]
+        if not topics:
+            _log.warning("subscribePattern %s matches no topic in %s", options.pattern, options.path)
+    return sorted((topic, partition) for topic in topics for partition in existing[topic])
+
+
+def _require(existing: dict[str, list[int]], topic: str, path: str) -> None:
+    if topic not in existing:
+        names = sorted(existing)
+        shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        raise UnknownTopicOrPartitionError(f"no topic {topic}", path=path, expected=f"one of {shown}" if names else None)
+
+
+def resolve_ranges(options: ReadOptions, log_dir: LogDir, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+    """Return each partition's offset range. Logs are opened only where a bound asks for it.
+
+    Raises:
+        InvalidArgumentError: a bound per partition that does not name exactly the partitions that are read.
+        OffsetOutOfRangeError, NotFoundError: see the table above.
+        UnsupportedForMessageFormatError: a bound by time on a log whose format has no timestamps.
+    """
+    for bound in (options.starting, options.ending):
+        _check_names(bound, partitions)
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    for partition in partitions:
+        start, end = options.starting.of(partition), options.ending.of(partition)
+        if start == EARLIEST and end == LATEST:
+            ranges[partition] = (None, None)
+            continue
+        log = log_dir.log(*partition)
+        ranges[partition] = _start(options, log, partition), _end(options, log, partition)
+    return ranges
+
+
+def _check_names(bound: Bound, partitions: list[TopicPartition]) -> None:
+    if bound.each is None or bound.each.keys() == set(partitions):
+        return
+    missing = sorted(set(partitions) - bound.each.keys())
+    strange = sorted(bound.each.keys() - set(partitions))
+    said = [
+        f"{verb} {', '.join(f'{topic}-{partition}' for topic, partition in names)}"
+        for verb, names in (("it lacks", missing), ("not read are", strange))
+        if names
+    ]
+    raise InvalidArgumentError(f"option {bound.option} must name every partition that is read and no other: {'; '.join(said)}")
+
+
+def _start(options: ReadOptions, log: Log, partition: TopicPartition) -> int | None:
+    bound = options.starting
+    value = bound.of(partition)
+    if not bound.by_time:
+        return None if value == EARLIEST else _inside(options, bound, log, partition, value)
+    found = find_offset(log, value, options.isolation)
+    if found is not None:
+        return found.offset
+    if options.error_without_match:
+        raise NotFoundError(
+            f"option {bound.option}: no record of {partition[0]}-{partition[1]} reaches {value} ({format_time(value)}); "
+            "startingOffsetsByTimestampStrategy=latest reads nothing from such a partition"
+        )
+    return log.log_end_offset
+
+
+def _end(options: ReadOptions, log: Log, partition: TopicPartition) -> int | None:
+    bound = options.ending
+    value = bound.of(partition)
+    if not bound.by_time:
+        return None if value == LATEST else _inside(options, bound, log, partition, value)
+    found = find_offset(log, value, options.isolation)
+    return None if found is None else found.offset
+
+
+def _inside(options: ReadOptions, bound: Bound, log: Log, partition: TopicPartition, offset: int) -> int:
+    first, end = log.log_start_offset, log.log_end_offset
+    if first <= offset <= end:
+        return offset
+    message = f"option {bound.option}: offset {offset} is outside {partition[0]}-{partition[1]}, which holds {first} to {end}"
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(f"{message}; failOnDataLoss=false reads what there is")
+    inside = min(max(offset, first), end)
+    _log.warning("%s; %d is taken instead", message, inside)
+    return inside
