@@ -20,7 +20,8 @@ indexes are trimmed to their entries (§4.10, §4.11).
 | index | the offset index is full, or the time index but for its reserved slot |
 | offsets | the last offset cannot be told relative to the base in an int32 |
 
-Indexes are kept in memory and become files when the segment becomes inactive: at most segment.index.bytes each.
+Indexes are kept in memory and become files when the segment becomes inactive: at most segment.index.bytes each. The
+`.txnindex` exists only where a transaction was aborted; what goes into it is the caller's to know.
 `partition_writer` is the caller; nothing else writes segments.
 """
 
@@ -33,9 +34,10 @@ from typing import NamedTuple
 
 from tidelog.config import INT32_MAX, LogConfig
 from tidelog.errors import InvalidArgumentError, OffsetOverflowError, StorageError
-from tidelog.log.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from tidelog.log.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from tidelog.log.offset_index import OffsetIndex
 from tidelog.log.time_index import TimeIndex
+from tidelog.log.txn_index import TxnIndex
 from tidelog.records.batch import BatchHeader
 
 NO_TIMESTAMP = -1
@@ -64,9 +66,11 @@ class SegmentWriter:
         self.offset_of_max_timestamp = base_offset
         self.offset_index = OffsetIndex.create(base_offset, config.segment_index_bytes)
         self.time_index = TimeIndex.create(base_offset, config.segment_index_bytes)
+        self.txn_index = TxnIndex(base_offset)
         self.log_path = directory / file_name(base_offset, LOG_SUFFIX)
         self.offset_index_path = directory / file_name(base_offset, INDEX_SUFFIX)
         self.time_index_path = directory / file_name(base_offset, TIME_INDEX_SUFFIX)
+        self.txn_index_path = directory / file_name(base_offset, TXN_INDEX_SUFFIX)
         self._config = config
         try:
             self._fd = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -125,12 +129,14 @@ class SegmentWriter:
             self.bytes_since_last_index_entry += header.size
 
     def on_become_inactive(self) -> None:
-        """Finish the segment at a roll or a close: last time index entry, both index files, log file closed (not synced)."""
+        """Finish the segment at a roll or a close: last time index entry, index files, log file closed (not synced)."""
         self.time_index.maybe_append(self.max_timestamp_so_far, self.offset_of_max_timestamp, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
         self.time_index.trim_to_valid_size()
         write_new_file(self.offset_index_path, self.offset_index.to_bytes())
         write_new_file(self.time_index_path, self.time_index.to_bytes())
+        if self.txn_index.aborted:
+            write_new_file(self.txn_index_path, self.txn_index.to_bytes())
         self.close_handlers()
 
     def close_handlers(self) -> None:
@@ -142,9 +148,10 @@ class SegmentWriter:
             except OSError as error:
                 raise _refused("close", self.log_path, error) from error
 
-    def paths(self) -> tuple[Path, Path, Path]:
-        """Return the segment's files: log, offset index, time index."""
-        return self.log_path, self.offset_index_path, self.time_index_path
+    def paths(self) -> list[Path]:
+        """Return the files of a segment that has become inactive."""
+        txn_index = [self.txn_index_path] if self.txn_index.aborted else []
+        return [self.log_path, self.offset_index_path, self.time_index_path, *txn_index]
 
     def _write(self, records: bytes | bytearray | memoryview) -> None:
         try:
