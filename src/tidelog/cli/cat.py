@@ -1,0 +1,142 @@
+"""`tidelog cat DIR TOPIC`: every record of an exact range of time, as text, JSON lines, Arrow or Parquet.
+
+The range is `[from, to)` by the records' own timestamps: a record that was appended late is in it, one that was appended
+early is too. Records come in offset order, partition by partition, and stream: memory does not grow with the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.options import (
+    Moment,
+    TimeType,
+    directory_argument,
+    echo_moment,
+    isolation_option,
+    partition_option,
+    topic_argument,
+    wanted_partitions,
+)
+from tidelog.cli.output import STDOUT, open_output, stdout_is_terminal
+from tidelog.cli.progress import ProgressBar
+from tidelog.times import format_time
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelog.scanning.plan import ScanPlan
+    from tidelog.scanning.report import ScanReport
+
+FORMATS = ("text", "jsonl", "arrow", "parquet")
+
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".arrow": "arrow", ".arrows": "arrow", ".parquet": "parquet"}
+"""End of an output's name → the format meant by it, unless --format says otherwise."""
+
+BINARY_FORMATS = ("arrow", "parquet")
+
+
+@click.command(short_help="Read every record of a time range, exactly.")
+@directory_argument
+@topic_argument
+@click.option("--from", "start", type=TimeType(), help="Records with this timestamp or a later one.")
+@click.option("--to", "end", type=TimeType(), help="Records with an earlier timestamp than this.")
+@partition_option
+@isolation_option
+@click.option(
+    "--until-high-watermark",
+    is_flag=True,
+    help="Stop at the high-watermark checkpoint: what lies behind it was perhaps not on every replica.",
+)
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
+@click.option(
+    "--encoding",
+    type=click.Choice(["utf8", "base64"]),
+    help="Of keys and values in text and jsonl; base64 keeps every byte. [default: utf8]",
+)
+@click.option("--output", "-o", metavar="FILE", type=click.Path(), help="Write to FILE, which appears when it is whole.")
+def command(
+    directory: str,
+    topic: str,
+    start: Moment | None,
+    end: Moment | None,
+    partitions: tuple[int, ...],
+    isolation: str,
+    until_high_watermark: bool,
+    format_name: str | None,
+    encoding: str | None,
+    output: str | None,
+) -> None:
+    """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they came.
+
+    Records come in offset order, partition by partition. Control records are left out.
+    """
+    if start is not None and end is not None and end.time_ms < start.time_ms:
+        raise click.UsageError(f"the range ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
+    format_name = format_name or SUFFIXES.get(Path(output or "").suffix.lower(), "text")
+    if encoding is not None and format_name in BINARY_FORMATS:
+        raise click.UsageError(f"--encoding is for text and jsonl: {format_name} holds bytes as they are.")
+    echo_moment(start)
+    echo_moment(end)
+    with open_output(output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=directory) as out:
+        from tidelog.scanning.plan import plan
+        from tidelog.scanning.report import ScanReport
+
+        scan_plan = plan(
+            directory,
+            topic,
+            start=None if start is None else start.time_ms,
+            end=None if end is None else end.time_ms,
+            partitions=wanted_partitions(partitions),
+            isolation=isolation,
+            until="high_watermark" if until_high_watermark else "log_end",
+        )
+        for text in scan_plan.notes:
+            notices.note(text)
+        report = ScanReport()
+        with ProgressBar(f"cat {topic}", scan_plan.size_bytes, answer_on_stdout=output in (None, STDOUT)) as bar:
+            _write(_batches(scan_plan, report, bar), out, format_name, encoding or "utf8", output)
+    for text in report.notices():
+        notices.note(text)
+    if output not in (None, STDOUT):
+        notices.say(f"{output}: {report.records:,} record{'' if report.records == 1 else 's'}")
+
+
+def _batches(scan_plan: ScanPlan, report: ScanReport, bar: ProgressBar) -> Iterator[pa.RecordBatch]:
+    from tidelog.scanning.reader import read_split
+
+    for split in scan_plan.splits:
+        before = bar.done_bytes
+        start_bytes = report.bytes_read
+        for batch in read_split(split, report=report):
+            bar.advance(min(report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before))
+            yield batch
+        bar.advance(split.size_bytes - (bar.done_bytes - before))
+
+
+def _write(batches: Iterator[pa.RecordBatch], out: BinaryIO, format_name: str, encoding_name: str, output: str | None) -> None:
+    from tidelog.cli import record_writers
+
+    if format_name in BINARY_FORMATS:
+        from tidelog.scanning.schema import scan_schema
+
+        schema = scan_schema()
+        if format_name == "parquet":
+            record_writers.write_parquet(batches, schema, out)
+        else:
+            as_file = output not in (None, STDOUT) and not str(output).endswith(".arrows")
+            record_writers.write_arrow(batches, schema, out, as_file=as_file)
+        return
+    encoding = record_writers.Encoding(encoding_name)
+    if format_name == "jsonl":
+        record_writers.write_jsonl(batches, out, encoding)
+    else:
+        on_terminal = output in (None, STDOUT) and stdout_is_terminal()
+        record_writers.write_text(batches, out, encoding, with_header=on_terminal)
+    for text in encoding.notices():
+        notices.note(text)

@@ -1,0 +1,158 @@
+"""Arrow batches of records as text, JSON lines, Arrow or Parquet, written to a stream in bounded memory.
+
+| format | what is written |
+|---|---|
+| text | a line for each record: time, partition, offset, key, value, headers; harmless to a terminal, no two bytes look alike |
+| jsonl | a line for each record: `{"topic","partition","offset","timestamp","timestamp_type","key","value","headers"}` |
+| arrow | an IPC stream, or an IPC file where the output is a file that does not end in `.arrows` |
+| parquet | row groups of about 64 MiB |
+
+In jsonl, `timestamp` is epoch milliseconds or null, `timestamp_type` Kafka's name, `headers` a list of [key, value]; keys and
+values are text (`utf8`: bytes that are not UTF-8 become U+FFFD, and are counted) or base64, which keeps every byte.
+
+Nothing here knows where records come from. Imports pyarrow only where it writes its formats.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from tidelog.cli.layout import NOTHING, show_bytes, table
+from tidelog.times import format_time
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_AT_A_TIME = 1024
+"""Rows turned into Python objects at once; a batch may hold many more."""
+
+ROW_GROUP_BYTES = 64 << 20
+
+TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+"""Kafka's ids and names."""
+
+TEXT_HEADER = ("time", "partition", "offset", "key", "value", "headers")
+
+
+class RecordRow(NamedTuple):
+    """One record in Python objects; `timestamp` in epoch milliseconds, None without one."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[dict[str, Any]]
+
+
+class Encoding:
+    """How bytes become text: `utf8` or `base64`. Counts what utf8 could not show."""
+
+    def __init__(self, name: str) -> None:
+        self.is_base64 = name == "base64"
+        self.replaced = 0
+
+    def __call__(self, data: bytes | None) -> str | None:
+        if data is None:
+            return None
+        if self.is_base64:
+            return b64encode(data).decode("ascii")
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            self.replaced += 1
+            return data.decode("utf-8", "replace")
+
+    def notices(self) -> list[str]:
+        """Return what a reader of the text should know."""
+        if not self.replaced:
+            return []
+        what = "1 key or value is" if self.replaced == 1 else f"{self.replaced:,} keys or values are"
+        return [f"{what} no UTF-8; bytes that do not decode became U+FFFD (--encoding base64 keeps every byte)"]
+
+
+def write_text(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding, *, with_header: bool) -> None:
+    """Write a line for each record, for people."""
+    for line in table(TEXT_HEADER if with_header else None, _text_cells(batches, encoding)):
+        # Names of headers may hold what no encoding of Unicode allows; a line must still come out.
+        out.write(line.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def write_jsonl(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding) -> None:
+    """Write a JSON object for each record."""
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    for row in _rows(batches):
+        line = encode(
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "offset": row.offset,
+                "timestamp": row.timestamp,
+                "timestamp_type": TIMESTAMP_TYPES[row.timestamp_type],
+                "key": encoding(row.key),
+                "value": encoding(row.value),
+                "headers": [[header["key"], encoding(header["value"])] for header in row.headers],
+            }
+        )
+        out.write(line.encode() + b"\n")
+
+
+def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO, *, as_file: bool) -> None:
+    """Write an Arrow IPC stream, or a file, which also has an index of its batches at the end."""
+    import pyarrow as pa
+
+    new = pa.ipc.new_file if as_file else pa.ipc.new_stream
+    with new(out, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
+    """Write a Parquet file; batches are gathered into row groups of about `ROW_GROUP_BYTES`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(out, schema) as writer:
+        gathered: list[pa.RecordBatch] = []
+        gathered_bytes = 0
+        for batch in batches:
+            gathered.append(batch)
+            gathered_bytes += batch.nbytes
+            if gathered_bytes >= ROW_GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(gathered, schema))
+                gathered, gathered_bytes = [], 0
+        if gathered:
+            writer.write_table(pa.Table.from_batches(gathered, schema))
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordRow]:
+    import pyarrow as pa
+
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
+            part = batch.slice(start, ROWS_AT_A_TIME)
+            columns = [
+                # Python's datetime ends with the year 9999, a timestamp does not.
+                (part.column(name).cast(pa.int64()) if name == "timestamp" else part.column(name)).to_pylist()
+                for name in RecordRow._fields
+            ]
+            yield from map(RecordRow._make, zip(*columns, strict=True))
+
+
+def _text_cells(batches: Iterable[pa.RecordBatch], encoding: Encoding) -> Iterator[list[object]]:
+    show = _show_base64 if encoding.is_base64 else show_bytes
+    for row in _rows(batches):
+        time = NOTHING if row.timestamp is None else format_time(row.timestamp)
+        cells: list[object] = [time, row.partition, row.offset, show(row.key), show(row.value)]
+        if row.headers:
+            cells.append(" ".join(f"{header['key']}={show(header['value'])}" for header in row.headers))
+        yield cells
+
+
+def _show_base64(data: bytes | None) -> str:
+    return "<null>" if data is None else b64encode(data).decode("ascii")
