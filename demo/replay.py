@@ -1,0 +1,58 @@
+"""The demo's replay: the last three days of the log as a delay report, on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+ROW = "carrier string, origin string, dest string, delay_minutes int"
+
+
+def delay_report(log: Path, say: Callable[[str], None]) -> None:
+    """Print departures, delays and cancellations by carrier over the last three days of the topic `departures`."""
+    from pyspark.sql import functions as f
+
+    from tidelog.log.log_dir import LogDir
+    from tidelog.log.time_search import MAX_TIMESTAMP, find_offset
+    from tidelog.spark import session
+    from tidelog.times import format_time
+
+    data = LogDir(log)
+    newest = max(
+        found.timestamp
+        for partition in data.topics()["departures"]
+        if (found := find_offset(data.log("departures", partition), MAX_TIMESTAMP)) is not None
+    )
+    start, end = newest - 3 * 86_400_000, newest + 1
+    say(f"last three days: {format_time(start)} to {format_time(end)}")
+
+    spark = session("flights of 2013")
+    try:
+
+        def read(topic: str):  # type: ignore[no-untyped-def]
+            loaded = (
+                spark.read.format("tidelog")
+                .option("path", str(log))
+                .option("subscribe", topic)
+                .option("startTime", str(start))
+                .option("endTime", str(end))
+                .load()
+            )
+            return loaded.select(f.col("key").cast("string").alias("carrier"), f.from_json(f.col("value").cast("string"), ROW).alias("row"))
+
+        left = read("departures").groupBy("carrier").agg(
+            f.count("*").alias("departures"),
+            f.round(f.avg("row.delay_minutes"), 1).alias("mean delay"),
+            f.expr("percentile(row.delay_minutes, 0.5)").cast("int").alias("median"),
+            f.expr("percentile(row.delay_minutes, 0.9)").cast("int").alias("9 of 10 within"),
+            f.max("row.delay_minutes").alias("worst"),
+        )
+        cancelled = read("cancellations").groupBy("carrier").agg(f.count("*").alias("cancelled"))
+        report = left.join(cancelled, "carrier", "left").fillna(0).orderBy(f.desc("departures"))
+        rows = report.collect()
+    finally:
+        spark.stop()
+    header = [*report.columns]
+    say("  " + "  ".join(f"{column:>14}" for column in header))
+    for row in rows:
+        say("  " + "  ".join(f"{value!s:>14}" for value in row))
