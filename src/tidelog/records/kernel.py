@@ -116,6 +116,7 @@ class Rows:
 
     `count` rows are valid. Bounds restrict what a scan appends: `min_timestamp <= timestamp < end_timestamp` and
     `min_offset <= offset < end_offset`. With `timed` (a time bound was given) records without a timestamp are left out and counted.
+    Without `positions`, where keys, values and headers lie is not noted.
     """
 
     count = cython.declare(cython.Py_ssize_t, visibility="public")
@@ -130,6 +131,7 @@ class Rows:
     last_offset: cython.longlong
     timed: cython.bint
     bounded: cython.bint
+    positions = cython.declare(cython.bint, visibility="public")
 
     stores: dict
     offset: cython.p_longlong
@@ -163,6 +165,7 @@ class Rows:
         self.scanned = 0
         self.without_timestamp = 0
         self.fault_position = 0
+        self.positions = True
         self.set_bounds(None, None, None, None)
         self.reserve(max(capacity, 16))
 
@@ -224,6 +227,16 @@ def _input(view: cython.const[cython.uchar][::1]) -> cython.pointer(cython.const
 @cython.boundscheck(False)
 @cython.wraparound(False)
 def _input_ints(view: cython.const[cython.int][::1]) -> cython.pointer(cython.const[cython.int]):
+    if cython.compiled:
+        return cython.address(view[0])
+    else:
+        return view
+
+
+@cython.cfunc
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _input_longs(view: cython.const[cython.longlong][::1]) -> cython.pointer(cython.const[cython.longlong]):
     if cython.compiled:
         return cython.address(view[0])
     else:
@@ -385,6 +398,7 @@ def scan_records_v2(
     value_lengths: cython.p_int = rows.value_length
     headers_positions: cython.p_int = rows.headers_position
     header_counts: cython.p_int = rows.header_count
+    positions: cython.bint = rows.positions
     bounded: cython.bint = rows.bounded
     timed: cython.bint = rows.timed
     min_timestamp: cython.longlong = rows.min_timestamp
@@ -616,12 +630,13 @@ def scan_records_v2(
             offsets[row] = offset
             timestamps[row] = timestamp
             create_times[row] = base_timestamp + time_delta
-            key_positions[row] = key_position
-            key_lengths[row] = key_length
-            value_positions[row] = value_position
-            value_lengths[row] = value_length
-            headers_positions[row] = headers_position
-            header_counts[row] = header_count
+            if positions:
+                key_positions[row] = key_position
+                key_lengths[row] = key_length
+                value_positions[row] = value_position
+                value_lengths[row] = value_length
+                headers_positions[row] = headers_position
+                header_counts[row] = header_count
             row += 1
             if row - first_row == limit:
                 break
@@ -812,3 +827,663 @@ def scan_messages(
     rows.scanned += messages
     rows.without_timestamp += without_timestamp
     return row - first_row
+
+
+# --- Reading: rows into Arrow's layouts -----------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _run_end(sources: cython.p_int, row: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Return the row behind the last one, from `row` on and before `last`, that has the same source."""
+    source: cython.int = sources[row]
+    while row < last and sources[row] == source:
+        row += 1
+    return row
+
+
+@cython.cfunc
+def _positions(rows: Rows, which: cython.int) -> cython.p_int:
+    return rows.key_position if which == KEY else rows.value_position
+
+
+@cython.cfunc
+def _lengths(rows: Rows, which: cython.int) -> cython.p_int:
+    return rows.key_length if which == KEY else rows.value_length
+
+
+@cython.cfunc
+def _check_range(rows: Rows, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.void:
+    if not 0 <= first <= last <= rows.count:
+        raise ValueError(f"rows {first}:{last} outside of {rows.count}")
+
+
+def sizes(rows: Rows, which: cython.int, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
+    """Return (bytes, nulls) of the keys (`KEY`) or values (`VALUE`) of rows `first` to `last`, exclusive."""
+    _check_range(rows, first, last)
+    lengths: cython.p_int = _lengths(rows, which)
+    total: cython.longlong = 0
+    nulls: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    length: cython.longlong
+    with cython.nogil:
+        for row in range(first, last):
+            length = lengths[row]
+            if length < 0:
+                nulls += 1
+            else:
+                total += length
+    return (total, nulls)
+
+
+@cython.cfunc
+def _validity(lengths: cython.p_int, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> bytearray:
+    """Return Arrow's validity bitmap: a bit a row, least significant first, 0 where the length is negative."""
+    bitmap = bytearray((last - first + 7) // 8)
+    out: cython.p_uchar = _output(bitmap)
+    i: cython.Py_ssize_t
+    for i in range(last - first):
+        if lengths[first + i] >= 0:
+            out[i >> 3] |= 1 << (i & 7)
+    return bitmap
+
+
+def timestamp_validity(rows: Rows, name: str, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
+    """Return (nulls, bitmap or None) of column `timestamp` or `create_time`: -1 stands for none."""
+    _check_range(rows, first, last)
+    times: cython.p_longlong = rows.create_time if name == "create_time" else rows.timestamp
+    nulls: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    for row in range(first, last):
+        nulls += times[row] == -1
+    if nulls == 0:
+        return (0, None)
+    bitmap = bytearray((last - first + 7) // 8)
+    out: cython.p_uchar = _output(bitmap)
+    for i in range(last - first):
+        if times[first + i] != -1:
+            out[i >> 3] |= 1 << (i & 7)
+    return (nulls, bitmap)
+
+
+def gather(rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
+    """Copy keys or values into Arrow's binary layout; return (offsets, data, validity or None, nulls).
+
+    `offsets` are int32: the bytes (`sizes`) must stay below 2 GiB, else OverflowError. `sources[i]` is the buffer that rows of source i
+    point into.
+    """
+    total, nulls = sizes(rows, which, first, last)
+    if total > 2147483647:
+        raise OverflowError(f"{total} bytes do not fit int32 offsets")
+    count: cython.Py_ssize_t = last - first
+    offsets = _new_bytes(4 * (count + 1))
+    data = _new_bytes(total)
+    offsets_view = memoryview(offsets).cast("i")
+    out_offsets: cython.p_int = _ints(offsets_view)
+    out: cython.p_uchar = _output(data)
+    lengths: cython.p_int = _lengths(rows, which)
+    positions: cython.p_int = _positions(rows, which)
+    row_sources: cython.p_int = rows.source
+    source_view: cython.const[cython.uchar][::1]
+    p: cython.pointer(cython.const[cython.uchar])
+    room: cython.longlong = total
+    available: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t = first
+    end: cython.Py_ssize_t
+    length: cython.Py_ssize_t
+    position: cython.Py_ssize_t
+    while row < last:
+        source_view = sources[row_sources[row]]
+        available = len(source_view)
+        p = _input(source_view)
+        with cython.nogil:
+            end = _run_end(row_sources, row, last)
+            while row < end:
+                out_offsets[row - first] = at
+                length = lengths[row]
+                if length > 0:
+                    position = positions[row]
+                    if cython.compiled:
+                        if length <= 16 and position + 16 <= available and at + 16 <= room:
+                            # Short ones as one move of fixed size; what is too much gets written over.
+                            memcpy(cython.address(out[at]), cython.address(p[position]), 16)
+                        else:
+                            memcpy(cython.address(out[at]), cython.address(p[position]), length)
+                    else:
+                        out[at : at + length] = p[position : position + length]
+                    at += length
+                row += 1
+    out_offsets[count] = at
+    return (offsets, data, _validity(lengths, first, last) if nulls else None, nulls)
+
+
+def views(rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t, first_source: cython.int) -> tuple:
+    """Point at keys or values in Arrow's view layout, without a copy; return (views, validity or None, nulls).
+
+    A view is 16 bytes: int32 length, then up to 12 bytes of data, or 4 bytes of it, int32 buffer index and int32 position. Buffer indices
+    count from `first_source`.
+    """
+    _, nulls = sizes(rows, which, first, last)
+    count: cython.Py_ssize_t = last - first
+    # 16 bytes more: tails are cleared with a store of fixed size that reaches into the next view.
+    out_bytes = _new_bytes(16 * count + 16)
+    ints = memoryview(out_bytes).cast("i")
+    out_ints: cython.p_int = _ints(ints)
+    out: cython.p_uchar = _output(out_bytes)
+    zeros: cython.pointer(cython.const[cython.uchar]) = _input(_ZEROS)
+    lengths: cython.p_int = _lengths(rows, which)
+    positions: cython.p_int = _positions(rows, which)
+    row_sources: cython.p_int = rows.source
+    source_view: cython.const[cython.uchar][::1]
+    p: cython.pointer(cython.const[cython.uchar])
+    available: cython.Py_ssize_t
+    buffer_index: cython.int
+    row: cython.Py_ssize_t = first
+    end: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    length: cython.Py_ssize_t
+    position: cython.Py_ssize_t
+    while row < last:
+        source_view = sources[row_sources[row]]
+        available = len(source_view)
+        p = _input(source_view)
+        buffer_index = row_sources[row] - first_source
+        with cython.nogil:
+            end = _run_end(row_sources, row, last)
+            while row < end:
+                length = lengths[row]
+                position = positions[row]
+                if length > 12:
+                    out_ints[at >> 2] = length
+                    if cython.compiled:
+                        memcpy(cython.address(out[at + 4]), cython.address(p[position]), 4)
+                    else:
+                        out[at + 4 : at + 8] = p[position : position + 4]
+                    out_ints[(at >> 2) + 2] = buffer_index
+                    out_ints[(at >> 2) + 3] = position
+                else:
+                    if length < 0:
+                        length = 0
+                    out_ints[at >> 2] = length
+                    if cython.compiled:
+                        if position + 12 <= available:
+                            memcpy(cython.address(out[at + 4]), cython.address(p[position]), 12)
+                        elif length > 0:
+                            memcpy(cython.address(out[at + 4]), cython.address(p[position]), length)
+                        memcpy(cython.address(out[at + 4 + length]), zeros, 16)
+                    else:
+                        out[at + 4 : at + 4 + length] = p[position : position + length]
+                        out[at + 4 + length : at + 16] = zeros[: 12 - length]
+                at += 16
+                row += 1
+    ints.release()
+    del out_bytes[16 * count :]
+    return (out_bytes, _validity(lengths, first, last) if nulls else None, nulls)
+
+
+_ZEROS = bytes(16)
+
+
+def gather_headers(rows: Rows, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
+    """Copy headers into the buffers of Arrow's list<struct<key: utf8, value: binary>>.
+
+    Return (list offsets, key offsets, key data, value offsets, value data, value validity or None, null values, headers). Whether the keys
+    are UTF-8 is for the caller to see to. OverflowError where keys or values reach 2 GiB.
+    """
+    _check_range(rows, first, last)
+    row_sources: cython.p_int = rows.source
+    header_counts: cython.p_int = rows.header_count
+    headers_positions: cython.p_int = rows.headers_position
+    source_view: cython.const[cython.uchar][::1]
+    p: cython.pointer(cython.const[cython.uchar])
+    available: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    j: cython.int
+    pos: cython.Py_ssize_t
+    raw: cython.longlong
+    packed: cython.longlong
+    length: cython.longlong
+    headers: cython.longlong = 0
+    key_bytes: cython.longlong = 0
+    value_bytes: cython.longlong = 0
+    nulls: cython.longlong = 0
+
+    row = first
+    while row < last:
+        source_view = sources[row_sources[row]]
+        available = len(source_view)
+        p = _input(source_view)
+        with cython.nogil:
+            end = _run_end(row_sources, row, last)
+            while row < end:
+                if header_counts[row] > 0:
+                    headers += header_counts[row]
+                    pos = headers_positions[row]
+                    for j in range(header_counts[row]):
+                        packed = _varint(p, pos, available)
+                        raw = packed >> 4
+                        length = (raw >> 1) ^ -(raw & 1)
+                        key_bytes += length
+                        pos += (packed & 15) + length
+                        packed = _varint(p, pos, available)
+                        raw = packed >> 4
+                        length = (raw >> 1) ^ -(raw & 1)
+                        pos += packed & 15
+                        if length < 0:
+                            nulls += 1
+                        else:
+                            value_bytes += length
+                            pos += length
+                row += 1
+    if key_bytes > 2147483647 or value_bytes > 2147483647 or headers > 2147483647:
+        raise OverflowError(f"{max(key_bytes, value_bytes)} bytes of headers do not fit int32 offsets")
+
+    list_offsets = _new_bytes(4 * (last - first + 1))
+    key_offsets = _new_bytes(4 * (headers + 1))
+    value_offsets = _new_bytes(4 * (headers + 1))
+    key_data = _new_bytes(key_bytes)
+    value_data = _new_bytes(value_bytes)
+    validity = bytearray((headers + 7) // 8)
+    list_view = memoryview(list_offsets).cast("i")
+    key_view = memoryview(key_offsets).cast("i")
+    value_view = memoryview(value_offsets).cast("i")
+    out_list: cython.p_int = _ints(list_view)
+    out_key_offsets: cython.p_int = _ints(key_view)
+    out_value_offsets: cython.p_int = _ints(value_view)
+    out_keys: cython.p_uchar = _output(key_data)
+    out_values: cython.p_uchar = _output(value_data)
+    out_validity: cython.p_uchar = _output(validity)
+    at: cython.Py_ssize_t = 0
+    key_at: cython.Py_ssize_t = 0
+    value_at: cython.Py_ssize_t = 0
+
+    row = first
+    while row < last:
+        source_view = sources[row_sources[row]]
+        available = len(source_view)
+        p = _input(source_view)
+        with cython.nogil:
+            end = _run_end(row_sources, row, last)
+            while row < end:
+                out_list[row - first] = at
+                if header_counts[row] > 0:
+                    pos = headers_positions[row]
+                    for j in range(header_counts[row]):
+                        out_key_offsets[at] = key_at
+                        out_value_offsets[at] = value_at
+                        packed = _varint(p, pos, available)
+                        raw = packed >> 4
+                        length = (raw >> 1) ^ -(raw & 1)
+                        pos += packed & 15
+                        if cython.compiled:
+                            memcpy(cython.address(out_keys[key_at]), cython.address(p[pos]), length)
+                        else:
+                            out_keys[key_at : key_at + length] = p[pos : pos + length]
+                        key_at += length
+                        pos += length
+                        packed = _varint(p, pos, available)
+                        raw = packed >> 4
+                        length = (raw >> 1) ^ -(raw & 1)
+                        pos += packed & 15
+                        if length >= 0:
+                            if cython.compiled:
+                                memcpy(cython.address(out_values[value_at]), cython.address(p[pos]), length)
+                            else:
+                                out_values[value_at : value_at + length] = p[pos : pos + length]
+                            value_at += length
+                            pos += length
+                            out_validity[at >> 3] |= 1 << (at & 7)
+                        at += 1
+                row += 1
+    out_list[last - first] = at
+    out_key_offsets[at] = key_at
+    out_value_offsets[at] = value_at
+    return (list_offsets, key_offsets, key_data, value_offsets, value_data, validity if nulls else None, nulls, headers)
+
+
+def starts_inside_characters(offsets: cython.const[cython.int][::1], data: cython.const[cython.uchar][::1]) -> bool:
+    """Return whether any slice of `data` that `offsets` cut begins with a UTF-8 continuation byte.
+
+    Text that is valid as a whole and has no such cut is valid in each slice.
+    """
+    i: cython.Py_ssize_t
+    size: cython.Py_ssize_t = len(data)
+    for i in range(len(offsets)):
+        if offsets[i] < size and data[offsets[i]] & 0xC0 == 0x80:
+            return True
+    return False
+
+
+# --- Writing: columns into batches ----------------------------------------------------------------------------------------
+
+
+@cython.cclass
+class BinaryColumn:
+    """A column of byte strings in Arrow's binary layout, to be written from: int32 offsets, data, validity bitmap or None.
+
+    `first` is where the column begins in them (the offset of a sliced Arrow array), `length` how many entries it has.
+    Raises ValueError where the offsets do not fit the data: nothing is read outside of it later.
+    """
+
+    length = cython.declare(cython.Py_ssize_t, visibility="public")
+    first: cython.Py_ssize_t
+    has_validity: cython.bint
+    owners: tuple
+    offsets: cython.pointer(cython.const[cython.int])
+    data: cython.pointer(cython.const[cython.uchar])
+    validity: cython.pointer(cython.const[cython.uchar])
+
+    def __init__(
+        self,
+        offsets: object,
+        data: object,
+        validity: object,
+        first: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+    ) -> None:
+        offsets_view: cython.const[cython.int][::1] = memoryview(offsets).cast("B").cast("i")
+        data_view: cython.const[cython.uchar][::1] = memoryview(data).cast("B")
+        validity_view: cython.const[cython.uchar][::1] = memoryview(b"" if validity is None else validity).cast("B")
+        if first < 0 or length < 0 or len(offsets_view) < first + length + 1:
+            raise ValueError(f"{len(offsets_view)} offsets for {first} + {length} entries")
+        if validity is not None and len(validity_view) * 8 < first + length:
+            raise ValueError(f"{len(validity_view)} bytes of validity for {first} + {length} entries")
+        previous: cython.longlong = 0
+        i: cython.Py_ssize_t
+        for i in range(first, first + length + 1):
+            if offsets_view[i] < previous:
+                raise ValueError(f"offset {offsets_view[i]} of entry {i} below the one before it")
+            previous = offsets_view[i]
+        if previous > len(data_view):
+            raise ValueError(f"offset {previous} beyond {len(data_view)} bytes of data")
+        self.length = length
+        self.first = first
+        self.has_validity = validity is not None
+        self.owners = (offsets, data, validity)
+        self.offsets = _input_ints(offsets_view)
+        self.data = _input(data_view)
+        self.validity = _input(validity_view)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _entry_length(column: BinaryColumn, row: cython.Py_ssize_t) -> cython.longlong:
+    """Return the length of an entry, -1 for null."""
+    at: cython.Py_ssize_t = column.first + row
+    if column.has_validity and not column.validity[at >> 3] >> (at & 7) & 1:
+        return -1
+    return column.offsets[at + 1] - column.offsets[at]
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _varint_bytes(value: cython.longlong) -> cython.int:
+    """Return how many bytes a value takes as a zig-zag varint."""
+    size: cython.int = 1
+    if value < 0:
+        value = -value - 1  # as many bits as the zig-zag of it, less the sign's
+    while value >= 64:
+        value >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_varint(out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    sign: cython.longlong = 0
+    if value < 0:
+        sign = 1
+        value = -value - 1
+    # The sign goes into the lowest bit, so that the first byte carries six bits of the value and no shift can overflow.
+    if value < 64:
+        out[at] = value << 1 | sign
+        return at + 1
+    out[at] = (value & 63) << 1 | sign | 128
+    value >>= 6
+    at += 1
+    while value >= 128:
+        out[at] = (value & 127) | 128
+        value >>= 7
+        at += 1
+    out[at] = value
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _body_bytes(
+    time_delta: cython.longlong,
+    offset_delta: cython.longlong,
+    key_length: cython.longlong,
+    value_length: cython.longlong,
+    headers_length: cython.longlong,
+) -> cython.longlong:
+    size: cython.longlong = 1 + _varint_bytes(time_delta) + _varint_bytes(offset_delta)
+    size += _varint_bytes(key_length) + _varint_bytes(value_length)
+    size += headers_length if headers_length > 0 else 1
+    if key_length > 0:
+        size += key_length
+    if value_length > 0:
+        size += value_length
+    return size
+
+
+def size_records_v2(
+    timestamps: cython.const[cython.longlong][::1],
+    keys: BinaryColumn,
+    values: BinaryColumn,
+    headers: object,
+    indices: object,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    limit_bytes: cython.longlong,
+) -> tuple:
+    """Return (rows, bytes, max timestamp) that one batch's records section takes, from entry `first` on, up to `last` exclusive.
+
+    The section stays within `limit_bytes`, but for a first record that alone is larger. `indices` (int32, or None for 0, 1, 2...) says which
+    row an entry stands for: so the rows of one partition are picked out of a shared column. `headers` is a column of encoded headers
+    (`encode_headers`), or None. Raises ValueError for a row outside of the columns and for a negative timestamp that is not -1.
+    """
+    return _encode(None, 0, timestamps, keys, values, headers, indices, first, last, limit_bytes)
+
+
+def encode_records_v2(
+    out: object,
+    start: cython.Py_ssize_t,
+    timestamps: cython.const[cython.longlong][::1],
+    keys: BinaryColumn,
+    values: BinaryColumn,
+    headers: object,
+    indices: object,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+) -> tuple:
+    """Write the records section of a v2 batch to `out[start:]`, which must have the room that `size_records_v2` told; return the same.
+
+    Timestamp deltas are to the first record's timestamp, offset deltas count from 0.
+    """
+    return _encode(out, start, timestamps, keys, values, headers, indices, first, last, NO_LIMIT)
+
+
+@cython.cfunc
+def _encode(
+    target: object,
+    start: cython.Py_ssize_t,
+    timestamps: cython.const[cython.longlong][::1],
+    keys: BinaryColumn,
+    values: BinaryColumn,
+    headers: object,
+    indices: object,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    limit_bytes: cython.longlong,
+) -> tuple:
+    """Size (no target) or write: one loop for both, so that they cannot differ."""
+    writing: cython.bint = target is not None
+    out: cython.p_uchar = _output(target if writing else bytearray(1))
+    room: cython.Py_ssize_t = len(target) if writing else 0
+    has_headers: cython.bint = headers is not None
+    header_column: BinaryColumn = headers if has_headers else keys
+    has_indices: cython.bint = indices is not None
+    index_view: cython.const[cython.int][::1] = indices if has_indices else array("i", [0])
+    index: cython.pointer(cython.const[cython.int]) = _input_ints(index_view)
+    row_count: cython.Py_ssize_t = min(len(timestamps), keys.length, values.length)
+    if has_headers:
+        row_count = min(row_count, header_column.length)
+    entries: cython.Py_ssize_t = len(index_view) if has_indices else row_count
+    if not 0 <= first <= last <= entries:
+        raise ValueError(f"entries {first}:{last} outside of {entries}")
+    if not 0 <= start <= max(room, 0) and writing:
+        raise ValueError(f"start {start} outside of {room} bytes")
+
+    time_pointer: cython.pointer(cython.const[cython.longlong]) = _input_longs(timestamps)
+    i: cython.Py_ssize_t = first
+    row: cython.Py_ssize_t = 0
+    base_timestamp: cython.longlong = 0
+    max_timestamp: cython.longlong = -1
+    timestamp: cython.longlong = 0
+    total: cython.longlong = 0
+    body: cython.longlong
+    size: cython.longlong
+    key_length: cython.longlong
+    value_length: cython.longlong
+    headers_length: cython.longlong
+    at: cython.Py_ssize_t = start
+    fault: cython.int = 0
+    with cython.nogil:
+        while i < last:
+            row = index[i] if has_indices else i
+            if row < 0 or row >= row_count:
+                fault = 1
+                break
+            timestamp = time_pointer[row]
+            if timestamp < -1:
+                fault = 2
+                break
+            if i == first:
+                base_timestamp = timestamp
+            key_length = _entry_length(keys, row)
+            value_length = _entry_length(values, row)
+            headers_length = _entry_length(header_column, row) if has_headers else 0
+            body = _body_bytes(timestamp - base_timestamp, i - first, key_length, value_length, headers_length)
+            size = body + _varint_bytes(body)
+            if total + size > limit_bytes and i > first:
+                break
+            total += size
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            if writing:
+                if size > room - at:
+                    fault = 3
+                    break
+                at = _put_varint(out, at, body)
+                out[at] = 0
+                at = _put_varint(out, at + 1, timestamp - base_timestamp)
+                at = _put_varint(out, at, i - first)
+                at = _put_varint(out, at, key_length)
+                at = _put_entry(out, at, keys, row, key_length)
+                at = _put_varint(out, at, value_length)
+                at = _put_entry(out, at, values, row, value_length)
+                if headers_length > 0:
+                    at = _put_entry(out, at, header_column, row, headers_length)
+                else:
+                    out[at] = 0
+                    at += 1
+            i += 1
+    if fault == 1:
+        raise ValueError(f"row {row} outside of {row_count}")
+    if fault == 2:
+        raise ValueError(f"negative timestamp {timestamp} in row {row}")
+    if fault == 3:
+        raise ValueError(f"no room for record {i - first} at byte {at} of {room}")
+    return (i - first, total, max_timestamp)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_entry(
+    out: cython.p_uchar, at: cython.Py_ssize_t, column: BinaryColumn, row: cython.Py_ssize_t, length: cython.longlong
+) -> cython.Py_ssize_t:
+    if length <= 0:
+        return at
+    position: cython.Py_ssize_t = column.offsets[column.first + row]
+    if cython.compiled:
+        memcpy(cython.address(out[at]), cython.address(column.data[position]), length)
+    else:
+        out[at : at + length] = column.data[position : position + length]
+    return at + length
+
+
+# --- Partitioning ---------------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _murmur2(p: cython.pointer(cython.const[cython.uchar]), start: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.ulonglong:
+    h: cython.ulonglong = _MURMUR_SEED ^ length
+    k: cython.ulonglong
+    byte: cython.ulonglong
+    i: cython.Py_ssize_t = start
+    end: cython.Py_ssize_t = start + length
+    while i + 4 <= end:
+        byte = p[i + 3]
+        k = (byte << 24) | (p[i + 2] << 16) | (p[i + 1] << 8) | p[i]
+        k = k * _MURMUR_M & _MASK32
+        k ^= k >> 24
+        k = k * _MURMUR_M & _MASK32
+        h = h * _MURMUR_M & _MASK32
+        h ^= k
+        i += 4
+    if end - i == 3:
+        h ^= p[i + 2] << 16
+    if end - i >= 2:
+        h ^= p[i + 1] << 8
+    if end - i >= 1:
+        h ^= p[i]
+        h = h * _MURMUR_M & _MASK32
+    h ^= h >> 13
+    h = h * _MURMUR_M & _MASK32
+    return h ^ h >> 15
+
+
+def murmur2(data: cython.const[cython.uchar][::1]) -> int:
+    """Return Kafka's 32-bit murmur2 of `data`, unsigned."""
+    return _murmur2(_input(data), 0, len(data))
+
+
+def murmur2_partitions(keys: BinaryColumn, partitions: cython.int) -> array:
+    """Return, as int32, the partition that Kafka's default partitioner gives each key: positive(murmur2) mod partitions; -1 for null."""
+    if partitions < 1:
+        raise ValueError(f"{partitions} partitions")
+    out = array("i", bytes(4 * keys.length))
+    target: cython.p_int = _ints(out)
+    row: cython.Py_ssize_t
+    length: cython.longlong
+    h: cython.ulonglong
+    with cython.nogil:
+        for row in range(keys.length):
+            length = _entry_length(keys, row)
+            if length < 0:
+                target[row] = -1
+            else:
+                h = _murmur2(keys.data, keys.offsets[keys.first + row], length)
+                target[row] = (h & 2147483647) % partitions
+    return out

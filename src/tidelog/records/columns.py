@@ -1,0 +1,284 @@
+"""Many batches into columns: the bulk way to read records, without an object per record.
+
+    columns = Columns(min_timestamp=start_ms, end_timestamp=end_ms)
+    for header in iter_headers(buffer):
+        columns.add(header, buffer, header.position)
+    offsets, values = columns.offsets(), columns.values()
+
+What comes out are buffers in Arrow's layouts (native byte order), which `scan/` wraps without a copy; nothing here knows Arrow. Each buffer
+is a fresh one that later calls leave alone, except that views point into the buffers that were added.
+
+A batch is validated whole before any of its rows count. One `Columns` belongs to one thread; the kernel releases the GIL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.records import batch as batches
+from tidelog.records import kernel
+from tidelog.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, PathLike
+from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes
+from tidelog.records.scanner import scan_batch
+
+COLUMN_NAMES = ("offset", "timestamp", "timestamp_type", "create_time", "key", "value", "headers")
+
+MAX_BUFFER_BYTES = (1 << 31) - 1
+"""Positions are int32."""
+
+
+class TimeBuffers(NamedTuple):
+    """int64 epoch ms and a validity bitmap (least significant bit first), None where every row has a time."""
+
+    data: bytes
+    validity: bytearray | None
+    null_count: int
+
+
+class BinaryBuffers(NamedTuple):
+    """Arrow's binary layout: int32 offsets (one more than rows), the bytes, a validity bitmap or None."""
+
+    offsets: bytearray
+    data: bytearray
+    validity: bytearray | None
+    null_count: int
+
+
+class ViewBuffers(NamedTuple):
+    """Arrow's binary_view layout: 16 bytes a row, a validity bitmap or None, and the buffers that the views point into."""
+
+    views: bytearray
+    validity: bytearray | None
+    null_count: int
+    buffers: list[Bytes]
+
+
+class HeaderBuffers(NamedTuple):
+    """Arrow's list<struct<key: utf8 not null, value: binary>>: int32 list offsets, then the two children's buffers."""
+
+    list_offsets: bytearray
+    key_offsets: bytearray
+    key_data: bytearray
+    value_offsets: bytearray
+    value_data: bytearray
+    value_validity: bytearray | None
+    value_null_count: int
+    header_count: int
+
+
+class Columns:
+    """Collects the records of batches for which `min_timestamp <= timestamp < end_timestamp` and `min_offset <= offset < end_offset`.
+
+    Times in epoch ms; None is no bound. With a time bound, records that carry no timestamp are outside, and are counted.
+    `names` (of `COLUMN_NAMES`; None for all) says which columns will be asked for: without key, value and headers no buffer is kept.
+    Control batches are left out unless `include_control`. `limit_bytes` bounds what one batch may decompress to.
+    """
+
+    def __init__(
+        self,
+        min_timestamp: int | None = None,
+        end_timestamp: int | None = None,
+        min_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        names: Iterable[str] | None = None,
+        include_control: bool = False,
+        check_crc: bool = True,
+        limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+        capacity: int = 0,
+    ) -> None:
+        self.names = frozenset(COLUMN_NAMES if names is None else names)
+        unknown = self.names.difference(COLUMN_NAMES)
+        if unknown:
+            raise InvalidArgumentError("unknown column", found=", ".join(sorted(unknown)), expected=", ".join(COLUMN_NAMES))
+        self.include_control = include_control
+        self.check_crc = check_crc
+        self.limit_bytes = limit_bytes
+        self._sources: list[Bytes] = []
+        self._last_source: Bytes | None = None
+        self._source_bytes = 0
+        self._rows = kernel.Rows(capacity)
+        self._rows.positions = self._keeps_sources = not self.names.isdisjoint(("key", "value", "headers"))
+        self.set_bounds(min_timestamp, end_timestamp, min_offset, end_offset)
+
+    def set_bounds(
+        self,
+        min_timestamp: int | None = None,
+        end_timestamp: int | None = None,
+        min_offset: int | None = None,
+        end_offset: int | None = None,
+    ) -> None:
+        """Change the bounds for batches that are added from now on."""
+        self.min_timestamp = min_timestamp
+        self.end_timestamp = end_timestamp
+        self.min_offset = min_offset
+        self.end_offset = end_offset
+        self._rows.set_bounds(min_timestamp, end_timestamp, min_offset, end_offset)
+
+    def add(self, header: BatchHeader, buffer: Bytes, index: int = 0, path: PathLike = None) -> int:
+        """Append the records inside the bounds of the batch at `buffer[index:]`; return how many.
+
+        Handing in one large buffer again and again, with another `index`, is cheaper than a slice per batch. The buffer must not change
+        until `clear`, and must not be larger than 2 GiB.
+        Raises CorruptBatchError, InvalidRecordError, DecompressionError; nothing was appended then.
+        """
+        if header.is_control and not self.include_control:
+            return 0
+        if (self.min_offset is not None and header.last_offset < self.min_offset) or (
+            # A legacy wrapper's offset is that of its last record: the ones before it may still be inside.
+            self.end_offset is not None and header.base_offset >= self.end_offset and header.magic == 2
+        ):
+            return 0
+        if len(buffer) > MAX_BUFFER_BYTES:
+            raise InvalidArgumentError("buffer too large for int32 positions", found=f"{len(buffer)} bytes", expected="less than 2 GiB")
+        if self.check_crc:
+            batches.check_crc(header, memoryview(buffer)[index : index + header.size], path)
+        if self._is_outside_of_time(header):
+            return 0
+        rows = self._rows
+        count, data = scan_batch(
+            rows, header, buffer, index, source=self._source_index(buffer), limit_bytes=self.limit_bytes, path=path
+        )
+        if count and self._keeps_sources and data is not self._last_source:
+            self._sources.append(data)
+            self._last_source = data
+            self._source_bytes += len(data)
+        return count
+
+    def _source_index(self, buffer: Bytes) -> int:
+        # The buffer last added goes on being the source; anything else, and whatever gets decompressed, becomes the next one.
+        return len(self._sources) - 1 if buffer is self._last_source else len(self._sources)
+
+    def _is_outside_of_time(self, header: BatchHeader) -> bool:
+        """Whether the header alone, its checksum verified, says that no record is inside the time bounds."""
+        largest = header.max_timestamp
+        if largest == NO_TIMESTAMP:
+            return False  # its records must be counted as being without one
+        if self.min_timestamp is not None and largest < self.min_timestamp:
+            return True
+        return self.end_timestamp is not None and largest >= self.end_timestamp and header.timestamp_type == LOG_APPEND_TIME
+
+    def clear(self) -> None:
+        """Forget rows, counters and buffers; keep bounds and memory."""
+        self._rows.clear()
+        self._sources = []
+        self._last_source = None
+        self._source_bytes = 0
+
+    # --- How much there is ---
+
+    @property
+    def rows(self) -> int:
+        """Rows collected since `clear`."""
+        return self._rows.count
+
+    @property
+    def rows_seen(self) -> int:
+        """Records looked at since `clear`; those of batches that the header alone ruled out are not among them."""
+        return self._rows.scanned
+
+    @property
+    def without_timestamp(self) -> int:
+        """Records within the offset bounds that a time bound left out because they carry no timestamp."""
+        return self._rows.without_timestamp
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of the buffers that are kept: an upper bound for the keys and values together, cheap to ask for after each batch."""
+        return self._source_bytes
+
+    def key_bytes(self, first: int = 0, last: int | None = None) -> int:
+        """Bytes of the keys of rows `first` to `last`, exclusive."""
+        return kernel.sizes(self._rows, kernel.KEY, first, self._end(last))[0]
+
+    def value_bytes(self, first: int = 0, last: int | None = None) -> int:
+        """Bytes of the values of rows `first` to `last`, exclusive."""
+        return kernel.sizes(self._rows, kernel.VALUE, first, self._end(last))[0]
+
+    def _end(self, last: int | None) -> int:
+        return self._rows.count if last is None else last
+
+    # --- Buffers, each for rows `first` to `last`, exclusive ---
+
+    def offsets(self, first: int = 0, last: int | None = None) -> bytes:
+        """Return the offsets, int64."""
+        return bytes(self._rows.column("offset")[first : self._end(last)])
+
+    def timestamps(self, first: int = 0, last: int | None = None) -> TimeBuffers:
+        """Return the timestamps; null where a record has none."""
+        return self._times("timestamp", first, last)
+
+    def create_times(self, first: int = 0, last: int | None = None) -> TimeBuffers:
+        """Return the producers' timestamps, also where `timestamps` are the broker's; null where they are lost or never were."""
+        return self._times("create_time", first, last)
+
+    def _times(self, name: str, first: int, last: int | None) -> TimeBuffers:
+        end = self._end(last)
+        null_count, validity = kernel.timestamp_validity(self._rows, name, first, end)
+        return TimeBuffers(bytes(self._rows.column(name)[first:end]), validity, null_count)
+
+    def timestamp_types(self, first: int = 0, last: int | None = None) -> bytes:
+        """Return the timestamp types, int8: -1 none (v0), 0 CreateTime, 1 LogAppendTime."""
+        return bytes(self._rows.column("timestamp_type")[first : self._end(last)])
+
+    def keys(self, first: int = 0, last: int | None = None) -> BinaryBuffers:
+        """Return the keys, copied. Raises OverflowError at 2 GiB (`key_bytes`)."""
+        self._require("key")
+        return BinaryBuffers(*kernel.gather(self._rows, kernel.KEY, self._sources, first, self._end(last)))
+
+    def values(self, first: int = 0, last: int | None = None) -> BinaryBuffers:
+        """Return the values, copied. Raises OverflowError at 2 GiB (`value_bytes`)."""
+        self._require("value")
+        return BinaryBuffers(*kernel.gather(self._rows, kernel.VALUE, self._sources, first, self._end(last)))
+
+    def key_views(self, first: int = 0, last: int | None = None) -> ViewBuffers:
+        """Return views of the keys: nothing is copied but keys of up to 12 bytes."""
+        self._require("key")
+        return self._views(kernel.KEY, first, last)
+
+    def value_views(self, first: int = 0, last: int | None = None) -> ViewBuffers:
+        """Return views of the values: nothing is copied but values of up to 12 bytes."""
+        self._require("value")
+        return self._views(kernel.VALUE, first, last)
+
+    def _views(self, which: int, first: int, last: int | None) -> ViewBuffers:
+        end = self._end(last)
+        sources = self._rows.column("source")
+        # Sources grow from row to row, so the rows' first and last name all that are pointed into.
+        low, high = (sources[first], sources[end - 1] + 1) if first < end else (0, 0)
+        views, validity, null_count = kernel.views(self._rows, which, self._sources, first, end, low)
+        return ViewBuffers(views, validity, null_count, self._sources[low:high])
+
+    def headers(self, first: int = 0, last: int | None = None) -> HeaderBuffers:
+        """Return the headers. Keys that are no UTF-8 get replacement characters, as in Kafka's client. OverflowError at 2 GiB."""
+        self._require("headers")
+        found = HeaderBuffers(*kernel.gather_headers(self._rows, self._sources, first, self._end(last)))
+        return found if _is_text(found) else _with_text_keys(found)
+
+    def _require(self, name: str) -> None:
+        if name not in self.names:
+            raise InvalidArgumentError(f"column {name} was not asked for", found=", ".join(sorted(self.names)))
+
+
+def _is_text(headers: HeaderBuffers) -> bool:
+    if headers.key_data.isascii():
+        return True
+    try:
+        headers.key_data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return not kernel.starts_inside_characters(memoryview(headers.key_offsets).cast("i"), headers.key_data)
+
+
+def _with_text_keys(headers: HeaderBuffers) -> HeaderBuffers:
+    """Replace what is no UTF-8 in header keys: rare, so one key at a time."""
+    cuts = memoryview(headers.key_offsets).cast("i")
+    offsets = bytearray(4 * len(cuts))
+    new_cuts = memoryview(offsets).cast("i")
+    data = bytearray()
+    for i in range(len(cuts) - 1):
+        data += headers.key_data[cuts[i] : cuts[i + 1]].decode("utf-8", "replace").encode("utf-8")
+        new_cuts[i + 1] = len(data)
+    return headers._replace(key_offsets=offsets, key_data=data)
