@@ -43,10 +43,10 @@ class Filler:
     def create(self, topic: str, partitions: int = 1, **settings: object) -> None:
         self.broker.create_topic(topic, partitions, BASE, **settings)
 
-    def rows(self, count: int, *, disorder: bool = True, headers: bool = True, begin_ms: int | None = None) -> Iterator[NewRow]:
+    def rows(self, count: int, *, disorder: bool = True, headers: bool = True, null_keys: bool = True) -> Iterator[NewRow]:
         """Yield records whose time goes on by nothing to a second; with `disorder`, one in six is late and a few are early."""
         chance = self.random
-        clock_ms = self.begin_ms if begin_ms is None else begin_ms
+        clock_ms = self.begin_ms
         for _ in range(count):
             clock_ms += chance.choice((0, 1, 3, 10, 1000))
             timestamp = clock_ms
@@ -56,7 +56,7 @@ class Filler:
                     timestamp += chance.randrange(1, 60_000)
                 elif draw < 0.18:
                     timestamp -= chance.randrange(1, 20_000)
-            key = None if chance.random() < 0.1 else b"k%d" % chance.randrange(20)
+            key = None if null_keys and chance.random() < 0.1 else b"k%d" % chance.randrange(20)
             value = None if chance.random() < 0.05 else bytes(chance.choices(b"abcdefgh ", k=chance.randrange(120)))
             pairs: list[tuple[str, bytes | None]] = []
             if headers and chance.random() < 0.3:
@@ -189,7 +189,7 @@ def _compacted(filler: Filler, topic: str) -> None:
         delete_retention_ms="0",
         max_compaction_lag_ms="1000",
     )
-    filler.fill(topic, 900, headers=False)
+    filler.fill(topic, 900, headers=False, null_keys=False)  # a compacted topic takes no record without a key
     # A batch far ahead in time rolls the segment, so that all before it can be compacted.
     send(filler.producer(), topic, [NewRow(b"k-tail", b"tail", filler.begin_ms + 10**8)])
     checkpoint = filler.broker.data / "cleaner-offset-checkpoint"
