@@ -165,6 +165,8 @@ class TidelogReader(DataSourceReader):
             split_bytes=SPLIT_BYTES,
             min_splits=min_splits,
         )
+        for note in planned.notes:
+            _log.warning("%s", note)
         return list(planned.splits)
 
 

@@ -1,0 +1,233 @@
+"""The options applied to logs that are there, and the reader itself, without Spark."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.spark.golden import BASE_MS, expected, log_dir, rows
+from tidelog.clock import SystemClock
+from tidelog.errors import (
+    DataDirNotFoundError,
+    InvalidArgumentError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    SegmentChangedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
+)
+from tidelog.log.log_dir import LogDir
+from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
+from tidelog.spark.columns import arrow_schema
+from tidelog.spark.options import ReadOptions, TopicPartition, parse_options
+from tidelog.spark.source import TidelogReader
+
+
+def parse(**options: Any) -> ReadOptions:
+    return parse_options({"path": log_dir()} | {name: str(value) for name, value in options.items()}, SystemClock())
+
+
+def ranges(**options: Any) -> dict[TopicPartition, OffsetRange]:
+    parsed = parse(**options)
+    found = LogDir(parsed.path)
+    return resolve_ranges(parsed, found, select_partitions(parsed, found))
+
+
+def offsets(reader: TidelogReader) -> list[tuple[str, int, int]]:
+    """Read all splits of a reader; return (topic, partition, offset) in the order they come."""
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    return [(row["topic"], row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist()]
+
+
+def selected(**options: Any) -> list[TopicPartition]:
+    parsed = parse(**options)
+    return select_partitions(parsed, LogDir(parsed.path))
+
+
+def test_subscribe_selects_all_partitions_of_its_topics() -> None:
+    assert selected(subscribe="two-partitions,empty") == [("empty", 0), ("two-partitions", 0), ("two-partitions", 1)]
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"no topic nowhere: expected one of .*empty"):
+        selected(subscribe="empty,nowhere")
+
+
+def test_a_pattern_selects_whole_names_and_no_internal_topics(caplog: pytest.LogCaptureFixture) -> None:
+    assert selected(subscribePattern="v2-(gzip|lz4)-ct") == [("v2-gzip-ct", 0), ("v2-lz4-ct", 0)]
+    assert selected(subscribePattern="v2-gzip") == []
+    assert "matches no topic" in caplog.text
+    everything = {topic for topic, _ in selected(subscribePattern=".*", path=log_dir("kafka-2.4.1"))}
+    assert everything == set(expected("kafka-2.4.1"))
+    assert (Path(log_dir("kafka-2.4.1")) / "__consumer_offsets-0").is_dir()
+
+
+def test_assign_selects_partitions() -> None:
+    assert selected(assign='{"two-partitions":[1]}') == [("two-partitions", 1)]
+    with pytest.raises(UnknownTopicOrPartitionError, match="no partition 2 of topic two-partitions: expected one of 0, 1"):
+        selected(assign='{"two-partitions":[1,2]}')
+
+
+def test_a_folder_that_is_none_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(DataDirNotFoundError, match="nowhere"):
+        selected(subscribe="t", path=tmp_path / "nowhere")
+
+
+def test_timestamps_become_the_offsets_that_kafka_answers() -> None:
+    topic = "v2-gzip-ct"
+    [partition] = expected()[topic]
+    found = 0
+    for target, offset, _ in partition["list_offsets"]:
+        if target >= 0 and offset >= 0:
+            assert ranges(subscribe=topic, startingTimestamp=target)[(topic, 0)] == (offset, None)
+            assert ranges(subscribe=topic, endingTimestamp=target)[(topic, 0)] == (None, offset)
+            each = f'{{"{topic}":{{"0":{target}}}}}'
+            assert ranges(subscribe=topic, startingOffsetsByTimestamp=each)[(topic, 0)] == (offset, None)
+            assert ranges(subscribe=topic, endingOffsetsByTimestamp=each)[(topic, 0)] == (None, offset)
+            found += 1
+    assert found > 5
+
+
+def test_no_match_is_an_error_or_the_end_at_the_start_and_the_end_at_the_end() -> None:
+    later = BASE_MS * 2
+    with pytest.raises(NotFoundError, match=r"startingTimestamp: no record of empty-0 reaches .*Strategy=latest"):
+        ranges(subscribe="empty", startingTimestamp=0)
+    with pytest.raises(NotFoundError, match="option startingOffsetsByTimestamp"):
+        ranges(subscribe="v2-none-ct", startingOffsetsByTimestamp=f'{{"v2-none-ct":{{"0":{later}}}}}')
+    latest = ranges(subscribe="v2-none-ct", startingTimestamp=later, startingOffsetsByTimestampStrategy="latest")
+    assert latest == {("v2-none-ct", 0): (900, None)}
+    assert ranges(subscribe="v2-none-ct", endingTimestamp=later) == {("v2-none-ct", 0): (None, None)}
+
+
+def test_a_bound_by_time_needs_a_format_with_timestamps() -> None:
+    with pytest.raises(UnsupportedForMessageFormatError):
+        ranges(subscribe="v0-none-ct", startingTimestamp=0, path=log_dir("kafka-2.4.1"))
+
+
+def test_json_names_every_partition_that_is_read() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"startingOffsets must name every partition.*it lacks two-partitions-1$"):
+        ranges(subscribe="two-partitions", startingOffsets='{"two-partitions":{"0":5}}')
+    with pytest.raises(InvalidArgumentError, match="not read are empty-0"):
+        ranges(subscribe="two-partitions", endingOffsets='{"two-partitions":{"0":5,"1":5},"empty":{"0":-1}}')
+    both = ranges(subscribe="two-partitions", startingOffsets='{"two-partitions":{"0":5,"1":-2}}')
+    assert both == {("two-partitions", 0): (5, None), ("two-partitions", 1): (None, None)}
+
+
+def test_an_offset_outside_the_log_is_an_error_unless_loss_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    below = {"subscribe": "deleted-prefix", "startingOffsets": '{"deleted-prefix":{"0":5}}'}
+    with pytest.raises(
+        OffsetOutOfRangeError, match="offset 5 is outside deleted-prefix-0, which holds 333 to 600; failOnDataLoss"
+    ):
+        ranges(**below)
+    behind = {"subscribe": "deleted-prefix", "endingOffsets": '{"deleted-prefix":{"0":601}}'}
+    with pytest.raises(OffsetOutOfRangeError, match="option endingOffsets: offset 601"):
+        ranges(**behind)
+    with caplog.at_level(logging.WARNING, "tidelog.spark"):
+        assert ranges(**below, failOnDataLoss=False) == {("deleted-prefix", 0): (333, None)}
+        assert ranges(**behind, failOnDataLoss=False) == {("deleted-prefix", 0): (None, 600)}
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "end"),
+    [
+        ({}, 0, 900),
+        ({"startingOffsets": '{"v2-none-ct":{"0":123}}'}, 123, 900),
+        ({"endingOffsets": '{"v2-none-ct":{"0":123}}'}, 0, 123),
+        ({"startingOffsets": '{"v2-none-ct":{"0":10}}', "endingOffsets": '{"v2-none-ct":{"0":11}}'}, 10, 11),
+        ({"startingOffsets": '{"v2-none-ct":{"0":10}}', "endingOffsets": '{"v2-none-ct":{"0":10}}'}, 10, 10),
+        ({"startingOffsets": '{"v2-none-ct":{"0":900}}'}, 900, 900),
+        ({"startingTimestamp": BASE_MS * 2, "startingOffsetsByTimestampStrategy": "latest"}, 900, 900),
+        # An end by time that lies before the start by offset: nothing, as with the connector.
+        ({"startingOffsets": '{"v2-none-ct":{"0":500}}', "endingTimestamp": 0}, 500, 500),
+    ],
+)
+def test_offsets_bound_what_is_read(options: dict[str, Any], first: int, end: int) -> None:
+    reader = TidelogReader(parse(subscribe="v2-none-ct", **options), 2)
+    assert offsets(reader) == [("v2-none-ct", 0, offset) for offset in range(first, end)]
+
+
+def test_nothing_to_read_is_one_partition_without_rows() -> None:
+    for options in (
+        {"subscribe": "empty"},
+        {"subscribePattern": "nowhere"},
+        {"subscribe": "v2-none-ct", "endTime": "1970-01-02"},
+    ):
+        [partition] = TidelogReader(parse(**options), 2).partitions()
+        assert partition.value is None
+        assert list(TidelogReader(parse(**options), 2).read(partition)) == []
+
+
+def test_segments_are_cut_so_that_every_core_has_work() -> None:
+    segments = len(list((Path(log_dir()) / "v2-none-ct-0").glob("*.log")))
+    for wanted in (1, segments + 3, 3 * segments):
+        parts = TidelogReader(parse(subscribe="v2-none-ct"), wanted).partitions()
+        assert len(parts) >= max(wanted, segments)
+        per_segment = Counter(part.value.base_offset for part in parts)
+        assert wanted == 1 or max(per_segment.values()) > 1
+    asked = TidelogReader(parse(subscribe="v2-none-ct", minPartitions=3 * segments), 1)
+    assert len(asked.partitions()) >= 3 * segments
+    assert offsets(asked) == [("v2-none-ct", 0, offset) for offset in range(900)]
+
+
+def test_splits_are_shared_among_topics_by_size() -> None:
+    reader = TidelogReader(parse(subscribe="v2-none-ct,two-partitions,empty", minPartitions=40), 1)
+    parts = reader.partitions()
+    per_topic = Counter(part.value.topic for part in parts)
+    assert len(parts) >= 40
+    assert per_topic["v2-none-ct"] > per_topic["two-partitions"]
+    wanted = [row[:3] for topic in ("two-partitions", "v2-none-ct") for row in rows(topic)]
+    assert offsets(reader) == wanted
+
+
+def test_readers_and_partitions_travel_to_workers() -> None:
+    reader = TidelogReader(parse(subscribe="v2-zstd-ct"), 4)
+    parts = pickle.loads(pickle.dumps(reader.partitions()))
+    assert max(len(pickle.dumps(part)) for part in parts) < 2_000
+    again: TidelogReader = pickle.loads(pickle.dumps(reader))
+    counted = sum(batch.num_rows for part in parts for batch in again.read(part))
+    assert counted == len(rows("v2-zstd-ct"))
+
+
+def test_batches_have_exactly_the_schema_that_spark_derives() -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from tidelog.spark.columns import spark_schema
+    from tidelog.spark.options import COLUMNS
+
+    reader = TidelogReader(parse(subscribe="v2-lz4-lat", columns=",".join(COLUMNS)), 1)
+    derived = to_arrow_schema(spark_schema(COLUMNS), timezone="UTC")
+    assert derived.equals(arrow_schema(COLUMNS), check_metadata=True)
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            assert isinstance(batch, pa.RecordBatch)
+            assert batch.schema.equals(derived, check_metadata=True)
+            batch.validate(full=True)
+
+
+def test_a_segment_that_goes_away_between_plan_and_read_is_an_error(tmp_path: Path) -> None:
+    shutil.copytree(Path(log_dir()) / "v2-none-ct-0", tmp_path / "v2-none-ct-0")
+    reader = TidelogReader(parse(subscribe="v2-none-ct", path=tmp_path), 1)
+    parts = reader.partitions()
+    log = sorted((tmp_path / "v2-none-ct-0").glob("*.log"))[0]
+    log.rename(f"{log}.deleted")
+    assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 900
+    Path(f"{log}.deleted").unlink()
+    with pytest.raises(SegmentChangedError, match=log.name):
+        list(reader.read(parts[0]))
+
+
+def test_what_cannot_have_an_effect_is_said_when_planned(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "tidelog.spark"):
+        TidelogReader(parse(**{"subscribe": "empty", "kafka.bootstrap.servers": "localhost:9092"}), 1).partitions()
+    assert [record.getMessage() for record in caplog.records] == ["options without effect on files: kafka.bootstrap.servers"]
+
+
+def test_a_reader_pushes_no_filters() -> None:
+    from pyspark.sql.datasource import DataSourceReader
+
+    assert TidelogReader.pushFilters is DataSourceReader.pushFilters
