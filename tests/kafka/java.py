@@ -22,12 +22,7 @@ POLL_S = 0.05
 # Below the range that Linux gives to outgoing connections, so that none of those can hold a port when its broker starts again.
 _PORTS = range(20000, 32000)
 
-LOG4J = """\
-log4j.rootLogger=WARN, stdout
-log4j.appender.stdout=org.apache.log4j.ConsoleAppender
-log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
-log4j.appender.stdout.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
-"""
+_LOG4J = Path(__file__).parent / "log4j.properties"
 
 
 def free_port() -> int:
@@ -101,10 +96,7 @@ class JavaProcess:
     ) -> None:
         self.main = main
         self.output = output
-        self.log4j = output.with_name("log4j.properties")
-        self.log4j.write_text(LOG4J)
-        quiet = [f"-Dlog4j.configuration={self.log4j.as_uri()}"]
-        command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=[*quiet, *options])
+        command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=options)
         with output.open("ab") as sink:
             # A session of its own: a Ctrl-C in the terminal reaches the test run, which then stops the process in order.
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True)

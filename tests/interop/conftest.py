@@ -1,0 +1,36 @@
+"""Brokers that the tests share. A test that stops a shared broker starts it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kafka import Kafka391, why_not
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each test of this folder needs real Kafka."""
+    for item in items:
+        if item.path.parent.name == "interop":
+            item.add_marker(pytest.mark.interop)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kafka_can_run() -> None:
+    """Skip everything, with the reason, where Java or Maven is missing."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def broker(kafka_can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
+    """A broker of Apache Kafka 3.9.1 with quick background work."""
+    properties = {
+        "log.initial.task.delay.ms": "100",
+        "replica.high.watermark.checkpoint.interval.ms": "200",
+        "log.flush.start.offset.checkpoint.interval.ms": "200",
+    }
+    with Kafka391(tmp_path_factory.mktemp("kafka-3.9.1"), properties) as running:
+        yield running
