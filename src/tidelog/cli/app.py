@@ -29,7 +29,6 @@ from typing import Any
 import click
 
 from tidelog.cli import notices
-from tidelog.cli.layout import one_line
 from tidelog.errors import TidelogError
 
 COMMANDS = {
@@ -189,7 +188,7 @@ def _os_error(error: OSError) -> str:
 
 
 def _complain(message: str, *more: str) -> None:
-    notices.say(f"tidelog: {one_line(message)}")
+    notices.complain(message)
     for line in more:
         notices.say(line)
 

@@ -17,7 +17,6 @@ Numbers are shown as they are stored, -1 for "none" included.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -26,7 +25,7 @@ from pathlib import Path
 import click
 
 from tidelog.cli import notices
-from tidelog.cli.layout import one_line, show_time, table
+from tidelog.cli.layout import json_line, one_line, show_time, table
 from tidelog.cli.options import json_option
 from tidelog.cli.output import print_lines
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, NotFoundError, StorageError
@@ -131,8 +130,8 @@ def show(path: Path, kind: str, dump: Dump, *, as_json: bool) -> None:
     for text in dump.notes:
         notices.note(text)
     if as_json:
-        print_lines([json.dumps({"type": "file", "path": str(path), "kind": kind, **dump.facts})])
-        print_lines(json.dumps({"type": dump.row_type, **row}) for row in dump.rows)
+        print_lines([json_line({"type": "file", "path": str(path), "kind": kind, **dump.facts})])
+        print_lines(json_line({"type": dump.row_type, **row}) for row in dump.rows)
         return
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in dump.facts.items())
     print_lines([one_line(f"{path}: {kind.replace('_', ' ')}, {facts}")])

@@ -5,32 +5,29 @@ length still says where; the run then ends as an error that counts such batches.
 there. A batch that is cut off at the end of the file, or zeros behind the last one, are what a crash or a living broker
 leaves: they are noted, not errors.
 
-The file is walked in reads of `CHUNK_BYTES`; only a larger batch makes a larger read.
+The file is walked in reads of `CHUNK_BYTES`; only --records makes a larger read, for a larger batch whose checksum is right.
 """
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 
 from tidelog.cli import notices
-from tidelog.cli.layout import one_line, show_bytes, show_time, table
+from tidelog.cli.layout import TIMESTAMP_TYPES, json_line, one_line, show_bytes, show_time, table
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
-from tidelog.errors import CorruptBatchError, CorruptDataError
+from tidelog.errors import CorruptBatchError, CorruptDataError, SegmentChangedError
+from tidelog.log.batch_walk import check_crc_by_pieces
 from tidelog.log.files import ReadOnlyFile
-from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, compute_crc, read_header
+from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, compute_crc, read_header
 from tidelog.records.compression import Bytes
 from tidelog.records.control import ControlType, parse_control_type, parse_end_txn_marker
 from tidelog.records.records import Record, iter_records
 
 CHUNK_BYTES = 1 << 20
-
-TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-"""Kafka's ids and names."""
 
 _LENGTH = Struct(">i")
 
@@ -47,33 +44,45 @@ class Walk:
         self.position = 0
         self.damaged = 0
         self.first_damaged = -1
+        self._chunk = memoryview(b"")
+        self._start = 0
 
-    def batches(self, on_progress: Callable[[int], None]) -> Iterator[tuple[BatchHeader, memoryview, bool]]:
-        """Yield header, bytes, and whether the checksum is right. Raises CorruptBatchError for a header without sense."""
-        chunk, start = memoryview(b""), 0
-        while True:
+    def batches(self, on_progress: Callable[[int], None]) -> Iterator[tuple[BatchHeader, bool]]:
+        """Yield each header, and whether the checksum is right. Raises CorruptBatchError for a header without sense."""
+        while self.size_bytes - self.position >= MIN_HEADER_BYTES:
             rest_bytes = self.size_bytes - self.position
-            if rest_bytes < MIN_HEADER_BYTES:
+            self._need(min(HEADER_BYTES, rest_bytes))
+            index = self.position - self._start
+            (length,) = _LENGTH.unpack_from(self._chunk, index + 8)
+            if length == 0 or (length >= MIN_LENGTH and length + LOG_OVERHEAD > rest_bytes):
                 return
-            index = self.position - start
-            if len(chunk) - index < MIN_HEADER_BYTES:
-                chunk, start, index = self._read(CHUNK_BYTES), self.position, 0
-            (length,) = _LENGTH.unpack_from(chunk, index + 8)
-            size = length + LOG_OVERHEAD
-            if length == 0 or (length >= MIN_LENGTH and size > rest_bytes):
-                return
-            if length >= MIN_LENGTH and len(chunk) - index < size:
-                chunk, start, index = self._read(max(size, CHUNK_BYTES)), self.position, 0
-            header = read_header(chunk, index, self.position, self.path)
-            data = chunk[index : index + size]
-            is_sound = compute_crc(header.magic, data) == header.crc
+            header = read_header(self._chunk, index, self.position, self.path)
+            is_sound = self._is_sound(header)
             if not is_sound:
                 self.damaged += 1
                 if self.first_damaged < 0:
                     self.first_damaged = self.position
-            yield header, data, is_sound
-            self.position += size
-            on_progress(size)
+            yield header, is_sound
+            self.position += header.size
+            on_progress(header.size)
+
+    def records(self, header: BatchHeader) -> Iterator[Record]:
+        """Yield the records of the batch that was yielded last."""
+        self._need(header.size)
+        index = self.position - self._start
+        return iter_records(header, self._chunk[index : index + header.size], path=self.path, check_crc=False)
+
+    def _is_sound(self, header: BatchHeader) -> bool:
+        if header.size > CHUNK_BYTES:
+            # A length that damage made huge must cost time, not memory.
+            try:
+                check_crc_by_pieces(self.file, header)
+            except CorruptBatchError:
+                return False
+            return True
+        self._need(header.size)
+        index = self.position - self._start
+        return compute_crc(header.magic, self._chunk[index : index + header.size]) == header.crc
 
     def tell_the_rest(self) -> None:
         """Note what lies behind the last batch, if anything does."""
@@ -95,11 +104,15 @@ class Walk:
             position += len(data)
         return True
 
-    def _read(self, length: int) -> memoryview:
-        data = self.file.read(self.position, min(length, self.size_bytes - self.position))
-        if len(data) < min(length, self.size_bytes - self.position):
-            raise CorruptBatchError("the file became shorter while it was read", path=self.path, position=self.position)
-        return memoryview(data)
+    def _need(self, length: int) -> None:
+        """Have `length` bytes from the current position in the chunk."""
+        if self.position - self._start + length <= len(self._chunk):
+            return
+        wanted = min(max(length, CHUNK_BYTES), self.size_bytes - self.position)
+        data = self.file.read(self.position, wanted)
+        if len(data) < wanted:
+            raise SegmentChangedError("the file became shorter while it was read", path=self.path, position=self.position)
+        self._chunk, self._start = memoryview(data), self.position
 
 
 def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
@@ -113,7 +126,7 @@ def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
             elif with_records:
                 print_lines(_lines_with_records(walk, batches))
             else:
-                rows = (_batch_cells(header, is_sound) for header, _, is_sound in batches)
+                rows = (_batch_cells(header, is_sound) for header, is_sound in batches)
                 print_lines(table(_BATCH_HEADER, rows))
         walk.tell_the_rest()
     if walk.damaged:
@@ -204,13 +217,13 @@ def _batch_row(header: BatchHeader, is_sound: bool) -> Row:
     }
 
 
-def _json_lines(walk: Walk, batches: Iterator[tuple[BatchHeader, memoryview, bool]], with_records: bool) -> Iterator[str]:
-    yield json.dumps({"type": "file", "path": str(walk.path), "kind": "log", "bytes": walk.size_bytes})
-    for header, data, is_sound in batches:
-        yield json.dumps(_batch_row(header, is_sound))
+def _json_lines(walk: Walk, batches: Iterator[tuple[BatchHeader, bool]], with_records: bool) -> Iterator[str]:
+    yield json_line({"type": "file", "path": str(walk.path), "kind": "log", "bytes": walk.size_bytes})
+    for header, is_sound in batches:
+        yield json_line(_batch_row(header, is_sound))
         if with_records and is_sound:
-            for record in iter_records(header, data, path=walk.path, check_crc=False):
-                yield json.dumps(_record_row(header, record, walk.path))
+            for record in walk.records(header):
+                yield json_line(_record_row(header, record, walk.path))
 
 
 def _record_row(header: BatchHeader, record: Record, path: Path) -> Row:
@@ -239,11 +252,11 @@ def _base64(data: Bytes | None) -> str | None:
     return None if data is None else b64encode(data).decode()
 
 
-def _lines_with_records(walk: Walk, batches: Iterator[tuple[BatchHeader, memoryview, bool]]) -> Iterator[str]:
-    for header, data, is_sound in batches:
+def _lines_with_records(walk: Walk, batches: Iterator[tuple[BatchHeader, bool]]) -> Iterator[str]:
+    for header, is_sound in batches:
         yield one_line(_batch_sentence(header, is_sound))
         if is_sound:
-            records = iter_records(header, data, path=walk.path, check_crc=False)
+            records = walk.records(header)
             for line in table(None, (_record_cells(header, record, walk.path) for record in records)):
                 yield f"    {line}"
 

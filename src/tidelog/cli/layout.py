@@ -1,13 +1,20 @@
-"""How answers look to people: tables with aligned columns, sizes, and bytes that cannot do harm to a terminal."""
+"""How answers look: tables, sizes and harmless bytes for people, JSON lines for scripts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from tidelog.times import format_time
 
 NOTHING = "-"
 """What a table shows where there is no value."""
+
+TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+"""Kafka's ids and names."""
+
+json_line = json.JSONEncoder(separators=(",", ":")).encode
+"""One object as a line for scripts: compact, and in ASCII, whatever encoding standard output has."""
 
 # Control characters (C0, DEL, C1), the line separators that some programs take for a line end, and the marks that turn
 # the writing direction: none of them may reach a terminal from a record's bytes or a file's name.

@@ -49,6 +49,11 @@ def note(message: str) -> None:
     (_handlers[-1] if _handlers else _NoteHandler()).note(message)
 
 
+def complain(message: str) -> None:
+    """Say what went wrong, `tidelog: ...`."""
+    say(f"tidelog: {one_line(message)}")
+
+
 def say(line: str) -> None:
     """Write one line to stderr. A closed stderr is nobody's error: there is no one left to tell."""
     try:

@@ -20,7 +20,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from tidelog.cli.layout import NOTHING, show_bytes, table
+from tidelog.cli.layout import NOTHING, TIMESTAMP_TYPES, show_bytes, table
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ ROWS_AT_A_TIME = 1024
 """Rows turned into Python objects at once; a batch may hold many more."""
 
 ROW_GROUP_BYTES = 64 << 20
-
-TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-"""Kafka's ids and names."""
 
 TEXT_HEADER = ("time", "partition", "offset", "key", "value", "headers")
 
@@ -85,6 +82,7 @@ def write_text(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encod
 
 def write_jsonl(batches: Iterable[pa.RecordBatch], out: BinaryIO, encoding: Encoding) -> None:
     """Write a JSON object for each record."""
+    # UTF-8 rather than escapes: records are bulk, and their bytes go out as bytes.
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     for row in _rows(batches):
         line = encode(

@@ -1,0 +1,104 @@
+"""A search by time told to people: one line for each step that the trace recorded.
+
+The order is that of the search: segments, oldest first, each with its largest timestamp and where that comes from; of a
+segment that is searched the time index entry, the offset index entry, the batches walked and the record; at the end the
+answer, and what Apache Kafka answers where that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.cli.layout import show_bytes_size
+from tidelog.log.log import Log
+from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+from tidelog.log.trace import BatchesStep, KafkaStep, OffsetIndexStep, RecordStep, SegmentStep, Step, TimeIndexStep, Trace
+from tidelog.times import format_time
+
+_QUESTIONS = {
+    EARLIEST: "the first offset of the log",
+    LATEST: "the offset behind the last record",
+    MAX_TIMESTAMP: "the record with the largest timestamp",
+}
+
+_SOURCES = {
+    "index": "its last time index entry",
+    "log": "its batches",
+    "mtime": "the file's modification time",
+    "none": "nothing",
+}
+
+
+def explain(log: Log, timestamp: int, trace: Trace, found: FoundOffset) -> Iterator[str]:
+    """Yield the lines that tell a search in one partition."""
+    question = _QUESTIONS.get(timestamp) or f"the first record at or after {format_time(timestamp)}"
+    yield f"{log.topic}-{log.partition}: {question}, in offsets {log.log_start_offset} to {log.log_end_offset}"
+    for step in trace.steps:
+        yield f"  {_sentence(step)}"
+    if found.offset < 0:
+        yield f"  answer: none; {show_bytes_size(trace.bytes_read)} read"
+        return
+    time = "" if found.timestamp < 0 else f" at {format_time(found.timestamp)}"
+    yield f"  answer: offset {found.offset}{time}; {show_bytes_size(trace.bytes_read)} read"
+
+
+def _sentence(step: Step) -> str:
+    if isinstance(step, SegmentStep):
+        return _segment(step)
+    if isinstance(step, TimeIndexStep):
+        return _time_index(step)
+    if isinstance(step, OffsetIndexStep):
+        return _offset_index(step)
+    if isinstance(step, BatchesStep):
+        size = show_bytes_size(step.end_position - step.start_position)
+        return (
+            f"  walked {_count(step.batches, 'batch', 'batches')} from byte {step.start_position} to {step.end_position} ({size}), "
+            f"looked into {step.opened}"
+        )
+    if isinstance(step, RecordStep):
+        where = f"the batch of offsets {step.base_offset} to {step.last_offset} at byte {step.position}"
+        return f"  record: offset {step.offset} at {format_time(step.timestamp)}, in {where}"
+    return _kafka(step)
+
+
+def _segment(step: SegmentStep) -> str:
+    name = f"segment {step.base_offset}"
+    if step.verdict == "below log start":
+        return f"{name}: below the log start, passed over"
+    if step.verdict == "no timestamps" or step.largest_timestamp < 0:
+        return f"{name}: has no timestamps, passed over"
+    largest = f"largest timestamp {format_time(step.largest_timestamp)} by {_SOURCES[step.source]}"
+    if step.verdict == "too early":
+        return f"{name}: {largest}: too early, passed over"
+    if step.verdict == "no match":
+        return f"{name}: no record at or above the log start reaches the time, on to the next segment"
+    if step.verdict == "match":
+        return f"{name}: {largest}: this one"
+    return f"{name}: {largest}: searched"
+
+
+def _time_index(step: TimeIndexStep) -> str:
+    entries = _count(step.entries, "entry", "entries")
+    if step.slot < 0:
+        return f"  time index ({entries}): none is early enough, from the segment's start on"
+    return f"  time index ({entries}): entry {step.slot} says that up to offset {step.offset} nothing is later than {format_time(step.timestamp)}"
+
+
+def _offset_index(step: OffsetIndexStep) -> str:
+    entries = _count(step.entries, "entry", "entries")
+    if step.slot < 0:
+        return f"  offset index ({entries}): none is at or below offset {step.target_offset}, from byte 0 on"
+    return f"  offset index ({entries}): entry {step.slot} puts offset {step.offset} at byte {step.position}"
+
+
+def _kafka(step: KafkaStep) -> str:
+    if step.base_offset is None:
+        return "Apache Kafka answers none: it finds no segment that is late enough"
+    by = " by its file time" if step.source == "mtime" else ""
+    if step.offset < 0:
+        return f"Apache Kafka answers none: it picks segment {step.base_offset}{by} and looks no further"
+    return f"Apache Kafka answers offset {step.offset}, from segment {step.base_offset}{by}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,0 +1,108 @@
+"""`tidelog find DIR TOPIC --at TIME`: the offset for a time, in each partition.
+
+It is what Kafka's ListOffsets answers: the first record at or after the time, by offset, of the records in the log. `earliest`,
+`latest` and `max` are Kafka's special targets -2, -1 and -3. Nothing found is an answer, not an error: -1.
+
+This command starts in a moment: it must import neither pyarrow nor rich.
+"""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.cli.explain import explain
+from tidelog.cli.layout import json_line, one_line, show_offset, show_time, table
+from tidelog.cli.notices import say
+from tidelog.cli.options import (
+    Moment,
+    TimeType,
+    directory_argument,
+    echo_moment,
+    isolation_option,
+    json_option,
+    message_format_option,
+    partition_option,
+    topic_argument,
+    wanted_partitions,
+)
+from tidelog.cli.output import print_lines
+from tidelog.log.log_dir import LogDir
+from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, find_offset
+from tidelog.log.trace import Trace
+
+TARGETS = {"earliest": EARLIEST, "latest": LATEST, "max": MAX_TIMESTAMP}
+"""Words for `--at` → the special timestamps of Kafka's ListOffsets."""
+
+NOT_FOUND = FoundOffset(-1, -1, -1)
+
+
+@click.command(short_help="Find the offset for a time.")
+@directory_argument
+@topic_argument
+@click.option(
+    "--at",
+    "target",
+    type=TimeType(*TARGETS),
+    required=True,
+    help="The first record at or after TIME; or one of Kafka's special targets.",
+)
+@partition_option
+@isolation_option
+@message_format_option
+@click.option("--explain", "explained", is_flag=True, help="Tell the search step by step (on stderr with --json).")
+@json_option
+def command(
+    directory: str,
+    topic: str,
+    target: Moment | str,
+    partitions: tuple[int, ...],
+    isolation: str,
+    message_format: int | None,
+    explained: bool,
+    as_json: bool,
+) -> None:
+    """Find the offset for a time in each partition: of the first record whose timestamp is that time or later.
+
+    What Kafka answers to a consumer's offsetsForTimes; `max` finds the record with the largest timestamp, `earliest`
+    and `latest` the ends of the log.
+    """
+    if isinstance(target, Moment):
+        echo_moment(target)
+        timestamp = target.time_ms
+    else:
+        timestamp = TARGETS[target]
+    log_dir = LogDir(directory)
+    answers: list[tuple[int, FoundOffset]] = []
+    for partition in wanted_partitions(partitions) or log_dir.partitions(topic):
+        log = log_dir.log(topic, partition, message_format=message_format)
+        trace = Trace() if explained else None
+        found = find_offset(log, timestamp, isolation=isolation, trace=trace) or NOT_FOUND
+        if trace is not None:
+            lines = map(one_line, explain(log, timestamp, trace, found))
+            if as_json:
+                for line in lines:
+                    say(line)
+            else:
+                print_lines(lines)
+        if as_json:
+            print_lines([_json_line(topic, partition, timestamp, found)])
+        answers.append((partition, found))
+    if not as_json:
+        rows = (
+            [topic, partition, show_offset(found.offset), show_time(found.timestamp), show_offset(found.leader_epoch)]
+            for partition, found in answers
+        )
+        print_lines(table(["topic", "partition", "offset", "timestamp", "leader epoch"], rows))
+
+
+def _json_line(topic: str, partition: int, timestamp: int, found: FoundOffset) -> str:
+    return json_line(
+        {
+            "topic": topic,
+            "partition": partition,
+            "target": timestamp,
+            "offset": found.offset,
+            "timestamp": found.timestamp,
+            "leader_epoch": found.leader_epoch,
+        }
+    )

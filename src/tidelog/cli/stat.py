@@ -1,0 +1,251 @@
+"""`tidelog stat DIR [TOPIC]`: offsets, records, bytes and largest timestamps, of each partition and each segment.
+
+The largest timestamp of a segment decides what retention deletes and what a look-up by time passes over, so it is shown
+with where it comes from:
+
+| source | the largest timestamp is |
+|---|---|
+| index | that of the last time index entry, which the log confirms |
+| log | found in the batches: there is no such entry, or a later batch is larger |
+| mtime | the file's: the segment has no timestamps, and Kafka falls back to it |
+
+Counting takes a walk over the batch headers; `--quick` leaves the counts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_time, table
+from tidelog.cli.options import directory_argument, json_option, partition_option, wanted_partitions
+from tidelog.cli.output import print_lines
+from tidelog.cli.progress import ProgressBar
+from tidelog.errors import TidelogError
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
+from tidelog.log.segment import Segment
+from tidelog.records.batch import BatchHeader
+from tidelog.records.kernel import Rows
+from tidelog.records.scanner import scan_batch
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStat:
+    """What is said of a segment; counts are None where nobody counted."""
+
+    base_offset: int
+    next_offset: int
+    batches: int | None
+    records: int | None
+    size_bytes: int
+    largest_timestamp: int
+    largest_timestamp_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStat:
+    """What is said of a partition, and of its segments."""
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int | None
+    message_format: int | None
+    segments: list[SegmentStat]
+
+    @property
+    def batches(self) -> int | None:
+        """Batches of all segments."""
+        return _sum([segment.batches for segment in self.segments])
+
+    @property
+    def records(self) -> int | None:
+        """Records of all segments that a consumer can read."""
+        return _sum([segment.records for segment in self.segments])
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all `.log` files."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def largest(self) -> SegmentStat | None:
+        """The segment with the largest timestamp; those that have none count only if none has one."""
+        timed = [segment for segment in self.segments if segment.largest_timestamp_source != "mtime"]
+        return max(timed or self.segments, key=lambda segment: segment.largest_timestamp, default=None)
+
+
+@click.command(short_help="Show offsets, records, bytes and largest timestamps.")
+@directory_argument
+@click.argument("topic", metavar="[TOPIC]", required=False)
+@partition_option
+@click.option("--quick", is_flag=True, help="Do not count batches and records: only ends and indexes of the files are read.")
+@json_option
+def command(directory: str, topic: str | None, partitions: tuple[int, ...], quick: bool, as_json: bool) -> None:
+    """Show offsets, records, bytes and largest timestamps: of each partition, and of each segment of TOPIC.
+
+    Records are those that a consumer can read: control records and those below the log start do not count.
+    """
+    if partitions and topic is None:
+        raise click.UsageError("--partition needs a TOPIC.")
+    log_dir = LogDir(directory)
+    stats = _stats(log_dir, _wanted(log_dir, topic, wanted_partitions(partitions)), quick, as_json)
+    if as_json:
+        print_lines(line for stat in stats for line in _json_lines(stat))
+    elif topic is None:
+        print_lines(table(_PARTITION_HEADER, map(_partition_cells, stats)))
+    else:
+        print_lines(line for stat in stats for line in _lines(stat))
+
+
+def _wanted(log_dir: LogDir, topic: str | None, partitions: list[int] | None) -> list[tuple[str, int]]:
+    if topic is None:
+        return [(name, partition) for name, numbers in sorted(log_dir.topics().items()) for partition in numbers]
+    return [(topic, partition) for partition in partitions or log_dir.partitions(topic)]
+
+
+def _stats(log_dir: LogDir, wanted: list[tuple[str, int]], quick: bool, as_json: bool) -> Iterator[PartitionStat]:
+    """Yield what there is to say of each partition. One that cannot be read does not hide the others: its error comes last."""
+    failures: list[TidelogError] = []
+    for topic, partition in wanted:
+        try:
+            log = log_dir.log(topic, partition)
+            size_bytes = 0 if quick else sum(segment.size_bytes for segment in log.segments)
+            with ProgressBar(f"stat {topic}-{partition}", size_bytes, answer_on_stdout=False) as bar:
+                stat = _partition(log, bar, quick)
+        except TidelogError as error:
+            failures.append(error)
+            continue
+        yield stat
+    for failure in failures[:-1]:
+        notices.complain(str(failure))
+    if failures:
+        raise failures[-1]
+
+
+def _partition(log: Log, bar: ProgressBar, quick: bool) -> PartitionStat:
+    segments = []
+    for segment in log.segments:
+        segments.append(_segment(log, segment, bar, quick))
+        segment.close()
+    return PartitionStat(
+        log.topic, log.partition, log.log_start_offset, log.log_end_offset, log.high_watermark, log.message_format, segments
+    )
+
+
+def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> SegmentStat:
+    batches = records = None
+    if not quick:
+        batches = records = 0
+        for header in segment.headers():
+            batches += 1
+            records += _record_count(segment, header, log.log_start_offset)
+            bar.advance(header.size)
+    largest = segment.largest_timestamp()
+    return SegmentStat(
+        segment.base_offset, segment.next_offset, batches, records, segment.size_bytes, largest.timestamp, largest.source
+    )
+
+
+def _record_count(segment: Segment, header: BatchHeader, log_start_offset: int) -> int:
+    """Return how many records of a batch a consumer can read; opened only where its header does not tell."""
+    if header.is_control or header.last_offset < log_start_offset:
+        return 0
+    if header.magic == 2 and header.base_offset >= log_start_offset:
+        return header.record_count
+    if header.magic < 2 and not header.is_compressed:
+        return 1
+    rows = Rows()
+    rows.set_bounds(None, None, log_start_offset, None)
+    return scan_batch(rows, header, segment.read_batch(header), path=segment.log_path)[0]
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+_PARTITION_HEADER = (
+    *("topic", "partition", "log start", "log end", "high watermark", "format"),
+    *("segments", "batches", "records", "size", "largest timestamp", "from"),
+)
+
+_SEGMENT_HEADER = ("base offset", "next offset", "batches", "records", "size", "largest timestamp", "from")
+
+
+def _format_name(message_format: int | None) -> str | None:
+    return None if message_format is None else f"v{message_format}"
+
+
+def _largest(segment: SegmentStat | None) -> tuple[str | None, str | None]:
+    return (None, None) if segment is None else (show_time(segment.largest_timestamp), segment.largest_timestamp_source)
+
+
+def _partition_cells(stat: PartitionStat) -> list[object]:
+    return [
+        *(stat.topic, stat.partition, stat.log_start_offset, stat.log_end_offset, stat.high_watermark),
+        *(_format_name(stat.message_format), len(stat.segments), stat.batches, stat.records),
+        *(show_bytes_size(stat.size_bytes), *_largest(stat.largest)),
+    ]
+
+
+def _lines(stat: PartitionStat) -> Iterator[str]:
+    watermark = "" if stat.high_watermark is None else f", high watermark {stat.high_watermark}"
+    counts = "" if stat.records is None else f"{stat.records} records in {stat.batches} batches, "
+    yield one_line(
+        f"{stat.topic}-{stat.partition}: offsets {stat.log_start_offset} to {stat.log_end_offset}{watermark}; "
+        f"{counts}{show_bytes_size(stat.size_bytes)}, {len(stat.segments)} segment{'' if len(stat.segments) == 1 else 's'}"
+    )
+    rows = (
+        [
+            *(segment.base_offset, segment.next_offset, segment.batches, segment.records),
+            *(show_bytes_size(segment.size_bytes), *_largest(segment)),
+        ]
+        for segment in stat.segments
+    )
+    for line in table(_SEGMENT_HEADER, rows):
+        yield f"  {line}"
+
+
+def _json_lines(stat: PartitionStat) -> Iterator[str]:
+    place = {"topic": stat.topic, "partition": stat.partition}
+    largest = stat.largest
+    yield json_line(
+        {
+            "type": "partition",
+            **place,
+            "log_start_offset": stat.log_start_offset,
+            "log_end_offset": stat.log_end_offset,
+            "high_watermark": stat.high_watermark,
+            "message_format": _format_name(stat.message_format),
+            "segments": len(stat.segments),
+            "batches": stat.batches,
+            "records": stat.records,
+            "bytes": stat.size_bytes,
+            "largest_timestamp": None if largest is None else largest.largest_timestamp,
+            "largest_timestamp_source": None if largest is None else largest.largest_timestamp_source,
+        }
+    )
+    for segment in stat.segments:
+        yield json_line(
+            {
+                "type": "segment",
+                **place,
+                "base_offset": segment.base_offset,
+                "next_offset": segment.next_offset,
+                "batches": segment.batches,
+                "records": segment.records,
+                "bytes": segment.size_bytes,
+                "largest_timestamp": segment.largest_timestamp,
+                "largest_timestamp_source": segment.largest_timestamp_source,
+            }
+        )
