@@ -50,7 +50,7 @@ def test_kafka_241_still_writes_v0(tmp_path: Path) -> None:
 def test_producer_performance_loads_a_topic(broker: Kafka391) -> None:
     broker.create_topic("loaded", 2)
     report = producer_performance(broker.bootstrap, "loaded", 20_000, 100, compression_type="lz4")
-    assert report.startswith("20000 records sent")
+    assert "20000 records sent" in report
     ends = [watermarks(broker.bootstrap, "loaded", partition)[1] for partition in (0, 1)]
     assert sum(ends) == 20_000
 

@@ -59,6 +59,7 @@ def java_command(
         f"-Xms{min(heap_mb, 64)}m",
         "-Djava.awt.headless=true",
         "-Djava.net.preferIPv4Stack=true",
+        f"-Dlog4j.configuration={_LOG4J.as_uri()}",
         *options,
     ]
     return ["java", *flags, "-cp", classpath, main, *(os.fspath(argument) for argument in arguments)]

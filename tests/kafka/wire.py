@@ -4,8 +4,10 @@ Client libraries build their batches themselves; a broker that is to judge ours 
 one before the compact encodings, and the first that may carry zstd.
 
     request   size int32, api_key int16 = 0, api_version int16 = 7, correlation_id int32, client_id string,
-              transactional_id string (null), acks int16, timeout_ms int32, 1 topic: name string, 1 partition: index int32, records bytes
-    response  size int32, correlation_id int32, 1 topic: name string, 1 partition: index int32, error_code int16, base_offset int64, ...
+              transactional_id string (null), acks int16, timeout_ms int32,
+              1 topic: name string, 1 partition: index int32, records bytes
+    response  size int32, correlation_id int32,
+              1 topic: name string, 1 partition: index int32, error_code int16, base_offset int64, ...
 """
 
 from __future__ import annotations
