@@ -74,7 +74,7 @@ class ReadOnlyFile:
         self.open()
         for candidate in (self.path, *self._fallbacks):
             try:
-                if FileIdentity.of(os.stat(candidate)) == self.identity:
+                if FileIdentity.of(candidate.stat()) == self.identity:
                     return candidate
             except OSError:
                 continue

@@ -52,7 +52,7 @@ class IndexEntries:
     def create(cls, base_offset: int, max_index_bytes: int) -> Self:
         """Begin an empty index in memory that holds at most `max_index_bytes`, rounded down to whole entries."""
         if max_index_bytes < cls.entry_bytes:
-            raise InvalidArgumentError("an index too small for one entry", found=max_index_bytes, expected=f">= {cls.entry_bytes}")
+            raise InvalidArgumentError("an index too small for one entry", found=max_index_bytes, expected=cls.entry_bytes)
         return cls(base_offset, file=None, data=bytearray(), max_index_bytes=max_index_bytes)
 
     @classmethod
@@ -64,6 +64,11 @@ class IndexEntries:
     def path(self) -> Path | None:
         """The file that is read; None in memory."""
         return None if self._file is None else self._file.path
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from the file so far."""
+        return 0 if self._file is None else self._file.bytes_read
 
     @property
     def size_bytes(self) -> int:

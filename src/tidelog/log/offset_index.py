@@ -50,7 +50,7 @@ class OffsetIndex(IndexEntries):
 
     def lookup(self, offset: int) -> OffsetPosition:
         """Return the last entry whose offset is at most `offset`; (base, 0) where there is none."""
-        slot = self._slot(offset)
+        slot = self.slot(offset)
         return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
@@ -77,7 +77,7 @@ class OffsetIndex(IndexEntries):
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries at or above `offset`."""
-        slot = self._slot(offset)
+        slot = self.slot(offset)
         self._keep(slot if slot >= 0 and self.entry(slot).offset == offset else slot + 1)
 
     def sanity_check(self) -> None:
@@ -91,7 +91,7 @@ class OffsetIndex(IndexEntries):
             )
         self._check_length()
 
-    def _slot(self, offset: int) -> int:
+    def slot(self, offset: int) -> int:
         """Return the last slot whose offset is at most `offset`, -1 without one."""
         low, high = 0, self.entries
         while low < high:

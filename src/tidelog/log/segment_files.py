@@ -74,8 +74,11 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
                 name = entry.name
                 if name.endswith((names.SNAPSHOT_SUFFIX, names.CLEANED_SUFFIX)):
                     found[name] = None
-                elif name.endswith((names.LOG_SUFFIX, _LOG_SWAP_SUFFIX)) and (offset := _offset(name)) is not None:
-                    found[name] = _segment_file(directory / name, offset)
+                elif name.endswith((names.LOG_SUFFIX, _LOG_SWAP_SUFFIX)) and _offset(name) is not None:
+                    try:
+                        found[name] = segment_file(directory / name)
+                    except NotFoundError:
+                        found[name] = None  # Renamed since: the next listing will tell, and differ from this one.
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError("no such folder", path=directory) from None
     except OSError as error:
@@ -83,11 +86,15 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
     return found
 
 
-def _segment_file(path: Path, base_offset: int) -> SegmentFile | None:
+def segment_file(path: Path) -> SegmentFile:
+    """Look at one ``.log`` by its path. Raises NotFoundError, InvalidArgumentError for a name that is no offset, StorageError."""
+    base_offset = names.offset_from_file_name(path.name)
     try:
-        return SegmentFile(base_offset, path, os.stat(path))
-    except FileNotFoundError:
-        return None  # Renamed since it was listed: the next listing will tell, and differ from this one.
+        return SegmentFile(base_offset, path, path.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError("no such file", path=path) from None
+    except OSError as error:
+        raise StorageError(f"cannot look at a file: {error.strerror}", path=path) from error
 
 
 def _resolve(found: dict[str, SegmentFile | None], next_offset: Callable[[SegmentFile], int]) -> Listing:
@@ -97,7 +104,7 @@ def _resolve(found: dict[str, SegmentFile | None], next_offset: Callable[[Segmen
     valid = [file for file in swaps if not cleaned or file.base_offset < min(cleaned)]
     if valid:
         start = min(file.base_offset for file in valid)
-        end = max(max(next_offset(file) for file in valid), start + 1)
+        end = max(start + 1, *(next_offset(file) for file in valid))
         plain = {base: file for base, file in plain.items() if not start <= base < end}
         plain.update({file.base_offset: file for file in valid})
     snapshots = sorted(offset for name in found if name.endswith(names.SNAPSHOT_SUFFIX) and (offset := _offset(name)) is not None)

@@ -1,0 +1,116 @@
+"""From batch to batch through a ``.log``, by chunks of `pread`; memory stays at one chunk whatever the file holds.
+
+Each header is checked against its neighbours, because v2's checksum does not cover the base offset: offsets grow, start at
+the segment's base or above, and end below the next segment's. With `check_crc` the bytes of each batch are read and summed
+too; without, large batches are hopped over.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+
+from crc32c import crc32c
+
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.log.files import ReadOnlyFile
+from tidelog.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAX_OFFSET,
+    MIN_HEADER_BYTES,
+    MIN_LENGTH,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
+
+FIRST_READ_BYTES = 16 * 1024
+MAX_READ_BYTES = 512 * 1024
+HOP_READ_BYTES = 4096
+_LENGTH = Struct(">i")
+_CRC_START = {0: 16, 1: 16, 2: 21}
+
+
+def walk(
+    file: ReadOnlyFile,
+    position: int,
+    end_position: int,
+    *,
+    crc: bool = False,
+    min_offset: int = 0,
+    next_base_offset: int = MAX_OFFSET,
+    stop_at_partial: bool = False,
+) -> Iterator[BatchHeader]:
+    """Yield the headers of the batches in [position, end_position); `position` must be where a batch starts.
+
+    Raises CorruptBatchError for a header, checksum or offset that cannot be, and for a batch that crosses `end_position`
+    unless `stop_at_partial`; SegmentChangedError if the file became shorter than `end_position`.
+    """
+    chunk, start, read_bytes = b"", position, FIRST_READ_BYTES
+    while position < end_position:
+        index = position - start
+        if index + HEADER_BYTES > len(chunk) and start + len(chunk) < end_position:
+            read_bytes = _next_read_bytes(read_bytes, index - len(chunk), hop=not crc)
+            chunk, start, index = _read(file, position, min(read_bytes, end_position - position)), position, 0
+        room = end_position - position
+        if room < MIN_HEADER_BYTES or MIN_LENGTH <= _LENGTH.unpack_from(chunk, index + 8)[0] > room - LOG_OVERHEAD:
+            if stop_at_partial:
+                return
+            raise CorruptBatchError("a batch is cut off by the end of its segment", path=file.path, position=position)
+        header = read_header(chunk, index, position, file.path)
+        first_offset = header.base_offset if header.magic == 2 else header.last_offset
+        if first_offset < min_offset:
+            raise CorruptBatchError(
+                "a batch's offset is too low for its place", path=file.path, position=position, found=first_offset, expected=f">= {min_offset}"
+            )
+        if header.last_offset >= next_base_offset:
+            raise CorruptBatchError(
+                "a batch's offset is too high for its segment",
+                path=file.path,
+                position=position,
+                found=header.last_offset,
+                expected=f"< {next_base_offset}",
+            )
+        if crc:
+            if header.size > MAX_READ_BYTES:
+                check_crc_by_pieces(file, header)
+            else:
+                if index + header.size > len(chunk):
+                    size = max(header.size, min(read_bytes, end_position - position))
+                    chunk, start, index = _read(file, position, size), position, 0
+                check_crc(header, memoryview(chunk)[index : index + header.size], file.path)
+        yield header
+        min_offset = header.next_offset
+        position = header.end_position
+
+
+def check_crc_by_pieces(file: ReadOnlyFile, header: BatchHeader) -> None:
+    """Check a batch's checksum without holding the batch: a length that damage made huge must cost time only."""
+    crc = 0
+    position = header.position + _CRC_START[header.magic]
+    while position < header.end_position:
+        piece = _read(file, position, min(MAX_READ_BYTES, header.end_position - position))
+        crc = crc32c(piece, crc) if header.magic == 2 else zlib.crc32(piece, crc)
+        position += len(piece)
+    if crc != header.crc:
+        raise CorruptBatchError(
+            "batch checksum does not match", path=file.path, position=header.position, found=f"{crc:#010x}", expected=f"{header.crc:#010x}"
+        )
+
+
+def _next_read_bytes(read_bytes: int, skipped: int, *, hop: bool) -> int:
+    """Read more at a time while batches follow closely; only headers where each lies far behind the one before."""
+    if hop and skipped > HOP_READ_BYTES:
+        return HOP_READ_BYTES
+    return min(read_bytes * 2, MAX_READ_BYTES)
+
+
+def _read(file: ReadOnlyFile, position: int, length: int) -> bytes:
+    data = file.read(position, length)
+    if len(data) < length:
+        raise SegmentChangedError(
+            "a segment became shorter while it was read", path=file.path, position=position, found=f"{len(data)} bytes", expected=length
+        )
+    return data

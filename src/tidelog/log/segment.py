@@ -1,0 +1,319 @@
+"""A segment, read-only: the ``.log`` and the indexes beside it (spec §2-§4).
+
+Invariants
+    * Nothing is read before it is asked for; an object costs no descriptor.
+    * The ``.log`` is one inode for good. If the owner deletes or replaces it, what was listed is still read under its new
+      name, or SegmentChangedError says that it is gone.
+    * An index is a hint. Each entry that is used is checked against the batch that it points to. An index that lies, or
+      is missing or broken, costs a notice and a walk through the log, never an answer.
+    * The last segment ends where `segment_end` says; any other ends with its file, and a torn batch there is an error.
+
+One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from tidelog.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, SegmentChangedError
+from tidelog.log import batch_walk, names, segment_time
+from tidelog.log.files import FileIdentity, Notices, ReadOnlyFile
+from tidelog.log.index_entries import IndexEntries
+from tidelog.log.offset_index import OffsetIndex, OffsetPosition
+from tidelog.log.segment_end import SegmentEnd, find_end
+from tidelog.log.segment_files import SegmentFile, segment_file
+from tidelog.log.segment_time import LargestTimestamp
+from tidelog.log.time_index import TimeIndex
+from tidelog.log.trace import OffsetIndexStep, Trace
+from tidelog.log.txn_index import TxnIndex
+from tidelog.records.batch import MAX_OFFSET, BatchHeader
+from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
+from tidelog.records.records import iter_records
+
+SILENT_WITHOUT_INDEX_BYTES = 2 * 1024 * 1024
+"""Kafka makes a live segment's index with its first entry; up to this size a last segment may well have none."""
+
+_Index = TypeVar("_Index", bound=IndexEntries)
+
+
+class Segment:
+    """One segment. `next_base_offset` is the next segment's base, None of the last one."""
+
+    def __init__(self, file: SegmentFile, next_base_offset: int | None = None, notices: Notices | None = None) -> None:
+        self.base_offset = file.base_offset
+        self.next_base_offset = next_base_offset
+        self.log_path = file.path
+        self.size_bytes = file.stat.st_size
+        self.modified_ms = file.stat.st_mtime_ns // 1_000_000
+        self.notices = notices or Notices()
+        plain = file.path.with_suffix("") if file.path.suffix == names.SWAP_SUFFIX else file.path
+        others = {file.path, plain, Path(f"{plain}{names.DELETED_SUFFIX}"), Path(f"{plain}{names.SWAP_SUFFIX}")} - {file.path}
+        self._file = ReadOnlyFile(file.path, file.identity, sorted(others))
+        self._stem = str(plain).removesuffix(names.LOG_SUFFIX)
+        self._indexes: dict[str, IndexEntries | None] = {}
+        self._end: SegmentEnd | None = None
+        self.largest: LargestTimestamp | None = None
+
+    @classmethod
+    def open(cls, path: Path, next_base_offset: int | None = None, notices: Notices | None = None) -> Segment:
+        """Take a ``.log`` file by itself. Raises NotFoundError, InvalidArgumentError for a name that is no offset."""
+        return cls(segment_file(path), next_base_offset, notices)
+
+    def __repr__(self) -> str:
+        return f"Segment({str(self.log_path)!r})"
+
+    @property
+    def identity(self) -> FileIdentity:
+        """The ``.log``'s device and inode."""
+        assert self._file.identity is not None
+        return self._file.identity
+
+    @property
+    def is_last(self) -> bool:
+        return self.next_base_offset is None
+
+    @property
+    def file(self) -> ReadOnlyFile:
+        """The ``.log``."""
+        return self._file
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from the segment's files so far."""
+        indexes = (index.bytes_read for index in self._indexes.values() if index is not None)
+        return self._file.bytes_read + sum(indexes)
+
+    def close(self) -> None:
+        """Give the descriptors back; they are taken again when needed."""
+        self._file.close()
+        for index in self._indexes.values():
+            if index is not None:
+                index.close()
+
+    # --- the log
+
+    @property
+    def end_position(self) -> int:
+        """The byte behind the last batch: of the last segment, see `segment_end`; of another, the file's size."""
+        return self.valid_end().position if self.is_last else self.size_bytes
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last record; the base of an empty segment."""
+        return self.valid_end().next_offset
+
+    def valid_end(self) -> SegmentEnd:
+        """Return where the batches end. Reads the index's last entry and what follows it. Raises CorruptBatchError."""
+        if self._end is None:
+            start, min_offset = 0, self.base_offset
+            entry = self._last_true_entry()
+            if entry is not None:
+                start, min_offset = entry.position, entry.base_offset
+            if self.is_last:
+                self._end = find_end(self._file, self.size_bytes, start, min_offset, self.notices)
+            else:
+                last = None
+                for last in self._walk(start, self.size_bytes, crc=True, min_offset=min_offset):
+                    pass
+                next_offset = self.base_offset if last is None else last.next_offset
+                self._end = SegmentEnd(self.size_bytes, next_offset, last)
+        return self._end
+
+    def headers(self, position: int = 0, end_position: int | None = None, *, check_crc: bool = False) -> Iterator[BatchHeader]:
+        """Yield the batches from `position`, where one starts, up to `end_position` or the segment's end.
+
+        Raises CorruptBatchError, SegmentChangedError.
+        """
+        end = self.end_position
+        if end_position is None or end_position >= end:
+            yield from self._walk(position, end, crc=check_crc)
+        else:
+            yield from self._walk(position, end_position, crc=check_crc, stop_at_partial=True)
+
+    def read_batch(self, header: BatchHeader) -> memoryview:
+        """Return exactly the batch's bytes; the checksum is not looked at."""
+        data = self._file.read(header.position, header.size)
+        if len(data) < header.size:
+            raise SegmentChangedError("a segment became shorter while it was read", path=self.log_path, position=header.position)
+        return memoryview(data)
+
+    def translate_offset(self, offset: int, trace: Trace | None = None) -> BatchHeader | None:
+        """Return the first batch whose last offset is at or above `offset`, None behind the last one (spec §4.4)."""
+        for header in self.headers(self.floor_position(offset, trace), check_crc=True):
+            if header.last_offset >= offset:
+                return header
+        return None
+
+    def floor_position(self, offset: int, trace: Trace | None = None) -> int:
+        """Return a position where a batch starts and before which all offsets are below `offset`: by the index, or 0."""
+        index = self.offset_index
+        if index is None:
+            return 0
+        try:
+            slot = index.slot(offset)
+            entry = OffsetPosition(self.base_offset, 0) if slot < 0 else index.entry(slot)
+        except SegmentChangedError:
+            self._distrust(names.INDEX_SUFFIX, "became shorter while it was read")
+            return 0
+        if slot >= 0 and self._batch_at(entry, self.end_position) is None:
+            self._distrust(names.INDEX_SUFFIX, f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch")
+            return 0
+        if trace is not None and index.path is not None:
+            trace.add(OffsetIndexStep(index.path, offset, slot, index.entries, entry.offset, entry.position))
+        return entry.position
+
+    def end_txn_marker(self, header: BatchHeader) -> EndTxnMarker | None:
+        """Return what a control batch says about its producer's transaction; None if it is none or was emptied by compaction."""
+        for record in iter_records(header, self.read_batch(header), path=self.log_path):
+            where = {"path": self.log_path, "position": header.position}
+            if parse_control_type(record.key, **where) in (ControlType.ABORT, ControlType.COMMIT):  # type: ignore[arg-type]
+                return parse_end_txn_marker(record.key, record.value, **where)  # type: ignore[arg-type]
+        return None
+
+    def _walk(
+        self, position: int, end_position: int, *, crc: bool, min_offset: int | None = None, stop_at_partial: bool = False
+    ) -> Iterator[BatchHeader]:
+        return batch_walk.walk(
+            self._file,
+            position,
+            end_position,
+            crc=crc,
+            min_offset=self.base_offset if min_offset is None else min_offset,
+            next_base_offset=MAX_OFFSET if self.next_base_offset is None else self.next_base_offset,
+            stop_at_partial=stop_at_partial,
+        )
+
+    # --- the indexes
+
+    @property
+    def offset_index(self) -> OffsetIndex | None:
+        """The offset index; None if there is none, or none that is of use."""
+        return self._index(names.INDEX_SUFFIX, OffsetIndex)
+
+    @property
+    def time_index(self) -> TimeIndex | None:
+        """The time index; None if there is none, or none that is of use."""
+        return self._index(names.TIME_INDEX_SUFFIX, TimeIndex)
+
+    def distrust_time_index(self, reason: str | None) -> None:
+        """Do without the time index from now on, with a notice if there is a reason to give."""
+        self._distrust(names.TIME_INDEX_SUFFIX, reason)
+
+    def open_txn_index(self) -> TxnIndex | None:
+        """Read the transaction index; None if there is none. Raises CorruptIndexError."""
+        file = self._open_beside(names.TXN_INDEX_SUFFIX)
+        if file is None:
+            return None
+        index = TxnIndex.open(file, self.base_offset)
+        index.sanity_check()
+        return index
+
+    def index_path(self, suffix: str) -> Path:
+        """Return the path of one of the segment's index files, there or not."""
+        return Path(f"{self._stem}{suffix}")
+
+    def _index(self, suffix: str, kind: type[_Index]) -> _Index | None:
+        if suffix not in self._indexes:
+            self._indexes[suffix] = self._open_index(suffix, kind)
+        index = self._indexes[suffix]
+        assert index is None or isinstance(index, kind)
+        return index
+
+    def _open_index(self, suffix: str, kind: type[_Index]) -> _Index | None:
+        file = self._open_beside(suffix)
+        if file is None:
+            if self.size_bytes > (SILENT_WITHOUT_INDEX_BYTES if self.is_last else 0):
+                self.notices.tell(self.index_path(suffix), "is missing, the log is read instead")
+            return None
+        try:
+            index = kind.open(file, self.base_offset)
+            index.sanity_check()
+        except (CorruptIndexError, SegmentChangedError) as error:
+            file.close()
+            found = "" if error.found is None else f" ({error.found})"
+            self.notices.tell(file.path, f"{error.message}{found}, the log is read instead")
+            return None
+        return index
+
+    def _open_beside(self, suffix: str) -> ReadOnlyFile | None:
+        """Open an index file that belongs to this inode of the ``.log``: one of the same kind of name, opened in between two
+        looks that find the ``.log`` under that name."""
+        for _ in range(3):
+            log_path = self._file.locate()
+            if log_path is None:
+                return None  # Unlinked: what is read under an open descriptor has lost its indexes.
+            ending = str(log_path).removeprefix(f"{self._stem}{names.LOG_SUFFIX}")
+            # A crash may leave the log in its place and an index of the same swap still under its old name.
+            endings = [ending] if ending else ["", names.SWAP_SUFFIX]
+            file = None
+            for candidate in endings:
+                file = ReadOnlyFile(Path(f"{self._stem}{suffix}{candidate}"), fallbacks=())
+                try:
+                    file.open()
+                except SegmentChangedError:
+                    file = None
+                    continue
+                break
+            if self._file.locate() == log_path:
+                return file
+            if file is not None:
+                file.close()
+        return None
+
+    def _distrust(self, suffix: str, reason: str | None) -> None:
+        index = self._indexes.get(suffix)
+        if index is not None:
+            index.close()
+        if index is not None and reason is not None:
+            self.notices.tell(index.path or self.index_path(suffix), f"{reason}, the log is read instead")
+        self._indexes[suffix] = None
+
+    def _batch_at(self, entry: OffsetPosition, end_position: int) -> BatchHeader | None:
+        """Return the batch that an offset index entry points to, if there is one with a right checksum that may bear it.
+
+        What look-ups need is that everything before the position is below the entry's offset: so the batch must not start
+        above it. That it ends at it is not asked (older releases wrote other offsets of the batch, or of several).
+        """
+        if not (0 <= entry.position < end_position and entry.offset >= self.base_offset):
+            return None
+        try:
+            header = next(self._walk(entry.position, end_position, crc=True))
+        except (CorruptBatchError, StopIteration):
+            return None
+        first_offset = header.base_offset
+        if header.magic < 2 and header.is_compressed and header.last_offset > entry.offset:
+            try:
+                first_offset = next(iter_records(header, self.read_batch(header), path=self.log_path)).offset
+            except (CorruptDataError, StopIteration):
+                return None
+        return header if first_offset <= entry.offset else None
+
+    def _last_true_entry(self) -> BatchHeader | None:
+        """Return the batch of the last offset index entry that is true; entries behind the log's end are stepped over."""
+        index = self.offset_index
+        step, slot = 1, 0 if index is None else index.entries - 1
+        while index is not None and slot >= 0:
+            try:
+                entry = index.entry(slot)
+            except SegmentChangedError:
+                break
+            header = self._batch_at(entry, self.size_bytes)
+            if header is not None:
+                return header
+            self.notices.tell(index.path or self.log_path, f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch")
+            slot, step = slot - step, step * 2
+        return None
+
+    # --- time
+
+    def max_timestamp(self) -> LargestTimestamp:
+        """Return the largest timestamp of all batches, an offset of the batch that first has it, and which of index and log
+        told it; (-1, base, "none") without timestamps."""
+        return segment_time.largest_timestamp(self)
+
+    def largest_timestamp(self) -> LargestTimestamp:
+        """The same as Kafka's retention sees it: without timestamps, the file's modification time ("mtime")."""
+        largest = self.max_timestamp()
+        return LargestTimestamp(self.modified_ms, self.base_offset, "mtime") if largest.source == "none" else largest

@@ -1,0 +1,182 @@
+"""Time in one segment: its largest timestamp, and the first record that reaches one (spec §3, §4.9).
+
+The time index bounds both from below: an entry (T, o) says that nothing up to o's batch is later than T. Before it is used,
+
+* the batch that holds o must have T as its largest timestamp, and a right checksum;
+* no batch between the entry before it and o's may reach T (looked at if that is at most `NEIGHBOUR_BYTES` of log).
+
+What lies behind the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only.
+
+A topic of format v0 with LogAppendTime has entries too (Kafka noted the append times, which v0 cannot store): those lead to
+no record, and are passed over without a notice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.log.time_index import TimeIndex, TimestampOffset
+from tidelog.log.trace import BatchesStep, RecordStep, TimeIndexStep, TimestampSource, Trace
+from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.records.records import first_record_at, max_timestamp_record
+
+if TYPE_CHECKING:
+    from tidelog.log.segment import Segment
+
+NEIGHBOUR_BYTES = 256 * 1024
+"""How much log is walked at most to check a time index entry against the one before it."""
+
+
+class LargestTimestamp(NamedTuple):
+    """The largest timestamp of a segment (ms, -1 none), an offset of the first batch that has it, and where it was found."""
+
+    timestamp: int
+    offset: int
+    source: TimestampSource
+
+
+class FoundRecord(NamedTuple):
+    """A record found by time: offset, timestamp (ms), and its batch."""
+
+    offset: int
+    timestamp: int
+    header: BatchHeader
+
+
+def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestTimestamp:
+    """Return a segment's largest timestamp.
+
+    With `at_least`, the last time index entry is answer enough if it reaches that; what follows it is then not walked.
+    """
+    if segment.largest is not None:
+        return segment.largest
+    position = 0
+    largest = LargestTimestamp(NO_TIMESTAMP, segment.base_offset, "none")
+    index = segment.time_index
+    if index is not None and index.entries:
+        last = _entry(segment, index, index.entries - 1)
+        if last is not None:
+            entry, batch = last
+            largest = LargestTimestamp(entry.timestamp, entry.offset, "index")
+            if at_least is not None and entry.timestamp >= at_least:
+                return largest
+            position = batch.end_position
+    if index is not None and largest.source == "none" and _is_v0_throughout(segment):
+        position = segment.end_position
+    indexed = largest
+    for header in segment.headers(position, check_crc=True):
+        if header.max_timestamp > largest.timestamp:
+            largest = LargestTimestamp(header.max_timestamp, header.last_offset, "log")
+    if indexed.source == "index" and largest.source == "log" and not segment.is_last:
+        # A roll writes the largest timestamp as the last entry; in a live segment the index may well lag behind.
+        path = segment.log_path if index is None or index.path is None else index.path
+        segment.notices.tell(path, f"ends at {indexed.timestamp}, the segment at {largest.timestamp}: entries are missing")
+    segment.largest = largest
+    return largest
+
+
+def find_offset_by_timestamp(
+    segment: Segment, timestamp: int, starting_offset: int, trace: Trace | None = None
+) -> FoundRecord | None:
+    """Return the first record with `offset >= starting_offset` whose timestamp is at least `timestamp`; control records count.
+
+    Raises CorruptBatchError, InvalidRecordError, DecompressionError, SegmentChangedError.
+    """
+    start = _start_position(segment, timestamp, trace)
+    if starting_offset > segment.base_offset:
+        start = max(start, segment.floor_position(starting_offset))
+    position, batches, opened = start, 0, 0
+    found: FoundRecord | None = None
+    for header in segment.headers(start, check_crc=True):
+        position, batches = header.end_position, batches + 1
+        if header.max_timestamp < timestamp or header.last_offset < starting_offset:
+            continue
+        opened += 1
+        batch = segment.read_batch(header)
+        record = first_record_at(header, batch, timestamp, starting_offset, path=segment.log_path)
+        if record is not None:
+            found = FoundRecord(*record, header)
+            break
+    if trace is not None:
+        trace.add(BatchesStep(segment.log_path, start, position, batches, opened))
+        if found is not None:
+            header = found.header
+            trace.add(
+                RecordStep(segment.log_path, header.position, header.base_offset, header.last_offset, found.offset, found.timestamp)
+            )
+    return found
+
+
+def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_offset: int) -> FoundRecord | None:
+    """Return the first record at or above `starting_offset` that carries the segment's largest timestamp."""
+    for header in segment.headers(segment.floor_position(max(largest.offset, starting_offset)), check_crc=True):
+        if header.max_timestamp == largest.timestamp and header.last_offset >= starting_offset:
+            record = max_timestamp_record(header, segment.read_batch(header), starting_offset, path=segment.log_path)
+            if record is not None and record[1] == largest.timestamp:
+                return FoundRecord(*record, header)
+    return None
+
+
+def _start_position(segment: Segment, timestamp: int, trace: Trace | None) -> int:
+    """Return where the walk for `timestamp` starts: at the batch of the last time index entry that is not later, or at 0."""
+    index = segment.time_index
+    if index is None:
+        return 0
+    try:
+        slot = index.slot(timestamp)
+    except SegmentChangedError:
+        segment.distrust_time_index("became shorter while it was read")
+        return 0
+    known = _entry(segment, index, slot) if slot >= 0 else None
+    if known is None:
+        slot, known = -1, (TimestampOffset(NO_TIMESTAMP, segment.base_offset), None)
+    entry, batch = known
+    if trace is not None and index.path is not None:
+        trace.add(TimeIndexStep(index.path, slot, index.entries, entry.timestamp, entry.offset))
+        segment.floor_position(entry.offset, trace)
+    return 0 if batch is None else batch.position
+
+
+def _entry(segment: Segment, index: TimeIndex, slot: int) -> tuple[TimestampOffset, BatchHeader] | None:
+    """Return an entry with its batch, if both agree; otherwise the index is not used any more."""
+    try:
+        entry = index.entry(slot)
+        before = index.entry(slot - 1) if slot else None
+    except SegmentChangedError:
+        segment.distrust_time_index("became shorter while it was read")
+        return None
+    batch = None if entry.offset < segment.base_offset else segment.translate_offset(entry.offset)
+    if batch is not None and batch.magic == 0:
+        segment.distrust_time_index(None)
+        return None
+    if batch is None or not _agrees(segment, entry, before, batch):
+        segment.distrust_time_index(f"entry {slot} ({entry.timestamp} at offset {entry.offset}) does not agree with the log")
+        return None
+    return entry, batch
+
+
+def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None, batch: BatchHeader) -> bool:
+    if batch.max_timestamp != entry.timestamp or (batch.magic == 2 and batch.base_offset > entry.offset):
+        return False
+    position = 0
+    if before is not None:
+        if not (segment.base_offset <= before.offset <= entry.offset and before.timestamp < entry.timestamp):
+            return False
+        neighbour = segment.translate_offset(before.offset)
+        position = batch.position if neighbour is None else neighbour.position
+    if batch.position - position > NEIGHBOUR_BYTES:
+        return True
+    try:
+        return all(header.max_timestamp < entry.timestamp for header in segment.headers(position, batch.position))
+    except CorruptBatchError:
+        return False  # The walk through the log, which checks everything, will tell.
+
+
+def _is_v0_throughout(segment: Segment) -> bool:
+    """Say whether a time index has good reason to lead to nothing: first and last batch are v0, which has no timestamps."""
+    last = segment.valid_end().last_header
+    if last is None or last.magic != 0:
+        return False
+    first = next(segment.headers(check_crc=True))
+    return first.magic == 0

@@ -1,0 +1,98 @@
+"""What a search by time did, step by step: typed, so that `explain` can tell it and tests can count it.
+
+A search appends to a `Trace` that the caller hands in; without one nothing is recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+TimestampSource = Literal["index", "log", "mtime", "none"]
+"""Where a segment's largest timestamp comes from: the last time index entry, batch headers behind it, the file's time."""
+
+Verdict = Literal["below log start", "no timestamps", "too early", "searched", "no match", "match"]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStep:
+    """A segment was considered. `largest_timestamp` is -1 without timestamps; of a segment that is searched it may be a
+    lower bound (the last time index entry already reaches the target)."""
+
+    base_offset: int
+    path: Path
+    largest_timestamp: int
+    source: TimestampSource
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class TimeIndexStep:
+    """The time index entry that the search starts from; `slot` -1: none is early enough, or there is no index to trust."""
+
+    path: Path
+    slot: int
+    entries: int
+    timestamp: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetIndexStep:
+    """The offset index entry for `target_offset`; `slot` -1: the segment's start."""
+
+    path: Path
+    target_offset: int
+    slot: int
+    entries: int
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesStep:
+    """Batches walked for the answer: `batches` headers in [start_position, end_position), `opened` of them looked into."""
+
+    path: Path
+    start_position: int
+    end_position: int
+    batches: int
+    opened: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStep:
+    """The record found, in the batch at `position`."""
+
+    path: Path
+    position: int
+    base_offset: int
+    last_offset: int
+    offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaStep:
+    """What Apache Kafka answers: the one segment that it picks (None: no segment is late enough), by file time where that
+    has no timestamps, and the offset found in it (-1: none)."""
+
+    base_offset: int | None
+    source: TimestampSource
+    offset: int
+    timestamp: int
+
+
+Step: TypeAlias = SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep | RecordStep | KafkaStep
+
+
+@dataclass(slots=True)
+class Trace:
+    """The steps of one search, in order, and the bytes that it read from all files."""
+
+    steps: list[Step] = field(default_factory=list)
+    bytes_read: int = 0
+
+    def add(self, step: Step) -> None:
+        self.steps.append(step)
