@@ -63,7 +63,11 @@ def walk(
         first_offset = header.base_offset if header.magic == 2 else header.last_offset
         if first_offset < min_offset:
             raise CorruptBatchError(
-                "a batch's offset is too low for its place", path=file.path, position=position, found=first_offset, expected=f">= {min_offset}"
+                "a batch's offset is too low for its place",
+                path=file.path,
+                position=position,
+                found=first_offset,
+                expected=f">= {min_offset}",
             )
         if header.last_offset >= next_base_offset:
             raise CorruptBatchError(
@@ -96,7 +100,11 @@ def check_crc_by_pieces(file: ReadOnlyFile, header: BatchHeader) -> None:
         position += len(piece)
     if crc != header.crc:
         raise CorruptBatchError(
-            "batch checksum does not match", path=file.path, position=header.position, found=f"{crc:#010x}", expected=f"{header.crc:#010x}"
+            "batch checksum does not match",
+            path=file.path,
+            position=header.position,
+            found=f"{crc:#010x}",
+            expected=f"{header.crc:#010x}",
         )
 
 
@@ -111,6 +119,10 @@ def _read(file: ReadOnlyFile, position: int, length: int) -> bytes:
     data = file.read(position, length)
     if len(data) < length:
         raise SegmentChangedError(
-            "a segment became shorter while it was read", path=file.path, position=position, found=f"{len(data)} bytes", expected=length
+            "a segment became shorter while it was read",
+            path=file.path,
+            position=position,
+            found=f"{len(data)} bytes",
+            expected=length,
         )
     return data

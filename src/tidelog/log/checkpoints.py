@@ -61,11 +61,11 @@ def replace_file(path: Path, data: bytes) -> None:
     """Write `data` to ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees the old or the new file whole."""
     temporary = Path(f"{path}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
         sync_directory(path.parent)
     except OSError as error:
         raise StorageError(f"cannot write a file: {error.strerror}", path=path) from error

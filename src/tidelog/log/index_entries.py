@@ -159,7 +159,8 @@ class IndexEntries:
                 low = middle + 1
         return low
 
-    def _check_length(self) -> None:
+    def sanity_check(self) -> None:
+        """Raise CorruptIndexError if the file's length is broken; subclasses look at entries too (spec §2.7)."""
         if self.length_bytes % self.entry_bytes:
             raise CorruptIndexError(
                 "an index of a broken length",

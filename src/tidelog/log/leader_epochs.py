@@ -42,7 +42,9 @@ class LeaderEpochs:
                 raise CorruptCheckpointError(f"line {line} of a checkpoint", path=path, found=len(fields), expected="2 fields")
             epoch, start_offset = (parse_number(field, path, line) for field in fields)
             if epoch < 0 or start_offset < 0:
-                raise CorruptCheckpointError(f"line {line}: a leader epoch", path=path, found=f"{epoch} {start_offset}", expected=">= 0")
+                raise CorruptCheckpointError(
+                    f"line {line}: a leader epoch", path=path, found=f"{epoch} {start_offset}", expected=">= 0"
+                )
             entries.append(EpochEntry(epoch, start_offset))
         return cls(entries)
 

@@ -160,7 +160,9 @@ class Log:
         """Return the segments that may hold records at or above `offset`."""
         return self.segments[max(0, bisect.bisect_right(self._bases, offset) - 1) :]
 
-    def headers(self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False) -> Iterator[BatchHeader]:
+    def headers(
+        self, offset: int | None = None, end_offset: int | None = None, *, check_crc: bool = False
+    ) -> Iterator[BatchHeader]:
         """Yield the batches that have offsets in [offset, end_offset), by default those of the whole log."""
         for _, header in self.segment_headers(offset, end_offset, check_crc=check_crc):
             yield header

@@ -103,7 +103,7 @@ class LogDir:
     @cached_property
     def _names(self) -> list[str]:
         try:
-            return os.listdir(self.path)
+            return [entry.name for entry in self.path.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
             raise DataDirNotFoundError("no such folder", path=self.path) from None
         except OSError as error:
@@ -125,6 +125,8 @@ class LogDir:
 
     def _holds_a_log(self, name: str) -> bool:
         try:
-            return any(file.endswith(_FILES_OF_A_LOG) or file == names.PARTITION_METADATA for file in os.listdir(self.path / name))
+            return any(
+                file.endswith(_FILES_OF_A_LOG) or file == names.PARTITION_METADATA for file in os.listdir(self.path / name)
+            )
         except OSError:
             return False  # No folder, or gone since it was listed.

@@ -89,7 +89,7 @@ class OffsetIndex(IndexEntries):
                 found=self.last_offset,
                 expected=f">= {self.base_offset}",
             )
-        self._check_length()
+        super().sanity_check()
 
     def slot(self, offset: int) -> int:
         """Return the last slot whose offset is at most `offset`, -1 without one."""

@@ -44,7 +44,9 @@ def read_topic_id(path: Path) -> uuid.UUID | None:
         raise CorruptCheckpointError("the metadata's version", path=path, found=version, expected=">= 0")
     topic_id = parse_topic_id(values[1])
     if topic_id is None:
-        raise CorruptCheckpointError("line 2: a topic id", path=path, found=repr(values[1]), expected="16 bytes in base64, not all zero")
+        raise CorruptCheckpointError(
+            "line 2: a topic id", path=path, found=repr(values[1]), expected="16 bytes in base64, not all zero"
+        )
     return topic_id
 
 

@@ -60,7 +60,9 @@ def parse_snapshot(data: bytes, path: Path | None = None) -> list[ProducerEntry]
         raise CorruptSnapshotError("a snapshot's version", path=path, position=0, found=version, expected=VERSION)
     actual = crc32c(memoryview(data)[_CRC_START:])
     if crc != actual:
-        raise CorruptSnapshotError("a snapshot's checksum", path=path, position=2, found=f"{crc:#010x}", expected=f"{actual:#010x}")
+        raise CorruptSnapshotError(
+            "a snapshot's checksum", path=path, position=2, found=f"{crc:#010x}", expected=f"{actual:#010x}"
+        )
     if count < 0 or len(data) != HEADER_BYTES + count * ENTRY_BYTES:
         raise CorruptSnapshotError("a snapshot's number of entries", path=path, position=6, found=count)
     return [ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[HEADER_BYTES:])]

@@ -13,7 +13,9 @@ One thread at a time.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,7 +27,7 @@ from tidelog.log.offset_index import OffsetIndex, OffsetPosition
 from tidelog.log.segment_end import SegmentEnd, find_end
 from tidelog.log.segment_files import SegmentFile, segment_file
 from tidelog.log.segment_time import LargestTimestamp
-from tidelog.log.time_index import TimeIndex
+from tidelog.log.time_index import TimeIndex, TimestampOffset
 from tidelog.log.trace import OffsetIndexStep, Trace
 from tidelog.log.txn_index import TxnIndex
 from tidelog.records.batch import MAX_OFFSET, BatchHeader
@@ -114,9 +116,8 @@ class Segment:
             if self.is_last:
                 self._end = find_end(self._file, self.size_bytes, start, min_offset, self.notices)
             else:
-                last = None
-                for last in self._walk(start, self.size_bytes, crc=True, min_offset=min_offset):
-                    pass
+                walked = deque(self._walk(start, self.size_bytes, crc=True, min_offset=min_offset), maxlen=1)
+                last = walked[0] if walked else None
                 next_offset = self.base_offset if last is None else last.next_offset
                 self._end = SegmentEnd(self.size_bytes, next_offset, last)
         return self._end
@@ -158,7 +159,9 @@ class Segment:
             self._distrust(names.INDEX_SUFFIX, "became shorter while it was read")
             return 0
         if slot >= 0 and self._batch_at(entry, self.end_position) is None:
-            self._distrust(names.INDEX_SUFFIX, f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch")
+            self._distrust(
+                names.INDEX_SUFFIX, f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch"
+            )
             return 0
         if trace is not None and index.path is not None:
             trace.add(OffsetIndexStep(index.path, offset, slot, index.entries, entry.offset, entry.position))
@@ -166,10 +169,10 @@ class Segment:
 
     def end_txn_marker(self, header: BatchHeader) -> EndTxnMarker | None:
         """Return what a control batch says about its producer's transaction; None if it is none or was emptied by compaction."""
-        for record in iter_records(header, self.read_batch(header), path=self.log_path):
-            where = {"path": self.log_path, "position": header.position}
-            if parse_control_type(record.key, **where) in (ControlType.ABORT, ControlType.COMMIT):  # type: ignore[arg-type]
-                return parse_end_txn_marker(record.key, record.value, **where)  # type: ignore[arg-type]
+        path, position = self.log_path, header.position
+        for record in iter_records(header, self.read_batch(header), path=path):
+            if parse_control_type(record.key, path=path, position=position) in (ControlType.ABORT, ControlType.COMMIT):
+                return parse_end_txn_marker(record.key, record.value, path=path, position=position)
         return None
 
     def _walk(
@@ -200,6 +203,15 @@ class Segment:
     def distrust_time_index(self, reason: str | None) -> None:
         """Do without the time index from now on, with a notice if there is a reason to give."""
         self._distrust(names.TIME_INDEX_SUFFIX, reason)
+
+    @cached_property
+    def unchecked_last_time_entry(self) -> TimestampOffset:
+        """What the time index says last, whether the log agrees or not; (-1, base) without one. To tell what Kafka would do."""
+        file = self._open_beside(names.TIME_INDEX_SUFFIX)
+        if file is None:
+            return TimestampOffset(-1, self.base_offset)
+        with file:
+            return TimeIndex.open(file, self.base_offset).last_entry
 
     def open_txn_index(self) -> TxnIndex | None:
         """Read the transaction index; None if there is none. Raises CorruptIndexError."""
@@ -238,8 +250,10 @@ class Segment:
         return index
 
     def _open_beside(self, suffix: str) -> ReadOnlyFile | None:
-        """Open an index file that belongs to this inode of the ``.log``: one of the same kind of name, opened in between two
-        looks that find the ``.log`` under that name."""
+        """Open an index file that belongs to this inode of the ``.log``, None if there is none.
+
+        That is one with the same kind of name, opened in between two looks that find the ``.log`` under that name.
+        """
         for _ in range(3):
             log_path = self._file.locate()
             if log_path is None:
@@ -302,15 +316,20 @@ class Segment:
             header = self._batch_at(entry, self.size_bytes)
             if header is not None:
                 return header
-            self.notices.tell(index.path or self.log_path, f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch")
+            self.notices.tell(
+                index.path or self.log_path,
+                f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch",
+            )
             slot, step = slot - step, step * 2
         return None
 
     # --- time
 
     def max_timestamp(self) -> LargestTimestamp:
-        """Return the largest timestamp of all batches, an offset of the batch that first has it, and which of index and log
-        told it; (-1, base, "none") without timestamps."""
+        """Return the largest timestamp of all batches; (-1, base, "none") without timestamps.
+
+        With it come an offset of the batch that first has it, and which of index and log told it.
+        """
         return segment_time.largest_timestamp(self)
 
     def largest_timestamp(self) -> LargestTimestamp:

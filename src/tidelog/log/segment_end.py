@@ -59,7 +59,9 @@ def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int
                     found=error.found,
                     expected=error.expected,
                 ) from error
-            notices.tell(file.path, f"torn tail: {size_bytes - position} bytes behind byte {position} are no whole batch, left out")
+            notices.tell(
+                file.path, f"torn tail: {size_bytes - position} bytes behind byte {position} are no whole batch, left out"
+            )
     return SegmentEnd(position, min_offset if last is None else last.next_offset, last)
 
 

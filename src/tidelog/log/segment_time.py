@@ -83,7 +83,7 @@ def find_offset_by_timestamp(
 
     Raises CorruptBatchError, InvalidRecordError, DecompressionError, SegmentChangedError.
     """
-    start = _start_position(segment, timestamp, trace)
+    start = start_position(segment, timestamp, trace)
     if starting_offset > segment.base_offset:
         start = max(start, segment.floor_position(starting_offset))
     position, batches, opened = start, 0, 0
@@ -103,7 +103,9 @@ def find_offset_by_timestamp(
         if found is not None:
             header = found.header
             trace.add(
-                RecordStep(segment.log_path, header.position, header.base_offset, header.last_offset, found.offset, found.timestamp)
+                RecordStep(
+                    segment.log_path, header.position, header.base_offset, header.last_offset, found.offset, found.timestamp
+                )
             )
     return found
 
@@ -118,7 +120,7 @@ def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_off
     return None
 
 
-def _start_position(segment: Segment, timestamp: int, trace: Trace | None) -> int:
+def start_position(segment: Segment, timestamp: int, trace: Trace | None = None) -> int:
     """Return where the walk for `timestamp` starts: at the batch of the last time index entry that is not later, or at 0."""
     index = segment.time_index
     if index is None:
@@ -129,13 +131,11 @@ def _start_position(segment: Segment, timestamp: int, trace: Trace | None) -> in
         segment.distrust_time_index("became shorter while it was read")
         return 0
     known = _entry(segment, index, slot) if slot >= 0 else None
-    if known is None:
-        slot, known = -1, (TimestampOffset(NO_TIMESTAMP, segment.base_offset), None)
-    entry, batch = known
     if trace is not None and index.path is not None:
-        trace.add(TimeIndexStep(index.path, slot, index.entries, entry.timestamp, entry.offset))
+        entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset) if known is None else known[0]
+        trace.add(TimeIndexStep(index.path, -1 if known is None else slot, index.entries, entry.timestamp, entry.offset))
         segment.floor_position(entry.offset, trace)
-    return 0 if batch is None else batch.position
+    return 0 if known is None else known[1].position
 
 
 def _entry(segment: Segment, index: TimeIndex, slot: int) -> tuple[TimestampOffset, BatchHeader] | None:

@@ -108,4 +108,4 @@ class TimeIndex(IndexEntries):
                 raise CorruptIndexError(
                     "a time index below its segment's base", path=self.path, found=last.offset, expected=f">= {self.base_offset}"
                 )
-        self._check_length()
+        super().sanity_check()

@@ -29,8 +29,9 @@ from tidelog.log import segment_time
 from tidelog.log.log import Log
 from tidelog.log.segment import Segment
 from tidelog.log.segment_time import FoundRecord, LargestTimestamp
-from tidelog.log.trace import KafkaStep, SegmentStep, Trace, Verdict
+from tidelog.log.trace import KafkaStep, SegmentStep, TimestampSource, Trace, Verdict
 from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.records.records import max_timestamp_record
 
 LATEST = -1
 EARLIEST = -2
@@ -149,7 +150,7 @@ def _largest_from(segment: Segment, start: int) -> LargestTimestamp:
     for header in segment.headers(segment.floor_position(start), check_crc=True):
         if header.last_offset < start or header.max_timestamp <= largest.timestamp:
             continue
-        record = segment_time.max_timestamp_record(header, segment.read_batch(header), start, path=segment.log_path)
+        record = max_timestamp_record(header, segment.read_batch(header), start, path=segment.log_path)
         if record is not None and record[1] > largest.timestamp:
             largest = LargestTimestamp(record[1], record[0], "log")
     return largest
@@ -158,18 +159,27 @@ def _largest_from(segment: Segment, start: int) -> LargestTimestamp:
 def _kafka_answer(log: Log, timestamp: int) -> KafkaStep:
     """Say what Kafka 3.9.1 does with the same log: one segment is picked, on the word of its time index or its file's time."""
     for segment in log.segments:
-        index = segment.time_index
-        entry = None if index is None or index.entries == 0 else index.last_entry
-        largest = segment_time.largest_timestamp(segment)
-        told = max(largest.timestamp, -1 if entry is None else entry.timestamp)
-        source = largest.source if told >= 0 else "mtime"
-        if (told if told >= 0 else segment.modified_ms) < timestamp:
+        told, source = _told_to_kafka(segment, timestamp)
+        if told < timestamp:
             continue
         found = segment_time.find_offset_by_timestamp(segment, timestamp, log.log_start_offset)
         hidden = found is None or (log.high_watermark is not None and found.offset >= log.high_watermark)
         offset, found_timestamp = (UNKNOWN_OFFSET, NO_TIMESTAMP) if found is None or hidden else (found.offset, found.timestamp)
         return KafkaStep(segment.base_offset, source, offset, found_timestamp)
     return KafkaStep(None, "none", UNKNOWN_OFFSET, NO_TIMESTAMP)
+
+
+def _told_to_kafka(segment: Segment, timestamp: int) -> tuple[int, TimestampSource]:
+    """Return what Kafka takes for a segment's largest timestamp.
+
+    That is the last time index entry, unchecked; in a live segment what was appended since; the file's time where both know none.
+    """
+    entry = segment.unchecked_last_time_entry
+    if segment.is_last:
+        largest = segment_time.largest_timestamp(segment, at_least=timestamp)
+        if largest.timestamp > entry.timestamp:
+            return largest.timestamp, largest.source
+    return (entry.timestamp, "index") if entry.timestamp >= 0 else (segment.modified_ms, "mtime")
 
 
 def _bytes_read(log: Log) -> int:

@@ -17,8 +17,11 @@ Verdict = Literal["below log start", "no timestamps", "too early", "searched", "
 
 @dataclass(frozen=True, slots=True)
 class SegmentStep:
-    """A segment was considered. `largest_timestamp` is -1 without timestamps; of a segment that is searched it may be a
-    lower bound (the last time index entry already reaches the target)."""
+    """A segment was considered.
+
+    `largest_timestamp` is -1 without timestamps; of a segment that is searched it may be a lower bound (the last time index
+    entry already reaches the target).
+    """
 
     base_offset: int
     path: Path
@@ -75,8 +78,11 @@ class RecordStep:
 
 @dataclass(frozen=True, slots=True)
 class KafkaStep:
-    """What Apache Kafka answers: the one segment that it picks (None: no segment is late enough), by file time where that
-    has no timestamps, and the offset found in it (-1: none)."""
+    """What Apache Kafka answers.
+
+    It picks one segment (None: none is late enough), by the file's time where that has no timestamps; `offset` is what it
+    finds there (-1: nothing).
+    """
 
     base_offset: int | None
     source: TimestampSource

@@ -67,6 +67,7 @@ class Transactions:
 
     def _of_segment(self, segment: Segment) -> list[AbortedTxn]:
         if segment.base_offset not in self._aborted:
+            # An index without entries is no better than none: Kafka makes the file for the first entry.
             self._aborted[segment.base_offset] = self._from_index(segment) or self._from_log(segment)
         return self._aborted[segment.base_offset]
 
@@ -84,14 +85,23 @@ class Transactions:
             return None
         known = {txn.last_offset for txn in index.aborted}
         last = segment.next_offset
-        missing = [txn for txn in self.end_state().aborted if segment.base_offset <= txn.last_offset < last and txn.last_offset not in known]
+        missing = [
+            txn
+            for txn in self.end_state().aborted
+            if segment.base_offset <= txn.last_offset < last and txn.last_offset not in known
+        ]
         if missing:
             self._log.notices.tell(path, f"lacks {len(missing)} aborted transactions, read from the log")
         return sorted([*index.aborted, *missing], key=lambda txn: txn.last_offset)
 
     def _check(self, segment: Segment, txn: AbortedTxn, path: Path) -> None:
         header = segment.translate_offset(txn.last_offset)
-        if header is None or not header.is_control or header.producer_id != txn.producer_id or header.base_offset != txn.last_offset:
+        if (
+            header is None
+            or not header.is_control
+            or header.producer_id != txn.producer_id
+            or header.base_offset != txn.last_offset
+        ):
             raise CorruptIndexError("an aborted transaction without its marker", path=path, found=txn.last_offset)
         marker = segment.end_txn_marker(header)
         if marker is not None and marker.type is not ControlType.ABORT:
@@ -101,9 +111,10 @@ class Transactions:
             raise CorruptIndexError("an aborted transaction's first offset", path=path, found=txn.first_offset)
         # Where the first batch is no longer there (compaction, retention) the entry covers more than there is: no harm.
         first = owner.translate_offset(txn.first_offset) if owner is not None else None
-        if first is not None and first.base_offset <= txn.first_offset <= first.last_offset:
-            if first.base_offset != txn.first_offset or first.producer_id != txn.producer_id or not first.is_transactional:
-                raise CorruptIndexError("an aborted transaction that begins elsewhere", path=path, found=txn.first_offset)
+        if first is None or first.base_offset > txn.first_offset:
+            return
+        if first.base_offset != txn.first_offset or first.producer_id != txn.producer_id or not first.is_transactional:
+            raise CorruptIndexError("an aborted transaction that begins elsewhere", path=path, found=txn.first_offset)
 
     def _from_log(self, segment: Segment) -> list[AbortedTxn]:
         """Walk a segment for its ABORT markers; each that ends a transaction with records counts."""
