@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli.layout import one_line, show_bytes, show_bytes_size, show_offset, show_time, table
+from tidelog.cli.layout import one_line, show_bytes, show_bytes_size, show_time, some, table
 from tidelog.errors import CorruptBatchError
 
 
@@ -22,6 +22,12 @@ def test_a_table_lines_up() -> None:
         "f                2       7",
     ]
     assert list(table(["a", "b"], [])) == ["a  b"]
+    sizes = [(None, show_bytes_size(5)), (None, show_bytes_size(2048))]
+    assert list(table(["a", "b"], sizes)) == ["a        b", "-      5 B", "-  2.0 KiB"]
+        "a        b",
+        "-      5 B",
+        "-  2.0 KiB",
+    ]
     assert list(table(None, [])) == []
     assert list(table(None, [(1, "x"), (10, "y", "z")])) == [" 1  x", "10  y  z"]
 
@@ -57,9 +63,10 @@ def test_sizes(size_bytes: int, text: str) -> None:
 
 
 def test_nothing_is_a_dash() -> None:
-    assert show_time(-1) == show_offset(-1) == "-"
+    assert show_time(-1) == "-"
+    assert some(-1) is None
+    assert some(0) == 0
     assert show_time(0) == "1970-01-01T00:00:00.000Z"
-    assert show_offset(0) == "0"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class Application(click.Group):
         sys.exit(run(work))
 
 
-@click.group(cls=Application, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("tidelog", cls=Application, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "-V",
     "--version",

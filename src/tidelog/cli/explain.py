@@ -24,7 +24,7 @@ _QUESTIONS = {
 _SOURCES = {
     "index": "its last time index entry",
     "log": "its batches",
-    "mtime": "the file's modification time",
+    "mtime": "its file's modification time",
     "none": "nothing",
 }
 
@@ -33,8 +33,8 @@ def explain(log: Log, timestamp: int, trace: Trace, found: FoundOffset) -> Itera
     """Yield the lines that tell a search in one partition."""
     question = _QUESTIONS.get(timestamp) or f"the first record at or after {format_time(timestamp)}"
     yield f"{log.topic}-{log.partition}: {question}, in offsets {log.log_start_offset} to {log.log_end_offset}"
-    for step in trace.steps:
-        yield f"  {_sentence(step)}"
+    for step in _in_order(trace.steps):
+        yield f"  {_kafka(step, found) if isinstance(step, KafkaStep) else _sentence(step)}"
     if found.offset < 0:
         yield f"  answer: none; {show_bytes_size(trace.bytes_read)} read"
         return
@@ -42,7 +42,20 @@ def explain(log: Log, timestamp: int, trace: Trace, found: FoundOffset) -> Itera
     yield f"  answer: offset {found.offset}{time}; {show_bytes_size(trace.bytes_read)} read"
 
 
-def _sentence(step: Step) -> str:
+def _in_order(steps: list[Step]) -> Iterator[Step]:
+    """Yield the steps with each segment before what was done in it: its verdict is known, and recorded, last."""
+    inside: list[Step] = []
+    for step in steps:
+        if isinstance(step, SegmentStep | KafkaStep):
+            yield step
+            yield from inside
+            inside = []
+        else:
+            inside.append(step)
+    yield from inside
+
+
+def _sentence(step: SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep | RecordStep) -> str:
     if isinstance(step, SegmentStep):
         return _segment(step)
     if isinstance(step, TimeIndexStep):
@@ -51,14 +64,10 @@ def _sentence(step: Step) -> str:
         return _offset_index(step)
     if isinstance(step, BatchesStep):
         size = show_bytes_size(step.end_position - step.start_position)
-        return (
-            f"  walked {_count(step.batches, 'batch', 'batches')} from byte {step.start_position} to {step.end_position} ({size}), "
-            f"looked into {step.opened}"
-        )
-    if isinstance(step, RecordStep):
-        where = f"the batch of offsets {step.base_offset} to {step.last_offset} at byte {step.position}"
-        return f"  record: offset {step.offset} at {format_time(step.timestamp)}, in {where}"
-    return _kafka(step)
+        batches = f"{_count(step.batches, 'batch', 'batches')} ({size})"
+        return f"  walked {batches} from byte {step.start_position} to {step.end_position}, looked into {step.opened}"
+    where = f"the batch of offsets {step.base_offset} to {step.last_offset} at byte {step.position}"
+    return f"  record: offset {step.offset} at {format_time(step.timestamp)}, in {where}"
 
 
 def _segment(step: SegmentStep) -> str:
@@ -71,17 +80,16 @@ def _segment(step: SegmentStep) -> str:
     if step.verdict == "too early":
         return f"{name}: {largest}: too early, passed over"
     if step.verdict == "no match":
-        return f"{name}: no record at or above the log start reaches the time, on to the next segment"
-    if step.verdict == "match":
-        return f"{name}: {largest}: this one"
-    return f"{name}: {largest}: searched"
+        return f"{name}: {largest}, but of no record at or above the log start: on to the next segment"
+    return f"{name}: {largest}" + (": late enough" if step.verdict == "match" else "")
 
 
 def _time_index(step: TimeIndexStep) -> str:
     entries = _count(step.entries, "entry", "entries")
     if step.slot < 0:
         return f"  time index ({entries}): none is early enough, from the segment's start on"
-    return f"  time index ({entries}): entry {step.slot} says that up to offset {step.offset} nothing is later than {format_time(step.timestamp)}"
+    time = format_time(step.timestamp)
+    return f"  time index ({entries}): entry {step.slot} says that up to offset {step.offset} nothing is later than {time}"
 
 
 def _offset_index(step: OffsetIndexStep) -> str:
@@ -91,7 +99,9 @@ def _offset_index(step: OffsetIndexStep) -> str:
     return f"  offset index ({entries}): entry {step.slot} puts offset {step.offset} at byte {step.position}"
 
 
-def _kafka(step: KafkaStep) -> str:
+def _kafka(step: KafkaStep, found: FoundOffset) -> str:
+    if step.offset == found.offset:
+        return "Apache Kafka answers the same"
     if step.base_offset is None:
         return "Apache Kafka answers none: it finds no segment that is late enough"
     by = " by its file time" if step.source == "mtime" else ""

@@ -8,11 +8,13 @@ This command starts in a moment: it must import neither pyarrow nor rich.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from tidelog.cli.explain import explain
-from tidelog.cli.layout import json_line, one_line, show_offset, show_time, table
-from tidelog.cli.notices import say
+from tidelog.cli.layout import json_line, one_line, show_time, some, table
+from tidelog.cli.notices import note, say
 from tidelog.cli.options import (
     Moment,
     TimeType,
@@ -27,7 +29,7 @@ from tidelog.cli.options import (
 )
 from tidelog.cli.output import print_lines
 from tidelog.log.log_dir import LogDir
-from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, find_offset
+from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, Isolation, find_offset
 from tidelog.log.trace import Trace
 
 TARGETS = {"earliest": EARLIEST, "latest": LATEST, "max": MAX_TIMESTAMP}
@@ -56,7 +58,7 @@ def command(
     topic: str,
     target: Moment | str,
     partitions: tuple[int, ...],
-    isolation: str,
+    isolation: Isolation,
     message_format: int | None,
     explained: bool,
     as_json: bool,
@@ -74,25 +76,32 @@ def command(
     log_dir = LogDir(directory)
     answers: list[tuple[int, FoundOffset]] = []
     for partition in wanted_partitions(partitions) or log_dir.partitions(topic):
-        log = log_dir.log(topic, partition, message_format=message_format)
-        trace = Trace() if explained else None
-        found = find_offset(log, timestamp, isolation=isolation, trace=trace) or NOT_FOUND
-        if trace is not None:
-            lines = map(one_line, explain(log, timestamp, trace, found))
-            if as_json:
-                for line in lines:
-                    say(line)
-            else:
-                print_lines(lines)
+        with log_dir.log(topic, partition, message_format=message_format) as log:
+            trace = Trace() if explained else None
+            found = find_offset(log, timestamp, isolation=isolation, trace=trace) or NOT_FOUND
+            if trace is not None:
+                _tell(map(one_line, explain(log, timestamp, trace, found)), on_stderr=as_json)
+            if found.is_past_high_watermark:
+                note(
+                    f"{topic}-{partition}: offset {found.offset} is not below the high-watermark checkpoint, {log.high_watermark}"
+                )
         if as_json:
             print_lines([_json_line(topic, partition, timestamp, found)])
         answers.append((partition, found))
     if not as_json:
         rows = (
-            [topic, partition, show_offset(found.offset), show_time(found.timestamp), show_offset(found.leader_epoch)]
+            [topic, partition, some(found.offset), show_time(found.timestamp), some(found.leader_epoch)]
             for partition, found in answers
         )
         print_lines(table(["topic", "partition", "offset", "timestamp", "leader epoch"], rows))
+
+
+def _tell(lines: Iterator[str], *, on_stderr: bool) -> None:
+    if not on_stderr:
+        print_lines(lines)
+        return
+    for line in lines:
+        say(line)
 
 
 def _json_line(topic: str, partition: int, timestamp: int, found: FoundOffset) -> str:

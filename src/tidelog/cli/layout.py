@@ -53,28 +53,34 @@ def show_time(time_ms: int) -> str:
     return NOTHING if time_ms == -1 else format_time(time_ms)
 
 
-def show_offset(offset: int) -> str:
-    """Return an offset, or `-` where there is none."""
-    return NOTHING if offset == -1 else str(offset)
+def some(number: int) -> int | None:
+    """Return a number of which -1 says that there is none, as a table takes it."""
+    return None if number == -1 else number
 
 
-def show_bytes_size(size_bytes: int) -> str:
+class Amount(str):
+    """Text that stands for a number: a table puts it to the right."""
+
+    __slots__ = ()
+
+
+def show_bytes_size(size_bytes: int) -> Amount:
     """Return a size as people read it: 999 B, 1.5 KiB, 12.0 GiB."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":
             break
         size /= 1024
-    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+    return Amount(f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}")
 
 
 def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Yield the lines of a table: columns as wide as their widest cell, whole numbers to the right, all else to the left.
 
     Rows are laid out a thousand at a time, so that any number of them streams in bounded memory; a column may widen from
-    one thousand to the next, it never narrows. A column is numeric when each of its first cells is an int, or None, which
-    shows as `-`. Cells are made harmless by `one_line`; one of more than `WIDE` characters widens nothing. A row may be
-    shorter than the others. No line ends in blanks.
+    one thousand to the next, it never narrows. A column is numeric when each of its first cells is an int, an Amount, or
+    None, which shows as `-`. Cells are made harmless by `one_line`; one of more than `WIDE` characters widens nothing. A
+    row may be shorter than the others. No line ends in blanks.
     """
     widths = [] if header is None else [len(name) for name in header]
     right: list[bool] | None = None
@@ -122,7 +128,7 @@ def _chunks(rows: Iterable[Sequence[object]]) -> Iterator[list[Sequence[object]]
 
 def _is_numeric(cells: Iterable[object]) -> bool:
     kinds = {type(cell) for cell in cells}
-    return int in kinds and kinds <= {int, type(None)}
+    return kinds <= {int, Amount, type(None)} and kinds != {type(None)}
 
 
 def _text(cell: object) -> str:
