@@ -1288,6 +1288,8 @@ def size_records_v2(
     values: BinaryColumn,
     headers: object,
     indices: object,
+    deltas: object,
+    base_timestamp: object,
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
     limit_bytes: cython.longlong,
@@ -1296,9 +1298,11 @@ def size_records_v2(
 
     The section stays within `limit_bytes`, but for a first record that alone is larger. `indices` (int32, or None for 0, 1, 2...) says which
     row an entry stands for: so the rows of one partition are picked out of a shared column. `headers` is a column of encoded headers
-    (`encode_headers`), or None. Raises ValueError for a row outside of the columns and for a negative timestamp that is not -1.
+    (`builder.encode_headers`), or None. `deltas` (int32 by row) are the offsets relative to the batch, or None for 0, 1, 2... Timestamps
+    are written relative to `base_timestamp`, None for the first record's.
+    Raises ValueError for a row outside of the columns and for a negative timestamp that is not -1.
     """
-    return _encode(None, 0, timestamps, keys, values, headers, indices, first, last, limit_bytes)
+    return _encode(None, 0, timestamps, keys, values, headers, indices, deltas, base_timestamp, first, last, limit_bytes)
 
 
 def encode_records_v2(
@@ -1309,14 +1313,13 @@ def encode_records_v2(
     values: BinaryColumn,
     headers: object,
     indices: object,
+    deltas: object,
+    base_timestamp: object,
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
 ) -> tuple:
-    """Write the records section of a v2 batch to `out[start:]`, which must have the room that `size_records_v2` told; return the same.
-
-    Timestamp deltas are to the first record's timestamp, offset deltas count from 0.
-    """
-    return _encode(out, start, timestamps, keys, values, headers, indices, first, last, NO_LIMIT)
+    """Write the records section of a v2 batch to `out[start:]`, which must have the room that `size_records_v2` told; return the same."""
+    return _encode(out, start, timestamps, keys, values, headers, indices, deltas, base_timestamp, first, last, NO_LIMIT)
 
 
 @cython.cfunc
@@ -1328,6 +1331,8 @@ def _encode(
     values: BinaryColumn,
     headers: object,
     indices: object,
+    deltas: object,
+    base_timestamp: object,
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
     limit_bytes: cython.longlong,
@@ -1341,19 +1346,28 @@ def _encode(
     has_indices: cython.bint = indices is not None
     index_view: cython.const[cython.int][::1] = indices if has_indices else array("i", [0])
     index: cython.pointer(cython.const[cython.int]) = _input_ints(index_view)
+    has_deltas: cython.bint = deltas is not None
+    delta_view: cython.const[cython.int][::1] = deltas if has_deltas else index_view
+    delta: cython.pointer(cython.const[cython.int]) = _input_ints(delta_view)
     row_count: cython.Py_ssize_t = min(len(timestamps), keys.length, values.length)
     if has_headers:
         row_count = min(row_count, header_column.length)
+    if has_deltas:
+        row_count = min(row_count, len(delta_view))
     entries: cython.Py_ssize_t = len(index_view) if has_indices else row_count
     if not 0 <= first <= last <= entries:
         raise ValueError(f"entries {first}:{last} outside of {entries}")
-    if not 0 <= start <= max(room, 0) and writing:
+    if writing and not 0 <= start <= room:
         raise ValueError(f"start {start} outside of {room} bytes")
 
     time_pointer: cython.pointer(cython.const[cython.longlong]) = _input_longs(timestamps)
     i: cython.Py_ssize_t = first
     row: cython.Py_ssize_t = 0
-    base_timestamp: cython.longlong = 0
+    has_base: cython.bint = base_timestamp is not None
+    base: cython.longlong = base_timestamp if has_base else 0
+    if base < -1:
+        raise ValueError(f"negative base timestamp {base}")
+    offset_delta: cython.longlong
     max_timestamp: cython.longlong = -1
     timestamp: cython.longlong = 0
     total: cython.longlong = 0
@@ -1374,12 +1388,13 @@ def _encode(
             if timestamp < -1:
                 fault = 2
                 break
-            if i == first:
-                base_timestamp = timestamp
+            if i == first and not has_base:
+                base = timestamp
+            offset_delta = delta[row] if has_deltas else i - first
             key_length = _entry_length(keys, row)
             value_length = _entry_length(values, row)
             headers_length = _entry_length(header_column, row) if has_headers else 0
-            body = _body_bytes(timestamp - base_timestamp, i - first, key_length, value_length, headers_length)
+            body = _body_bytes(timestamp - base, offset_delta, key_length, value_length, headers_length)
             size = body + _varint_bytes(body)
             if total + size > limit_bytes and i > first:
                 break
@@ -1392,8 +1407,8 @@ def _encode(
                     break
                 at = _put_varint(out, at, body)
                 out[at] = 0
-                at = _put_varint(out, at + 1, timestamp - base_timestamp)
-                at = _put_varint(out, at, i - first)
+                at = _put_varint(out, at + 1, timestamp - base)
+                at = _put_varint(out, at, offset_delta)
                 at = _put_varint(out, at, key_length)
                 at = _put_entry(out, at, keys, row, key_length)
                 at = _put_varint(out, at, value_length)

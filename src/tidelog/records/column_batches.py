@@ -1,0 +1,68 @@
+"""Rows of columns as batches: which partition each key goes to, how many rows fill a batch, and the batch.
+
+    batches = ColumnBatches(timestamps, BinaryBuffers..., BinaryBuffers...)
+    rows = batches.fitting(indices, first, limit_bytes)
+    batch = batches.build(indices, first, first + rows)
+
+For callers that hold columns in Arrow's layout; nothing here knows Arrow, and no record becomes an object.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, NamedTuple
+
+from tidelog.records.batch import HEADER_BYTES
+from tidelog.records.builder import build_batch_v2_from_columns
+from tidelog.records.compression import Codec
+from tidelog.records.kernel import BinaryColumn, murmur2_partitions, size_records_v2
+
+
+class BinaryLayout(NamedTuple):
+    """A column of byte strings in Arrow's binary layout; each part is anything with the buffer protocol."""
+
+    offsets: Any
+    """int32, at least `first + length + 1` of them."""
+    data: Any
+    validity: Any | None
+    """Bitmap, least significant bit first; None where no entry is null."""
+    first: int
+    length: int
+
+
+class ColumnBatches:
+    """Rows to be written: int64 `timestamps` (epoch ms), `keys`, `values`."""
+
+    def __init__(self, timestamps: memoryview, keys: BinaryLayout, values: BinaryLayout, *, codec: Codec = Codec.NONE) -> None:
+        self._timestamps = timestamps
+        self._keys = BinaryColumn(*keys)
+        self._values = BinaryColumn(*values)
+        self._codec = codec
+
+    def fitting(self, indices: memoryview, first: int, limit_bytes: int) -> int:
+        """Return how many of the rows `indices[first:]` (int32) a batch of `limit_bytes`, uncompressed, holds: at least one."""
+        rows: int = self._size(indices, first, len(indices), limit_bytes)[0]
+        return rows
+
+    def size_bytes(self, indices: memoryview, first: int, last: int) -> int:
+        """Return the size of the batch of the rows `indices[first:last]`, uncompressed."""
+        size: int = self._size(indices, first, last, 2**62)[1]
+        return size + HEADER_BYTES
+
+    def build(self, indices: memoryview, first: int, last: int) -> bytearray:
+        """Return the batch of the rows `indices[first:last]`, of base offset 0."""
+        return build_batch_v2_from_columns(
+            self._timestamps, self._keys, self._values, base_offset=0, indices=indices, first=first, last=last, codec=self._codec
+        ).data
+
+    def _size(self, indices: memoryview, first: int, last: int, limit_bytes: int) -> tuple[int, int, int]:
+        sizes: tuple[int, int, int] = size_records_v2(
+            self._timestamps, self._keys, self._values, None, indices, None, None, first, last, limit_bytes - HEADER_BYTES
+        )
+        return sizes
+
+
+def partitions_of(keys: BinaryLayout, partitions: int) -> array[int]:
+    """Return, as int32, the partition that Kafka's default partitioner gives each key, -1 where it is null."""
+    chosen: array[int] = murmur2_partitions(BinaryColumn(*keys), partitions)
+    return chosen

@@ -1,0 +1,71 @@
+"""Changes that a leader makes to a batch in place, in the buffer that it came in.
+
+    field                         under the checksum   so that
+    base offset, leader epoch     no (v2)              they cost a few stores
+    max timestamp and its type    yes                  the checksum is computed anew
+
+The base timestamp is never touched: in a LogAppendTime batch, base timestamp + delta goes on telling the producer's time.
+Batches of v0 carry no timestamp, those of v0 and v1 no leader epoch (spec §10).
+"""
+
+from __future__ import annotations
+
+import zlib
+from struct import Struct
+
+from crc32c import crc32c
+
+from tidelog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
+from tidelog.records.batch import LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, NO_TIMESTAMP_TYPE, read_header
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+_INT64 = Struct(">q")
+
+Writable = bytearray | memoryview
+
+
+def set_base_offset_and_epoch(buffer: Writable, base_offset: int, leader_epoch: int, index: int = 0) -> None:
+    """Give the v2 batch at `buffer[index:]` its place in the log and the epoch of the leader that put it there."""
+    _INT64.pack_into(buffer, index, base_offset)
+    set_leader_epoch(buffer, leader_epoch, index)
+
+
+def set_last_offset(buffer: Writable, last_offset: int, index: int = 0) -> None:
+    """Move the batch so that its last record has `last_offset`; of a v0 or v1 message this is the offset itself."""
+    header = read_header(buffer, index)
+    _INT64.pack_into(buffer, index, last_offset - (header.last_offset - header.base_offset))
+
+
+def set_leader_epoch(buffer: Writable, leader_epoch: int, index: int = 0) -> None:
+    """Write the leader epoch. Raises UnsupportedForMessageFormatError for v0 and v1, which have none."""
+    if buffer[index + 16] < 2:
+        raise UnsupportedForMessageFormatError(f"message format v{buffer[index + 16]} has no leader epoch")
+    _INT32.pack_into(buffer, index + 12, leader_epoch)
+
+
+def set_max_timestamp(buffer: Writable, timestamp_type: int, max_timestamp: int, index: int = 0) -> None:
+    """Write the largest timestamp (ms) and its type (0 CreateTime, 1 LogAppendTime), and the checksum if anything changed.
+
+    Raises UnsupportedForMessageFormatError for v0, InvalidArgumentError for a type that is none.
+    """
+    if timestamp_type == NO_TIMESTAMP_TYPE:
+        raise InvalidArgumentError("a batch needs a timestamp type", found=timestamp_type, expected="0 or 1")
+    header = read_header(buffer, index)
+    if header.magic == 0:
+        raise UnsupportedForMessageFormatError("message format v0 has no timestamp")
+    if header.timestamp_type == timestamp_type and header.max_timestamp == max_timestamp:
+        return
+    attributes = header.attributes & ~LOG_APPEND_TIME_BIT
+    if timestamp_type == LOG_APPEND_TIME:
+        attributes |= LOG_APPEND_TIME_BIT
+    view = memoryview(buffer)[index : index + header.size]
+    if header.magic == 2:
+        _INT16.pack_into(view, 21, attributes)
+        _INT64.pack_into(view, 35, max_timestamp)
+        _UINT32.pack_into(view, 17, crc32c(view[21:]))
+    else:
+        view[17] = attributes
+        _INT64.pack_into(view, 18, max_timestamp)
+        _UINT32.pack_into(view, 12, zlib.crc32(view[16:]))
