@@ -25,6 +25,7 @@ import pyarrow.csv as pacsv
 import pyarrow.types as pt
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.ingest.progress import Position, ProgressMaker, silent
 from tidelog.ingest.source import Rows, Wanted, arrow_errors, check_columns, slices
 
 _BLOCK_BYTES = 4 << 20
@@ -38,12 +39,21 @@ _LOSES_DIGITS = r"^[+-]?[0-9]{16,}$"
 class CsvSource:
     """One CSV file. Raises InvalidArgumentError if a wanted column is missing, CorruptDataError if it is no CSV."""
 
-    def __init__(self, path: Path, wanted: Wanted, *, as_text: bool = False, delimiter: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        wanted: Wanted,
+        *,
+        as_text: bool = False,
+        delimiter: str | None = None,
+        progress: ProgressMaker = silent,
+    ) -> None:
         if delimiter is not None and len(delimiter) != 1:
             raise InvalidArgumentError("a delimiter is one character", found=repr(delimiter))
         self._path = path
         self._delimiter = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
         self._block_bytes = _BLOCK_BYTES
+        self._progress = progress
         with arrow_errors(path, "CSV"):
             self.size_bytes = path.stat().st_size
             self._names = self._header()
@@ -76,11 +86,12 @@ class CsvSource:
         while True:
             types: dict[str, pa.DataType] = {}
             try:
-                with self._path.open("rb") as file:
+                with self._path.open("rb") as file, self._progress(f"reading types of {self._path.name}", self.size_bytes) as bar:
+                    position = Position(bar)
                     reader = self._open(file, self._columns, self._types)
                     types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
                     for _ in reader:
-                        pass
+                        position.reach(file.tell())
             except pa.ArrowInvalid as error:
                 self._widen(error, types)
                 continue
@@ -112,8 +123,10 @@ class CsvSource:
         suspects = set(numeric)
         if not numeric:
             return
-        with self._path.open("rb") as file:
+        with self._path.open("rb") as file, self._progress(f"reading numbers of {self._path.name}", self.size_bytes) as bar:
+            position = Position(bar)
             for batch in self._open(file, numeric, dict.fromkeys(numeric, pa.string())):
+                position.reach(file.tell())
                 for name in sorted(suspects):
                     pattern = f"{_LOSES_ZEROS}|{_LOSES_DIGITS}" if pt.is_floating(self._types[name]) else _LOSES_ZEROS
                     if pc.any(pc.match_substring_regex(batch.column(name), pattern)).as_py():

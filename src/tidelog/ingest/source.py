@@ -23,6 +23,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from tidelog.errors import CorruptDataError, InvalidArgumentError, StorageError
+from tidelog.ingest.progress import ProgressMaker, silent
 
 CHUNK_BYTES = 16 << 20
 """About this much of a file is in memory at a time, as columns."""
@@ -77,11 +78,18 @@ class Source(Protocol):
 
 
 def open_source(
-    path: Path, wanted: Wanted, file_format: str | None = None, *, as_text: bool = False, delimiter: str | None = None
+    path: Path,
+    wanted: Wanted,
+    file_format: str | None = None,
+    *,
+    as_text: bool = False,
+    delimiter: str | None = None,
+    progress: ProgressMaker = silent,
 ) -> Source:
     """Open `path` by its ending, or as `file_format` says.
 
-    `as_text` and `delimiter` are about CSV only: read every column as text; the character between fields.
+    `as_text` and `delimiter` are about CSV only: read every column as text; the character between fields. `progress` shows
+    what a source has to read before the first row.
     Raises InvalidArgumentError for an unknown format and for a wanted column that is not there, CorruptDataError for a
     file that is not what its ending says.
     """
@@ -96,7 +104,7 @@ def open_source(
     if kind == "csv":
         from tidelog.ingest.csv_source import CsvSource
 
-        return CsvSource(path, wanted, as_text=as_text, delimiter=delimiter)
+        return CsvSource(path, wanted, as_text=as_text, delimiter=delimiter, progress=progress)
     if kind == "jsonl":
         from tidelog.ingest.json_lines import JsonLinesSource
 

@@ -27,6 +27,7 @@ class DirLock:
         self.path = directory / LOCK_FILE
         self._fd = -1
         self._key = ""
+        self._is_new = False
 
     def __enter__(self) -> DirLock:
         key = os.path.realpath(self.path)
@@ -46,17 +47,20 @@ class DirLock:
             if fd >= 0:
                 os.close(fd)
 
+    def remove_if_new(self) -> None:
+        """Remove the file if this lock made it: the last thing that a holder who leaves no trace does."""
+        if self._fd >= 0 and self._is_new:
+            self.path.unlink(missing_ok=True)
+
     def _locked(self) -> int:
+        self._is_new = not self.path.exists()
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise StorageError(f"cannot open the folder's lock: {error.strerror}", path=self.path) from error
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            raise self._taken() from None
-        except PermissionError:  # EACCES is the other answer that POSIX allows for "taken"
+        except (BlockingIOError, PermissionError):  # EAGAIN and EACCES: POSIX allows either for "taken"
             os.close(fd)
             raise self._taken() from None
         except OSError as error:

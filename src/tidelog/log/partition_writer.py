@@ -39,8 +39,9 @@ from tidelog.records.records import iter_records
 class PartitionWriter:
     """The log of one partition, from its first batch on.
 
-    `clock` decides about rolls where batches have no timestamps; `leader_epoch` goes into each batch appended as leader (-1: none);
-    `start_offset` is the first segment's base. `jitter` is the source of each segment's part of segment.jitter.ms.
+    `clock` decides about rolls where batches have no timestamps; `leader_epoch` (-1: none) goes into each batch
+    appended as leader; `start_offset` is the base of the first segment. `jitter` is where each segment takes its part of
+    segment.jitter.ms from.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class PartitionWriter:
         if leader_epoch >= 0:
             self._epochs.assign(leader_epoch, start_offset)
         self._producers = ProducerState(map_end_offset=start_offset)
-        self._jitter = jitter or random.Random()  # noqa: S311  jitter is no secret
+        self._jitter = jitter or random.Random()
         self._last_snapshot_offset = start_offset
         self._written: list[Path] = []
         self._active = self._new_segment(start_offset)
@@ -81,7 +82,9 @@ class PartitionWriter:
         set_base_offset_and_epoch(batch, self.log_end_offset, self._leader_epoch)
         header = read_header(batch)
         if header.magic != 2 or header.size != len(batch):
-            raise InvalidArgumentError("a leader's append is one whole v2 batch", found=f"magic {header.magic}, {len(batch)} bytes")
+            raise InvalidArgumentError(
+                "a leader's append is one whole v2 batch", found=f"magic {header.magic}, {len(batch)} bytes"
+            )
         self._append([header], batch)
         return header.base_offset
 
@@ -134,7 +137,9 @@ class PartitionWriter:
         first, last = headers[0], headers[-1]
         size = len(records)
         if size > self._config.segment_bytes:
-            raise RecordTooLargeError("a batch larger than segment.bytes", found=size, expected=f"at most {self._config.segment_bytes}")
+            raise RecordTooLargeError(
+                "a batch larger than segment.bytes", found=size, expected=f"at most {self._config.segment_bytes}"
+            )
         for header in headers:
             if header.magic < 2:
                 self._epochs.clear()

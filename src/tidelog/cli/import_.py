@@ -1,0 +1,168 @@
+"""`tidelog import DIR TOPIC FILE --timestamp COL`: a file of rows becomes a topic, as Kafka itself would have written it.
+
+The only command that writes into a data folder. It takes the folder's lock (a running broker keeps it), writes beside the
+topics that are there, and shows the new topic when all of it is on the disk; a run that fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.layout import json_line, show_bytes_size, show_time, table
+from tidelog.cli.options import directory_argument, json_option, topic_argument
+from tidelog.cli.output import print_lines
+from tidelog.cli.progress import ProgressBar
+from tidelog.clock import SystemClock
+from tidelog.config import INT32_MAX, INT64_MAX, LogConfig
+from tidelog.errors import InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from tidelog.ingest.importer import ImportSummary
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+FORMATS = ("parquet", "csv", "jsonl")
+_DEFAULTS = LogConfig()
+
+
+@click.command(short_help="Write a Parquet, CSV or JSON Lines file as a new topic.")
+@directory_argument
+@topic_argument
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.option("--timestamp", "timestamp_column", metavar="COL", required=True, help="The column that is each record's timestamp.")
+@click.option("--key", "key_column", metavar="COL", help="The column that is each record's key. [default: no keys]")
+@click.option(
+    "--value",
+    "value_column",
+    metavar="COL",
+    help="The column that is each record's value. [default: the whole row as a JSON object]",
+)
+@click.option("--partitions", type=click.IntRange(1, INT32_MAX), default=1, show_default=True, help="How many partitions.")
+@click.option("--codec", type=click.Choice(CODECS), default="none", show_default=True, help="How batches are compressed.")
+@click.option(
+    "--batch-bytes",
+    type=click.IntRange(1, INT32_MAX),
+    default=16384,
+    show_default=True,
+    help="Size of a batch before compression; a larger row has a batch to itself.",
+)
+@click.option(
+    "--segment-bytes",
+    type=click.IntRange(14, INT32_MAX),
+    default=_DEFAULTS.segment_bytes,
+    show_default=True,
+    help="A segment's largest size.",
+)
+@click.option(
+    "--segment-ms",
+    type=click.IntRange(1, INT64_MAX),
+    default=_DEFAULTS.segment_ms,
+    show_default=True,
+    help="A segment's longest event time, from its first batch on.",
+)
+@click.option(
+    "--index-interval-bytes",
+    type=click.IntRange(0, INT32_MAX),
+    default=_DEFAULTS.index_interval_bytes,
+    show_default=True,
+    help="Bytes of log between two index entries.",
+)
+@click.option("--format", "file_format", type=click.Choice(FORMATS), help="What FILE is. [default: by its ending]")
+@click.option("--delimiter", metavar="CHAR", help="CSV: the character between fields. [default: a comma; a tab in .tsv]")
+@click.option("--as-text", is_flag=True, help="CSV: take every column as text; no types are inferred.")
+@json_option
+def command(
+    directory: str,
+    topic: str,
+    file: str,
+    timestamp_column: str,
+    key_column: str | None,
+    value_column: str | None,
+    partitions: int,
+    codec: str,
+    batch_bytes: int,
+    segment_bytes: int,
+    segment_ms: int,
+    index_interval_bytes: int,
+    file_format: str | None,
+    delimiter: str | None,
+    as_text: bool,
+    as_json: bool,
+) -> None:
+    """Write the rows of FILE as the new topic TOPIC of the data folder DIR, which is created where it is missing.
+
+    FILE is Parquet, CSV with a header line, or JSON Lines (CSV and JSON Lines may be compressed). Records are in the order of
+    the file. Keys choose partitions as Kafka's producers do; rows without a key take the partitions in turn.
+
+    Timestamps may be a timestamp or date column (without a zone it is UTC), epoch milliseconds, or ISO 8601 text; finer
+    than a millisecond is floored. A row without one, or with one before 1970, is an error.
+
+    All of the topic appears, or nothing. No broker may be running on DIR.
+    """
+    path = Path(file)
+    _check_file(path)
+    # Arrow is loaded for this command only, and after the cheap mistakes were found.
+    from tidelog.ingest.importer import ImportOptions, import_file
+    from tidelog.records.compression import Codec
+
+    options = ImportOptions(
+        timestamp_column=timestamp_column,
+        key_column=key_column,
+        value_column=value_column,
+        partitions=partitions,
+        codec=Codec[codec.upper()],
+        batch_bytes=batch_bytes,
+        config=LogConfig(segment_bytes=segment_bytes, segment_ms=segment_ms, index_interval_bytes=index_interval_bytes),
+        file_format=file_format,
+        delimiter=delimiter,
+        as_text=as_text,
+    )
+
+    def progress(what: str, total_bytes: int, /) -> ProgressBar:
+        return ProgressBar(what, total_bytes, answer_on_stdout=False)
+
+    summary = import_file(Path(directory), topic, path, options, SystemClock(), progress)
+    print_lines(_json_lines(summary) if as_json else _lines(summary))
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise InvalidArgumentError("FILE is a folder", path=path)
+    if not path.exists():
+        raise NotFoundError("no such file", path=path)
+
+
+def _lines(summary: ImportSummary) -> Iterable[str]:
+    if len(summary.partitions) > 1:
+        yield from table(
+            ("partition", "records", "segments", "size"),
+            [(one.partition, one.records, one.segments, show_bytes_size(one.size_bytes)) for one in summary.partitions],
+        )
+    span = ""
+    if summary.min_timestamp is not None and summary.max_timestamp is not None:
+        span = f", {show_time(summary.min_timestamp)} to {show_time(summary.max_timestamp)}"
+    yield (
+        f"{summary.topic}: {_count(summary.records, 'record')} in {_count(len(summary.partitions), 'partition')}, "
+        f"{_count(summary.segments, 'segment')}, {show_bytes_size(summary.size_bytes)}{span}"
+    )
+
+
+def _json_lines(summary: ImportSummary) -> Iterable[str]:
+    yield json_line(
+        {
+            "topic": summary.topic,
+            "partitions": len(summary.partitions),
+            "records": summary.records,
+            "segments": summary.segments,
+            "bytes": summary.size_bytes,
+            "min_timestamp": -1 if summary.min_timestamp is None else summary.min_timestamp,
+            "max_timestamp": -1 if summary.max_timestamp is None else summary.max_timestamp,
+        }
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

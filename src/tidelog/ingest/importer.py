@@ -1,0 +1,252 @@
+"""From a file's rows to a topic's batches, a chunk of columns at a time.
+
+::
+
+    rows ─► times in ms, keys and values as bytes ─► partition of each row ─► batches, each as full as fits ─► log
+                                                          ▲                            │
+                                                          └── rows of unfinished batches, in front of the next chunk
+
+A row with a key goes where Kafka's default partitioner sends it: murmur2 of the key. Rows without a key take the
+partitions in turn. Within a partition the order is that of the file. A batch holds as many rows as fit into
+`batch_bytes` before compression (never less than one), as a producer with that ``batch.size`` would send it.
+
+No row is ever a Python object; memory is bounded by the chunk, not by the file. Either the whole file arrives or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.clock import Clock
+from tidelog.config import LogConfig
+from tidelog.errors import InvalidArgumentError, RecordTooLargeError
+from tidelog.ingest.json_rows import encode_rows, plain_text
+from tidelog.ingest.progress import Position, ProgressMaker, silent
+from tidelog.ingest.source import Rows, Wanted, open_source
+from tidelog.ingest.timestamps import epoch_ms
+from tidelog.log.new_topic import NewTopic
+from tidelog.log.partition_writer import PartitionWriter
+from tidelog.records.column_batches import BinaryLayout, ColumnBatches, partitions_of
+from tidelog.records.compression import Codec
+
+DEFAULT_BATCH_BYTES = 16384
+"""A producer's `batch.size`."""
+
+_MAX_OVERHEAD_BYTES = 128
+"""More than a batch of one record has besides key and value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """How rows become records. Columns by name; `value_column` None means the whole row as JSON."""
+
+    timestamp_column: str
+    key_column: str | None = None
+    value_column: str | None = None
+    partitions: int = 1
+    codec: Codec = Codec.NONE
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    config: LogConfig = field(default_factory=LogConfig)
+    file_format: str | None = None
+    delimiter: str | None = None
+    as_text: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_bytes < 1:
+            raise InvalidArgumentError("a batch has at least one byte", found=self.batch_bytes)
+
+
+class PartitionSummary(NamedTuple):
+    """What was written to one partition."""
+
+    partition: int
+    records: int
+    segments: int
+    size_bytes: int
+
+
+class ImportSummary(NamedTuple):
+    """What was written. Timestamps in epoch ms, None where there were no rows."""
+
+    topic: str
+    partitions: list[PartitionSummary]
+    min_timestamp: int | None
+    max_timestamp: int | None
+
+    @property
+    def records(self) -> int:
+        return sum(one.records for one in self.partitions)
+
+    @property
+    def segments(self) -> int:
+        return sum(one.segments for one in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.size_bytes for one in self.partitions)
+
+
+def import_file(
+    directory: Path, topic: str, path: Path, options: ImportOptions, clock: Clock, progress: ProgressMaker = silent
+) -> ImportSummary:
+    """Write the rows of `path` as the new topic `topic` of the data folder `directory`, which is created where it is missing.
+
+    Raises InvalidArgumentError for options, columns, a time that is null or negative (it names the row), CorruptDataError for
+    a damaged file, TopicExistsError, RecordTooLargeError for a row beyond segment.bytes, StorageError. Then nothing is left.
+    """
+    wanted = Wanted(options.timestamp_column, options.key_column, options.value_column)
+    source = open_source(
+        path, wanted, options.file_format, as_text=options.as_text, delimiter=options.delimiter, progress=progress
+    )
+    with NewTopic(directory, topic, options.partitions, options.config, clock) as new_topic:
+        batcher = _Batcher(new_topic.writers, options)
+        with progress(f"importing {path.name}", source.size_bytes) as bar:
+            position = Position(bar)
+            for rows in source.rows():
+                batcher.add(_columns(rows, wanted), rows.first_row)
+                position.reach(rows.bytes_done)
+            batcher.finish()
+        new_topic.commit()
+    partitions = [
+        PartitionSummary(p, writer.log_end_offset, writer.segment_count, writer.size_bytes)
+        for p, writer in enumerate(new_topic.writers)
+    ]
+    return ImportSummary(topic, partitions, batcher.min_timestamp, batcher.max_timestamp)
+
+
+class _Columns(NamedTuple):
+    """Rows ready to be written: int64 ms, binary (nulls allowed), binary (nulls allowed)."""
+
+    timestamps: pa.Int64Array
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+
+
+def _columns(rows: Rows, wanted: Wanted) -> _Columns:
+    batch = rows.columns
+    timestamps = epoch_ms(batch.column(wanted.timestamp), wanted.timestamp, rows.first_row)
+    keys = pa.nulls(batch.num_rows, pa.binary()) if wanted.key is None else plain_text(batch.column(wanted.key), wanted.key)
+    if wanted.value is not None:
+        values = plain_text(batch.column(wanted.value), wanted.value)
+    else:
+        values = (encode_rows(batch) if rows.texts is None else rows.texts).cast(pa.binary())
+    return _Columns(timestamps, keys, values)
+
+
+class _Batcher:
+    """Deals rows out to partitions and cuts each partition's rows into batches."""
+
+    def __init__(self, writers: list[PartitionWriter], options: ImportOptions) -> None:
+        self.min_timestamp: int | None = None
+        self.max_timestamp: int | None = None
+        self._writers = writers
+        self._codec = options.codec
+        # A block that does not compress grows a little, and must still fit its segment.
+        segment_bytes = options.config.segment_bytes
+        self._row_limit_bytes = segment_bytes if options.codec is Codec.NONE else segment_bytes - 64 - segment_bytes // 128
+        self._batch_bytes = min(options.batch_bytes, self._row_limit_bytes)
+        self._without_key = 0
+        self._waiting: tuple[_Columns, pa.Int32Array] | None = None
+
+    def add(self, columns: _Columns, first_row: int) -> None:
+        """Write what fills batches, keep the rest. `first_row` is for errors."""
+        self._check_sizes(columns, first_row)
+        span = pc.min_max(columns.timestamps).as_py()
+        if span["min"] is not None:
+            self.min_timestamp = span["min"] if self.min_timestamp is None else min(self.min_timestamp, span["min"])
+            self.max_timestamp = span["max"] if self.max_timestamp is None else max(self.max_timestamp, span["max"])
+        self._write(*self._behind_waiting(columns), is_last=False)
+
+    def finish(self) -> None:
+        """Write what is left."""
+        if self._waiting is not None:
+            self._write(*self._waiting, is_last=True)
+
+    def _write(self, columns: _Columns, partitions: pa.Int32Array, *, is_last: bool) -> None:
+        batches = _batches(columns, self._codec)
+        left: list[pa.Int32Array] = []
+        for partition, indices in _rows_by_partition(partitions):
+            writer = self._writers[partition]
+            entries = _int_view(indices, "i")
+            first = 0
+            while first < len(entries):
+                rows = batches.fitting(entries, first, self._batch_bytes)
+                if first + rows == len(entries) and not is_last:
+                    left.append(indices.slice(first))
+                    break
+                writer.append_as_leader(batches.build(entries, first, first + rows))
+                first += rows
+        self._waiting = None
+        if left:
+            # Copies: slices would keep the whole chunk in memory.
+            rows_left = pa.concat_arrays(left)
+            self._waiting = _Columns(*(column.take(rows_left) for column in columns)), partitions.take(rows_left)
+
+    def _behind_waiting(self, columns: _Columns) -> tuple[_Columns, pa.Int32Array]:
+        """Put the rows that wait for a full batch in front."""
+        partitions = self._partitions(columns.keys)
+        if self._waiting is None:
+            return columns, partitions
+        before, their_partitions = self._waiting
+        joined = _Columns(*(pa.concat_arrays(pair) for pair in zip(before, columns, strict=True)))
+        return joined, pa.concat_arrays([their_partitions, partitions])
+
+    def _partitions(self, keys: pa.BinaryArray) -> pa.Int32Array:
+        count = len(self._writers)
+        if count == 1:
+            return pa.repeat(pa.scalar(0, pa.int32()), len(keys))
+        chosen = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(partitions_of(_layout(keys), count))])
+        if not keys.null_count:
+            return chosen
+        turns = pc.add(pc.cumulative_sum(keys.is_null().cast(pa.int64())), self._without_key - 1)
+        self._without_key = turns[-1].as_py() + 1
+        in_turn = pc.subtract(turns, pc.multiply(pc.divide(turns, count), count)).cast(pa.int32())
+        return pc.if_else(keys.is_null(), in_turn, chosen)
+
+    def _check_sizes(self, columns: _Columns, first_row: int) -> None:
+        """Refuse a row that no segment can hold, by its number."""
+        keys, values = (pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in columns[1:])
+        suspects = pc.indices_nonzero(pc.greater(pc.add(keys, values), self._row_limit_bytes - _MAX_OVERHEAD_BYTES))
+        if not len(suspects):
+            return
+        rows = suspects.cast(pa.int32())
+        batches = _batches(columns, Codec.NONE)
+        entries = _int_view(rows, "i")
+        for i in range(len(rows)):
+            size = batches.size_bytes(entries, i, i + 1)
+            if size > self._row_limit_bytes:
+                raise RecordTooLargeError(
+                    f"row {first_row + entries[i]} does not fit a segment",
+                    found=f"a batch of {size} bytes",
+                    expected=f"at most {self._row_limit_bytes}",
+                )
+
+
+def _rows_by_partition(partitions: pa.Int32Array) -> Iterator[tuple[int, pa.Int32Array]]:
+    """Yield each partition that has rows, with their numbers in the file's order."""
+    order = pc.array_sort_indices(partitions).cast(pa.int32())  # a stable sort
+    start = 0
+    runs = pc.run_end_encode(partitions.take(order))
+    for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield partition, order.slice(start, end - start)
+        start = end
+
+
+def _batches(columns: _Columns, codec: Codec) -> ColumnBatches:
+    return ColumnBatches(_int_view(columns.timestamps, "q"), _layout(columns.keys), _layout(columns.values), codec=codec)
+
+
+def _layout(array: pa.BinaryArray) -> BinaryLayout:
+    validity, offsets, data = array.buffers()
+    return BinaryLayout(offsets, data or b"", validity, array.offset, len(array))
+
+
+def _int_view(array: pa.Array, code: Literal["i", "q"]) -> memoryview:
+    values = memoryview(array.buffers()[1]).cast("B").cast(code)
+    return values[array.offset : array.offset + len(array)]

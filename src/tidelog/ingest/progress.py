@@ -1,0 +1,43 @@
+"""How work on a file tells how far it is; the command line shows a bar, and by default nobody listens."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Told how many bytes of the file were read since the last time."""
+
+    def advance(self, done_bytes: int) -> None:
+        """Count more bytes as done."""
+
+
+class ProgressMaker(Protocol):
+    """Begins to show a phase of the work, with its whole size in bytes."""
+
+    def __call__(self, what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
+        """Return what is told; left when the phase ends."""
+
+
+class _Silent:
+    def advance(self, done_bytes: int) -> None:
+        """Show nothing."""
+
+
+def silent(what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
+    """Show no progress."""
+    return nullcontext(_Silent())
+
+
+class Position:
+    """Turns positions in a file into advances."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._position = 0
+
+    def reach(self, position: int) -> None:
+        """Tell that everything before `position` is done."""
+        self._progress.advance(position - self._position)
+        self._position = position
