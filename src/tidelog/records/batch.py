@@ -116,7 +116,9 @@ class BatchHeader(NamedTuple):
         """Codec of the records. Raises CorruptBatchError for an id that no codec has."""
         codec_id = self.attributes & CODEC_MASK
         if codec_id > Codec.ZSTD:
-            raise CorruptBatchError("unknown codec in batch attributes", position=self.position, found=codec_id, expected="0 to 4")
+            raise CorruptBatchError(
+                "unknown codec in batch attributes", position=self.position, found=codec_id, expected="0 to 4"
+            )
         return Codec(codec_id)
 
     @property
@@ -176,7 +178,11 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
     size = length + LOG_OVERHEAD
     if size < MIN_SIZE_BYTES[magic]:
         raise CorruptBatchError(
-            f"batch of magic {magic} too small", path=path, position=position, found=size, expected=f"at least {MIN_SIZE_BYTES[magic]} bytes"
+            f"batch of magic {magic} too small",
+            path=path,
+            position=position,
+            found=size,
+            expected=f"at least {MIN_SIZE_BYTES[magic]} bytes",
         )
     if base_offset < 0:
         raise CorruptBatchError("negative batch offset", path=path, position=position, found=base_offset)
@@ -200,7 +206,9 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
         ) = _V2.unpack_from(buffer, index)
         last_offset = base_offset + last_offset_delta
         if last_offset_delta < 0 or last_offset > MAX_OFFSET:
-            raise CorruptBatchError("last offset of batch out of range", path=path, position=position, found=f"delta {last_offset_delta}")
+            raise CorruptBatchError(
+                "last offset of batch out of range", path=path, position=position, found=f"delta {last_offset_delta}"
+            )
         return tuple.__new__(
             BatchHeader,
             (
@@ -258,11 +266,17 @@ def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
     """Raise CorruptBatchError unless `batch` (exactly the batch's bytes) has the length and checksum that `header` tells."""
     size = len(batch)
     if size != header.size:
-        raise CorruptBatchError("batch is cut off", path=path, position=header.position, found=f"{size} bytes", expected=header.size)
+        raise CorruptBatchError(
+            "batch is cut off", path=path, position=header.position, found=f"{size} bytes", expected=header.size
+        )
     crc = compute_crc(header.magic, batch)
     if crc != header.crc:
         raise CorruptBatchError(
-            "batch checksum does not match", path=path, position=header.position, found=f"{crc:#010x}", expected=f"{header.crc:#010x}"
+            "batch checksum does not match",
+            path=path,
+            position=header.position,
+            found=f"{crc:#010x}",
+            expected=f"{header.crc:#010x}",
         )
 
 

@@ -1,7 +1,8 @@
 """Batches out of records, byte for byte as Kafka 3.9.1 lays them out.
 
-Three ways in: `build_batch_v2` from single records, `build_batch_v2_from_columns` from Arrow-like columns without an object per record,
-and `RecordsBuilder`, which collects records of any message format and knows when it is full. Header fields are those of `batch`.
+Three ways in: `build_batch_v2` from single records, `build_batch_v2_from_columns` from Arrow-like columns without an object
+per record, and `RecordsBuilder`, which collects records of any message format and knows when it is full. Header fields are
+those of `batch`.
 
     field            CreateTime                    LogAppendTime
     base timestamp   the first record's            the first record's: deltas keep the producers' times
@@ -43,6 +44,7 @@ from tidelog.records.patch import set_base_offset_and_epoch as set_base_offset_a
 from tidelog.records.records import Record
 
 _HEADER = Struct(">qiibIhiqqqhii")
+_UINT32 = Struct(">I")
 
 MAX_OFFSET_DELTA = (1 << 31) - 1
 
@@ -89,7 +91,9 @@ def pack_header_v2(
 ) -> None:
     """Write header and checksum into the first 61 bytes of `buffer`, the rest of which is the records as they will be stored."""
     if not 0 <= last_offset - base_offset <= MAX_OFFSET_DELTA:
-        raise InvalidArgumentError("offsets of one batch too far apart", found=f"{base_offset} to {last_offset}", expected="less than 2^31")
+        raise InvalidArgumentError(
+            "offsets of one batch too far apart", found=f"{base_offset} to {last_offset}", expected="less than 2^31"
+        )
     if producer.producer_id == NO_PRODUCER_ID and is_transactional:
         raise InvalidArgumentError("a transactional batch needs a producer id")
     attributes = int(codec)
@@ -121,9 +125,6 @@ def pack_header_v2(
         record_count,
     )
     _UINT32.pack_into(buffer, 17, crc32c(memoryview(buffer)[21:]))
-
-
-_UINT32 = Struct(">I")
 
 
 def build_empty_batch_v2(
@@ -177,10 +178,11 @@ def build_batch_v2_from_columns(
     is_control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> BuiltBatch:
-    """Build one batch from entries `first` to `last` (exclusive) of columns, or from as many as `limit_bytes` uncompressed bytes hold.
+    """Build one batch from entries `first` to `last` (exclusive) of columns, or from as many as `limit_bytes` uncompressed
+    bytes hold.
 
-    `timestamps` are int64 (ms), `keys`, `values` and encoded `headers` columns of bytes. `indices` (int32) say which row an entry is.
-    `record_count` of the result tells how many entries went in: at least one.
+    `timestamps` are int64 (ms), `keys`, `values` and encoded `headers` columns of bytes. `indices` (int32) say which row an
+    entry is. `record_count` of the result tells how many entries went in: at least one.
     """
     end = (len(timestamps) if indices is None else len(indices)) if last is None else last
     limit = kernel.NO_LIMIT if limit_bytes is None else limit_bytes - HEADER_BYTES
@@ -192,12 +194,22 @@ def build_batch_v2_from_columns(
             raise InvalidArgumentError("a batch of no records")
         buffer = bytearray(HEADER_BYTES + size)
         kernel.encode_records_v2(
-            buffer, HEADER_BYTES, timestamps, keys, values, headers, indices, offset_deltas, delete_horizon_ms, first, first + count
+            buffer,
+            HEADER_BYTES,
+            timestamps,
+            keys,
+            values,
+            headers,
+            indices,
+            offset_deltas,
+            delete_horizon_ms,
+            first,
+            first + count,
         )
     except (ValueError, OverflowError) as error:
         raise error if isinstance(error, InvalidArgumentError) else InvalidArgumentError(str(error)) from None
     if codec is not Codec.NONE:
-        buffer[HEADER_BYTES:] = compress(codec, memoryview(buffer)[HEADER_BYTES:].toreadonly().tobytes(), level)
+        buffer[HEADER_BYTES:] = compress(codec, bytes(memoryview(buffer)[HEADER_BYTES:]), level)
     first_row = first if indices is None else indices[first]
     last_row = first + count - 1 if indices is None else indices[first + count - 1]
     last_delta = count - 1 if offset_deltas is None else offset_deltas[last_row]
@@ -237,8 +249,8 @@ def build_batch_v2(
 ) -> bytearray:
     """Build one batch of `records`, whose offsets must grow; the batch's base offset is the first one's unless given.
 
-    The records' own timestamps are written; with LogAppendTime they stay readable as create times, and `append_time` is the batch's.
-    Raises InvalidArgumentError for no records, offsets that do not grow or span 2^31, negative timestamps.
+    The records' own timestamps are written; with LogAppendTime they stay readable as create times, and `append_time` is the
+    batch's. Raises InvalidArgumentError for no records, offsets that do not grow or span 2^31, negative timestamps.
     """
     if not records:
         raise InvalidArgumentError("a batch of no records")
@@ -259,7 +271,9 @@ def build_batch_v2(
         binary_column([record.key for record in records]),
         binary_column([record.value for record in records]),
         base_offset=base,
-        headers=binary_column([encode_headers(record.headers) for record in records]) if any(r.headers for r in records) else None,
+        headers=binary_column([encode_headers(record.headers) for record in records])
+        if any(r.headers for r in records)
+        else None,
         offset_deltas=array("i", [record.offset - base for record in records]),
         codec=codec,
         level=level,

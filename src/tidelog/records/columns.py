@@ -5,8 +5,8 @@
         columns.add(header, buffer, header.position)
     offsets, values = columns.offsets(), columns.values()
 
-What comes out are buffers in Arrow's layouts (native byte order), which `scan/` wraps without a copy; nothing here knows Arrow. Each buffer
-is a fresh one that later calls leave alone, except that views point into the buffers that were added.
+What comes out are buffers in Arrow's layouts (native byte order), which `scan/` wraps without a copy; nothing here knows
+Arrow. Each buffer is a fresh one that later calls leave alone, except that views point into the buffers that were added.
 
 A batch is validated whole before any of its rows count. One `Columns` belongs to one thread; the kernel releases the GIL.
 """
@@ -69,11 +69,11 @@ class HeaderBuffers(NamedTuple):
 
 
 class Columns:
-    """Collects the records of batches for which `min_timestamp <= timestamp < end_timestamp` and `min_offset <= offset < end_offset`.
+    """Collects those records of batches that are within bounds, as columns.
 
-    Times in epoch ms; None is no bound. With a time bound, records that carry no timestamp are outside, and are counted.
-    `names` (of `COLUMN_NAMES`; None for all) says which columns will be asked for: without key, value and headers no buffer is kept.
-    Control batches are left out unless `include_control`. `limit_bytes` bounds what one batch may decompress to.
+    The bounds are `min_timestamp <= timestamp < end_timestamp` and `min_offset <= offset < end_offset`. Times in epoch ms; None is no bound. With a time bound, records that carry no timestamp are outside, and are counted.
+    `names` (of `COLUMN_NAMES`; None for all) says which columns will be asked for: without key, value and headers no buffer
+    is kept. Control batches are left out unless `include_control`. `limit_bytes` bounds what one batch may decompress to.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class Columns:
     def add(self, header: BatchHeader, buffer: Bytes, index: int = 0, path: PathLike = None) -> int:
         """Append the records inside the bounds of the batch at `buffer[index:]`; return how many.
 
-        Handing in one large buffer again and again, with another `index`, is cheaper than a slice per batch. The buffer must not change
-        until `clear`, and must not be larger than 2 GiB.
+        Handing in one large buffer again and again, with another `index`, is cheaper than a slice per batch. The buffer must
+        not change until `clear`, and must not be larger than 2 GiB.
         Raises CorruptBatchError, InvalidRecordError, DecompressionError; nothing was appended then.
         """
         if header.is_control and not self.include_control:
@@ -132,7 +132,9 @@ class Columns:
         ):
             return 0
         if len(buffer) > MAX_BUFFER_BYTES:
-            raise InvalidArgumentError("buffer too large for int32 positions", found=f"{len(buffer)} bytes", expected="less than 2 GiB")
+            raise InvalidArgumentError(
+                "buffer too large for int32 positions", found=f"{len(buffer)} bytes", expected="less than 2 GiB"
+            )
         if self.check_crc:
             batches.check_crc(header, memoryview(buffer)[index : index + header.size], path)
         if self._is_outside_of_time(header):
@@ -186,7 +188,7 @@ class Columns:
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of the buffers that are kept: an upper bound for the keys and values together, cheap to ask for after each batch."""
+        """Bytes of the buffers that are kept: no less than keys and values together, and cheap to ask for after each batch."""
         return self._source_bytes
 
     def key_bytes(self, first: int = 0, last: int | None = None) -> int:

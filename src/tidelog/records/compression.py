@@ -11,8 +11,9 @@ What Kafka writes, and what is accepted besides::
 LZ4 in message format v0: Kafka 0.8 and 0.9 computed the frame's header checksum over the magic number too, which the LZ4 format
 does not. Kafka still writes it so for v0, and ignores the checksum when it reads v0. So do we.
 
-A compressed block says little about its true size, and a few kilobytes can claim gigabytes. Output therefore grows geometrically from
-a small multiple of the input and stops at the bound: a bomb costs no more than the bound, damage costs no more than the block itself.
+A compressed block says little about its true size, and a few kilobytes can claim gigabytes. Output therefore grows
+geometrically from a small multiple of the input and stops at the bound: a bomb costs no more than the bound, damage costs no
+more than the block itself.
 
 Pure. `records/` calls this; others have no reason to.
 """
@@ -99,17 +100,23 @@ def decompress(
         if codec is Codec.GZIP:
             return _decompress_growing(cramjam.gzip.decompress_into, data, limit_bytes)
         if codec is Codec.LZ4:
-            return _decompress_growing(cramjam.lz4.decompress_into, _with_right_checksum(data) if magic == 0 else data, limit_bytes)
+            return _decompress_growing(
+                cramjam.lz4.decompress_into, _with_right_checksum(data) if magic == 0 else data, limit_bytes
+            )
         return _decompress_growing(cramjam.zstd.decompress_into, data, limit_bytes)
     except cramjam.DecompressionError as error:
         raise DecompressionError(f"damaged {codec.name.lower()} block: {error}", path=path, position=position) from None
-    except _Beyond as error:
+    except _BeyondError as error:
         raise DecompressionError(
-            f"{codec.name.lower()} block larger than its bound", path=path, position=position, found=str(error), expected=f"at most {limit_bytes} bytes"
+            f"{codec.name.lower()} block larger than its bound",
+            path=path,
+            position=position,
+            found=str(error),
+            expected=f"at most {limit_bytes} bytes",
         ) from None
 
 
-class _Beyond(Exception):
+class _BeyondError(Exception):
     """The data is larger than the bound; the text says how large, as far as that is known."""
 
 
@@ -125,7 +132,7 @@ def _decompress_growing(decompress_into: Callable[[Bytes, bytearray], int], data
         else:
             return memoryview(out)[:count]
         if size == limit_bytes:
-            raise _Beyond("more")
+            raise _BeyondError("more")
         del out  # before the next one is allocated
         size = min(size * 4, limit_bytes)
 
@@ -157,7 +164,7 @@ def _snappy_block(block: memoryview, limit_bytes: int) -> bytearray:
     if size > _SNAPPY_MAX_RATIO * len(block):
         raise cramjam.DecompressionError(f"{len(block)} bytes cannot hold the {size} that they claim")
     if size > limit_bytes:
-        raise _Beyond(f"{size} bytes")
+        raise _BeyondError(f"{size} bytes")
     out = bytearray(size)
     cramjam.snappy.decompress_raw_into(block, out)
     return out

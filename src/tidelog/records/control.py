@@ -45,7 +45,9 @@ class EndTxnMarker(NamedTuple):
     coordinator_epoch: int
 
 
-def parse_control_type(key: Bytes | None, *, path: str | os.PathLike[str] | None = None, position: int | None = None) -> ControlType:
+def parse_control_type(
+    key: Bytes | None, *, path: str | os.PathLike[str] | None = None, position: int | None = None
+) -> ControlType:
     """Return the type in a control record's key. Raises InvalidRecordError for a key that is none."""
     if key is None or len(key) < _KEY.size:
         found = "null" if key is None else f"{len(key)} bytes"
@@ -66,7 +68,11 @@ def parse_end_txn_marker(
     control_type = parse_control_type(key, path=path, position=position)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidRecordError(
-            "control record is no transaction marker", path=path, position=position, found=control_type.name, expected="ABORT or COMMIT"
+            "control record is no transaction marker",
+            path=path,
+            position=position,
+            found=control_type.name,
+            expected="ABORT or COMMIT",
         )
     if value is None or len(value) < _END_TXN_VALUE.size:
         found = "null" if value is None else f"{len(value)} bytes"

@@ -3,10 +3,11 @@
 One source file in Cython's pure-Python mode. Where a C compiler is found it is compiled at install; elsewhere the same file runs
 interpreted, a hundred times slower and with the same answers. `COMPILED` says which.
 
-Reading is a pass over a batch's decompressed records that fills `Rows`, a struct of preallocated columns: offset, timestamp, create time,
-and where key, value and headers lie. From there `gather` copies keys or values into Arrow's binary layout, `views` points at them in Arrow's
-view layout without a copy, `gather_headers` builds list<struct<key, value>>. Writing is the way back: `size_records_v2` and
-`encode_records_v2` from columns in Arrow's layout. `murmur2` is the hash by which Kafka's producers choose partitions.
+Reading is a pass over a batch's decompressed records that fills `Rows`, a struct of preallocated columns: offset, timestamp,
+create time, and where key, value and headers lie. From there `gather` copies keys or values into Arrow's binary layout,
+`views` points at them in Arrow's view layout without a copy, `gather_headers` builds list<struct<key, value>>. Writing is
+the way back: `size_records_v2` and `encode_records_v2` from columns in Arrow's layout. `murmur2` is the hash by which
+Kafka's producers choose partitions.
 
 A v2 record (spec §10.1); varint is zig-zag, 7 bits a byte, at most 5 bytes (varlong: 10)::
 
@@ -20,7 +21,8 @@ A v0 or v1 message (spec §10.2)::
     int32 key length, -1 null | key | int32 value length, -1 null | value
 
 Invariants
-  - Every length is checked against the bytes that are there before a byte is read; nothing is trusted but the buffer's own length.
+  - Every length is checked against the bytes that are there before a byte is read; nothing is trusted but the buffer's own
+    length.
   - No exceptions in the hot loops, which run without the GIL: a scan returns rows appended, or a fault code (`FAULTS`) with
     `rows.fault_position`, and then has appended nothing. `columns`, `records` and `builder` turn faults into errors.
   - Positions are int32 and relative to the buffer that was handed in, so buffers are smaller than 2 GiB.
@@ -115,8 +117,8 @@ class Rows:
     """Columns of the records that scans have found, one entry a record; preallocated, and grown by doubling.
 
     `count` rows are valid. Bounds restrict what a scan appends: `min_timestamp <= timestamp < end_timestamp` and
-    `min_offset <= offset < end_offset`. With `timed` (a time bound was given) records without a timestamp are left out and counted.
-    Without `positions`, where keys, values and headers lie is not noted.
+    `min_offset <= offset < end_offset`. With `timed` (a time bound was given) records without a timestamp are left out and
+    counted. Without `positions`, where keys, values and headers lie is not noted.
     """
 
     count = cython.declare(cython.Py_ssize_t, visibility="public")
@@ -373,9 +375,9 @@ def scan_records_v2(
 ) -> cython.longlong:
     """Append the records of a v2 batch, decompressed in `data[start:end]`, to `rows`; return how many, or a fault code.
 
-    `append_time` is every record's timestamp where `timestamp_type` is 1 (LogAppendTime). `source` is noted with each row. The whole
-    batch is validated: `count` records, each as long as it says, and nothing behind them; only a scan that meets `limit` rows stops
-    there (`NO_LIMIT` for all).
+    `append_time` is every record's timestamp where `timestamp_type` is 1 (LogAppendTime). `source` is noted with each row.
+    The whole batch is validated: `count` records, each as long as it says, and nothing behind them; only a scan that meets
+    `limit` rows stops there (`NO_LIMIT` for all).
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
@@ -726,9 +728,9 @@ def scan_messages(
 ) -> cython.longlong:
     """Append the v0 or v1 messages in `data[start:end]` to `rows`; return how many, or a fault code.
 
-    `base_offset` is added to each message's offset field: 0 where they are absolute. `nested` says that the messages come out of a
-    compressed one: none of them may be compressed again, and under a LogAppendTime wrapper their own timestamps are the producers'.
-    `timestamp_type` is -1 for v0; where it is 1, `append_time` is every record's timestamp.
+    `base_offset` is added to each message's offset field: 0 where they are absolute. `nested` says that the messages come
+    out of a compressed one: none of them may be compressed again, and under a LogAppendTime wrapper their own timestamps are
+    the producers'. `timestamp_type` is -1 for v0; where it is 1, `append_time` is every record's timestamp.
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
@@ -912,8 +914,8 @@ def timestamp_validity(rows: Rows, name: str, first: cython.Py_ssize_t, last: cy
 def gather(rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
     """Copy keys or values into Arrow's binary layout; return (offsets, data, validity or None, nulls).
 
-    `offsets` are int32: the bytes (`sizes`) must stay below 2 GiB, else OverflowError. `sources[i]` is the buffer that rows of source i
-    point into.
+    `offsets` are int32: the bytes (`sizes`) must stay below 2 GiB, else OverflowError. `sources[i]` is the buffer that rows
+    of source i point into.
     """
     total, nulls = sizes(rows, which, first, last)
     if total > 2147483647:
@@ -961,11 +963,13 @@ def gather(rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_
     return (offsets, data, _validity(lengths, first, last) if nulls else None, nulls)
 
 
-def views(rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t, first_source: cython.int) -> tuple:
+def views(
+    rows: Rows, which: cython.int, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t, first_source: cython.int
+) -> tuple:
     """Point at keys or values in Arrow's view layout, without a copy; return (views, validity or None, nulls).
 
-    A view is 16 bytes: int32 length, then up to 12 bytes of data, or 4 bytes of it, int32 buffer index and int32 position. Buffer indices
-    count from `first_source`.
+    A view is 16 bytes: int32 length, then up to 12 bytes of data, or 4 bytes of it, int32 buffer index and int32 position.
+    Buffer indices count from `first_source`.
     """
     _, nulls = sizes(rows, which, first, last)
     count: cython.Py_ssize_t = last - first
@@ -1031,8 +1035,8 @@ _ZEROS = bytes(16)
 def gather_headers(rows: Rows, sources: list, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
     """Copy headers into the buffers of Arrow's list<struct<key: utf8, value: binary>>.
 
-    Return (list offsets, key offsets, key data, value offsets, value data, value validity or None, null values, headers). Whether the keys
-    are UTF-8 is for the caller to see to. OverflowError where keys or values reach 2 GiB.
+    Return (list offsets, key offsets, key data, value offsets, value data, value validity or None, null values, headers).
+    Whether the keys are UTF-8 is for the caller to see to. OverflowError where keys or values reach 2 GiB.
     """
     _check_range(rows, first, last)
     row_sources: cython.p_int = rows.source
@@ -1296,10 +1300,10 @@ def size_records_v2(
 ) -> tuple:
     """Return (rows, bytes, max timestamp) that one batch's records section takes, from entry `first` on, up to `last` exclusive.
 
-    The section stays within `limit_bytes`, but for a first record that alone is larger. `indices` (int32, or None for 0, 1, 2...) says which
-    row an entry stands for: so the rows of one partition are picked out of a shared column. `headers` is a column of encoded headers
-    (`builder.encode_headers`), or None. `deltas` (int32 by row) are the offsets relative to the batch, or None for 0, 1, 2... Timestamps
-    are written relative to `base_timestamp`, None for the first record's.
+    The section stays within `limit_bytes`, but for a first record that alone is larger. `indices` (int32, or None for 0, 1,
+    2...) says which row an entry stands for: so the rows of one partition are picked out of a shared column. `headers` is a
+    column of encoded headers (`builder.encode_headers`), or None. `deltas` (int32 by row) are the offsets relative to the
+    batch, or None for 0, 1, 2... Timestamps are written relative to `base_timestamp`, None for the first record's.
     Raises ValueError for a row outside of the columns and for a negative timestamp that is not -1.
     """
     return _encode(None, 0, timestamps, keys, values, headers, indices, deltas, base_timestamp, first, last, limit_bytes)
@@ -1318,7 +1322,7 @@ def encode_records_v2(
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
 ) -> tuple:
-    """Write the records section of a v2 batch to `out[start:]`, which must have the room that `size_records_v2` told; return the same."""
+    """Write the records section of a v2 batch to `out[start:]`, which has the room that `size_records_v2` told; return the same."""
     return _encode(out, start, timestamps, keys, values, headers, indices, deltas, base_timestamp, first, last, NO_LIMIT)
 
 
@@ -1452,7 +1456,9 @@ def _put_entry(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _murmur2(p: cython.pointer(cython.const[cython.uchar]), start: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.ulonglong:
+def _murmur2(
+    p: cython.pointer(cython.const[cython.uchar]), start: cython.Py_ssize_t, length: cython.Py_ssize_t
+) -> cython.ulonglong:
     h: cython.ulonglong = _MURMUR_SEED ^ length
     k: cython.ulonglong
     byte: cython.ulonglong
@@ -1485,7 +1491,7 @@ def murmur2(data: cython.const[cython.uchar][::1]) -> int:
 
 
 def murmur2_partitions(keys: BinaryColumn, partitions: cython.int) -> array:
-    """Return, as int32, the partition that Kafka's default partitioner gives each key: positive(murmur2) mod partitions; -1 for null."""
+    """Return the partition (int32) that Kafka's default partitioner gives each key, positive(murmur2) mod partitions; -1 for null."""
     if partitions < 1:
         raise ValueError(f"{partitions} partitions")
     out = array("i", bytes(4 * keys.length))

@@ -6,7 +6,8 @@
     its timestamp      none                      the largest inside, or the append time
     timestamps inside  none                      the producers'
 
-Kafka writes these no longer; topics that have them must be read, and the formats of old clients are tested with what is built here.
+Kafka writes these no longer; topics that have them must be read, and the formats of old clients are tested with what is
+built here.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def iter_records(
 ) -> Iterator[Record]:
     """Yield the records of a batch, control records included; `buffer` holds exactly the batch's bytes.
 
-    Nothing is yielded of a batch that is not sound from end to end: CorruptBatchError, InvalidRecordError or DecompressionError come first.
+    Nothing is yielded of a batch that is not sound from end to end: CorruptBatchError, InvalidRecordError or
+    DecompressionError come first.
     """
     if check_crc:
         batch.check_crc(header, buffer, path)
@@ -45,7 +46,9 @@ def iter_records(
     view = memoryview(data)
     columns = [rows.column(name) for name in _COLUMNS]
     for i in range(count):
-        offset, timestamp, timestamp_type, key_at, key_length, value_at, value_length, headers_at, header_count = (c[i] for c in columns)
+        offset, timestamp, timestamp_type, key_at, key_length, value_at, value_length, headers_at, header_count = (
+            c[i] for c in columns
+        )
         yield Record(
             offset,
             timestamp,
@@ -71,7 +74,7 @@ _COLUMNS = (
 
 def _headers(view: memoryview, at: int, count: int) -> tuple[tuple[str, bytes | None], ...]:
     """Decode headers that the kernel has validated. Keys that are no UTF-8 get replacement characters, as in Kafka's client."""
-    headers = []
+    headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, at = _varint(view, at)
         key = bytes(view[at : at + size]).decode("utf-8", "replace")

@@ -105,13 +105,17 @@ def _unwrap(header: BatchHeader, buffer: Bytes, index: int, limit_bytes: int, pa
     (key_length,) = _INT32.unpack_from(buffer, at)
     at += 4 + max(key_length, 0)
     if at + 4 > end:
-        raise InvalidRecordError("key of compressed message longer than the message", path=path, position=header.position, found=key_length)
+        raise InvalidRecordError(
+            "key of compressed message longer than the message", path=path, position=header.position, found=key_length
+        )
     (value_length,) = _INT32.unpack_from(buffer, at)
     at += 4
     if value_length < 0:
         raise InvalidRecordError("compressed message without a value", path=path, position=header.position)
     if value_length > end - at:
-        raise InvalidRecordError("value of compressed message longer than the message", path=path, position=header.position, found=value_length)
+        raise InvalidRecordError(
+            "value of compressed message longer than the message", path=path, position=header.position, found=value_length
+        )
     return decompress(
         codec,
         memoryview(buffer)[at : at + value_length],
@@ -125,8 +129,8 @@ def _unwrap(header: BatchHeader, buffer: Bytes, index: int, limit_bytes: int, pa
 def _base_offset(header: BatchHeader, data: Bytes, path: PathLike) -> int:
     """Return what to add to the offsets inside a compressed message.
 
-    In v1 they are relative, and the wrapper carries the absolute offset of the last one. A wrapper at offset 0 is one that a producer
-    sent without counting: its base is 0.
+    In v1 they are relative, and the wrapper carries the absolute offset of the last one. A wrapper at offset 0 is one that a
+    producer sent without counting: its base is 0.
     """
     messages, last_offset = kernel.last_message_offset(data, 0, len(data))
     if messages < 0:
