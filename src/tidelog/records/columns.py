@@ -98,6 +98,7 @@ class Columns:
         self.limit_bytes = limit_bytes
         self._sources: list[Bytes] = []
         self._last_source: Bytes | None = None
+        self._last_buffer: Bytes | None = None
         self._source_bytes = 0
         self._rows = kernel.Rows(capacity)
         self._rows.positions = self._keeps_sources = not self.names.isdisjoint(("key", "value", "headers"))
@@ -141,17 +142,21 @@ class Columns:
             return 0
         rows = self._rows
         count, data = scan_batch(
-            rows, header, buffer, index, source=self._source_index(buffer), limit_bytes=self.limit_bytes, path=path
+            rows, header, buffer, index, source=self._source_index(header, buffer), limit_bytes=self.limit_bytes, path=path
         )
         if count and self._keeps_sources and data is not self._last_source:
             self._sources.append(data)
             self._last_source = data
-            self._source_bytes += len(data)
+            # Compressed and other batches of one buffer may take turns: that buffer is then in the list again and again.
+            if data is not self._last_buffer:
+                self._source_bytes += len(data)
+            if data is buffer:
+                self._last_buffer = buffer
         return count
 
-    def _source_index(self, buffer: Bytes) -> int:
+    def _source_index(self, header: BatchHeader, buffer: Bytes) -> int:
         # The buffer last added goes on being the source; anything else, and whatever gets decompressed, becomes the next one.
-        return len(self._sources) - 1 if buffer is self._last_source else len(self._sources)
+        return len(self._sources) - (buffer is self._last_source and not header.is_compressed)
 
     def _is_outside_of_time(self, header: BatchHeader) -> bool:
         """Whether the header alone, its checksum verified, says that no record is inside the time bounds."""
@@ -167,6 +172,7 @@ class Columns:
         self._rows.clear()
         self._sources = []
         self._last_source = None
+        self._last_buffer = None
         self._source_bytes = 0
 
     # --- How much there is ---
