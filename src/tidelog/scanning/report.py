@@ -23,9 +23,7 @@ class ScanReport:
     aborted_batches: int = 0
     """Batches of aborted transactions withheld (read_committed)."""
     batches: int = 0
-    """Batches whose records were looked at."""
-    skipped_batches: int = 0
-    """Batches that their header alone ruled out: never checked, never decompressed."""
+    """Batches read, those included that their header ruled out: each is checked, and only the others are decompressed."""
     bytes_read: int = 0
     """Bytes read from segment files."""
 

@@ -62,13 +62,15 @@ def resolve_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
     """Return the columns in the order asked for, or the default ones.
 
     Raises:
-        InvalidArgumentError: an unknown name, or one named twice.
+        InvalidArgumentError: no names, an unknown one, or one twice.
     """
     if columns is None:
         return DEFAULT_COLUMNS
     if isinstance(columns, str):
         raise InvalidArgumentError("columns must be a list of names", found=repr(columns), expected=f"e.g. [{columns!r}]")
     names = tuple(columns)
+    if not names:
+        raise InvalidArgumentError("no columns", expected="at least one name")
     for name in names:
         if name not in _FIELDS:
             raise InvalidArgumentError("unknown column", found=repr(name), expected=f"one of {', '.join(ALL_COLUMNS)}")

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.log import names
 from tidelog.log.files import FileIdentity, ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
 from tidelog.scanning.bounds import TimeRange
@@ -102,7 +103,9 @@ class Split:
             return self._open(None)
 
     def _open(self, identity: FileIdentity | None) -> ReadOnlyFile:
-        file = ReadOnlyFile(Path(self.path), identity)
+        plain = self.path.removesuffix(names.SWAP_SUFFIX)
+        others = [Path(plain + suffix) for suffix in ("", names.DELETED_SUFFIX, names.SWAP_SUFFIX)]
+        file = ReadOnlyFile(Path(self.path), identity, [path for path in others if path != Path(self.path)])
         try:
             self._verify(file)
         except BaseException:

@@ -1,0 +1,148 @@
+"""From kernel columns to Arrow batches, and from small Arrow batches to larger ones.
+
+The kernel's buffers already have Arrow's layouts; they are wrapped, not copied. Topic and partition are the same in every
+row: one array of them is made and sliced. Only `reader` and `stream` use this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+from tidelog.records.columns import BinaryBuffers, Columns, TimeBuffers, ViewBuffers
+from tidelog.scanning.schema import HEADERS, TIMESTAMP, scan_schema
+
+BATCH_ROWS = 65_536
+"""Rows of an Arrow batch, if the caller does not say."""
+
+MIN_BATCH_ROWS = 10_000
+"""Arrow batches with fewer rows are put together."""
+
+BATCH_BYTES = 32 * 1024 * 1024
+"""Bytes of log, decompressed, after which rows become an Arrow batch even if they are few."""
+
+_SPARSE = 4
+"""Views keep the log's bytes in memory. Where fewer than one byte in this many is pointed at, values are copied after all."""
+
+
+class Assembler:
+    """Makes Arrow batches of one partition. `names` are the columns, in the order wanted."""
+
+    def __init__(self, topic: str, partition: int, names: tuple[str, ...], views: bool) -> None:
+        self._schema = scan_schema(names, views=views)
+        self._topic = _Constant(topic, pa.string())
+        self._partition = _Constant(partition, pa.int32())
+        self._views = views
+        makers: dict[str, Callable[[Columns, int, int], pa.Array]] = {
+            "topic": lambda _, first, last: self._topic.array(last - first),
+            "partition": lambda _, first, last: self._partition.array(last - first),
+            "offset": _offsets,
+            "timestamp": lambda columns, first, last: _times(columns.timestamps(first, last), last - first),
+            "timestamp_type": _timestamp_types,
+            "create_time": lambda columns, first, last: _times(columns.create_times(first, last), last - first),
+            "key": self._keys,
+            "value": self._values,
+            "headers": _headers,
+        }
+        self._makers = [makers[name] for name in names]
+
+    def assemble(self, columns: Columns, first: int, last: int) -> pa.RecordBatch:
+        """Return rows `first` to `last`, exclusive. `columns` may be cleared afterwards."""
+        return pa.RecordBatch.from_arrays([make(columns, first, last) for make in self._makers], schema=self._schema)
+
+    def _keys(self, columns: Columns, first: int, last: int) -> pa.Array:
+        if self._views and columns.key_bytes(first, last) * _SPARSE >= columns.source_bytes:
+            return _views(columns.key_views(first, last), last - first)
+        return self._maybe_views(_binary(columns.keys(first, last), last - first))
+
+    def _values(self, columns: Columns, first: int, last: int) -> pa.Array:
+        if self._views and columns.value_bytes(first, last) * _SPARSE >= columns.source_bytes:
+            return _views(columns.value_views(first, last), last - first)
+        return self._maybe_views(_binary(columns.values(first, last), last - first))
+
+    def _maybe_views(self, array: pa.Array) -> pa.Array:
+        return array.cast(pa.binary_view()) if self._views else array
+
+
+class _Constant:
+    """An array of one value, made once and sliced."""
+
+    def __init__(self, value: str | int, kind: pa.DataType) -> None:
+        self._scalar = pa.scalar(value, kind)
+        self._array = pa.repeat(self._scalar, 0)
+
+    def array(self, rows: int) -> pa.Array:
+        if rows > len(self._array):
+            self._array = pa.repeat(self._scalar, max(rows, 2 * len(self._array)))
+        return self._array.slice(0, rows)
+
+
+def _offsets(columns: Columns, first: int, last: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), last - first, [None, pa.py_buffer(columns.offsets(first, last))], 0)
+
+
+def _times(times: TimeBuffers, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(TIMESTAMP, rows, [_bitmap(times.validity), pa.py_buffer(times.data)], times.null_count)
+
+
+def _timestamp_types(columns: Columns, first: int, last: int) -> pa.Array:
+    narrow = pa.py_buffer(columns.timestamp_types(first, last))
+    return pa.Array.from_buffers(pa.int8(), last - first, [None, narrow], 0).cast(pa.int32())
+
+
+def _binary(binary: BinaryBuffers, rows: int) -> pa.Array:
+    buffers = [_bitmap(binary.validity), pa.py_buffer(binary.offsets), pa.py_buffer(binary.data)]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers, binary.null_count)
+
+
+def _views(views: ViewBuffers, rows: int) -> pa.Array:
+    buffers = [_bitmap(views.validity), pa.py_buffer(views.views), *map(pa.py_buffer, views.buffers)]
+    return pa.Array.from_buffers(pa.binary_view(), rows, buffers, views.null_count)
+
+
+def _headers(columns: Columns, first: int, last: int) -> pa.Array:
+    found = columns.headers(first, last)
+    count = found.header_count
+    keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(found.key_offsets), pa.py_buffer(found.key_data)], 0)
+    values = pa.Array.from_buffers(
+        pa.binary(),
+        count,
+        [_bitmap(found.value_validity), pa.py_buffer(found.value_offsets), pa.py_buffer(found.value_data)],
+        found.value_null_count,
+    )
+    entries = pa.Array.from_buffers(HEADERS.value_type, count, [None], 0, children=[keys, values])
+    return pa.Array.from_buffers(HEADERS, last - first, [None, pa.py_buffer(found.list_offsets)], 0, children=[entries])
+
+
+def _bitmap(validity: bytearray | None) -> pa.Buffer | None:
+    return None if validity is None else pa.py_buffer(validity)
+
+
+def coalesce(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows with small neighbours put together, as long as that stays below `BATCH_BYTES`. No batch is empty."""
+    enough = min(MIN_BATCH_ROWS, batch_rows)
+    waiting: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if not waiting and batch.num_rows >= enough:
+            yield batch
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.get_total_buffer_size()
+        if rows >= enough or size_bytes >= BATCH_BYTES:
+            yield from _together(waiting, rows, batch_rows)
+            waiting, rows, size_bytes = [], 0, 0
+    if waiting:
+        yield from _together(waiting, rows, batch_rows)
+
+
+def _together(batches: list[pa.RecordBatch], rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    pieces = -(-rows // batch_rows)
+    for piece in range(pieces):
+        first = rows * piece // pieces
+        yield whole.slice(first, rows * (piece + 1) // pieces - first)

@@ -1,0 +1,107 @@
+"""Batch boundaries inside a segment: where a run of batches begins and ends, and where to cut it in pieces.
+
+A cut must fall between two batches. The offset index knows such places, every 4 KiB or so, and the segment checks what it says
+against the log; without an index the headers are walked once. Only `plan` uses this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidelog.log.segment import Segment
+from tidelog.records.batch import BatchHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The batches from `first` to `last`, both included, of one segment."""
+
+    first: BatchHeader
+    last: BatchHeader
+
+    @property
+    def start_position(self) -> int:
+        return self.first.position
+
+    @property
+    def end_position(self) -> int:
+        return self.last.end_position
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end_position - self.start_position
+
+
+def extent_of(segment: Segment, start_offset: int, end_offset: int, start_position: int = 0) -> Extent | None:
+    """Return the batches from `start_position` on that may hold offsets in `[start_offset, end_offset)`, None if there are none.
+
+    `start_position` is where a batch starts.
+
+    Raises:
+        CorruptBatchError, SegmentChangedError
+    """
+    first = segment.translate_offset(start_offset) if start_offset > segment.base_offset else next(segment.headers(), None)
+    if first is not None and first.position < start_position:
+        first = next(segment.headers(start_position), None)
+    if first is None or _begins_at_or_behind(first, end_offset):
+        return None
+    end = segment.valid_end()
+    last = end.last_header if end.next_offset <= end_offset else _last_before(segment, end_offset)
+    return None if last is None or last.position < first.position else Extent(first, last)
+
+
+def cut(segment: Segment, run: Extent, target_bytes: int) -> Iterator[Extent]:
+    """Yield pieces of about `target_bytes` that together are the run; never less than a batch."""
+    pieces = max(1, round(run.size_bytes / target_bytes))
+    first = run.first
+    for piece in range(1, pieces):
+        target = run.start_position + run.size_bytes * piece // pieces
+        if target <= first.end_position:
+            continue
+        last = first
+        for header in segment.headers(max(first.position, _floor(segment, target)), run.end_position):
+            if header.position >= target:
+                yield Extent(first, last)
+                first = header
+                break
+            last = header
+        else:
+            break
+    yield Extent(first, run.last)
+
+
+def _floor(segment: Segment, position: int) -> int:
+    """Return where a batch starts below `position`: the last one that the index knows, or 0."""
+    index = segment.offset_index
+    if index is None:
+        return 0
+    low, high = 0, index.entries
+    while low < high:
+        middle = (low + high) // 2
+        if index.entry(middle).position < position:
+            low = middle + 1
+        else:
+            high = middle
+    # The segment looks the entry up again by its offset, and checks it.
+    return 0 if low == 0 else segment.floor_position(index.entry(low - 1).offset)
+
+
+def _last_before(segment: Segment, end_offset: int) -> BatchHeader | None:
+    """Return the last batch that may hold an offset below `end_offset`."""
+    last = None
+    for header in segment.headers(segment.floor_position(end_offset - 1)):
+        if _begins_at_or_behind(header, end_offset):
+            break
+        last = header
+        if header.last_offset >= end_offset - 1:
+            break
+    return last
+
+
+def _begins_at_or_behind(header: BatchHeader, offset: int) -> bool:
+    """Whether no record of the batch is below `offset`, as far as the header tells."""
+    if header.magic < 2 and header.is_compressed:
+        # Only the last offset of a compressed v0 or v1 message can be seen from outside.
+        return False
+    return header.base_offset >= offset

@@ -1,0 +1,254 @@
+"""Which batches a scan must read, and the splits that cover them.
+
+What is left out without reading it, all of it exactly:
+
+| left out | because |
+|---|---|
+| segments before the start offset or behind the end offset | of their base offsets |
+| segments whose largest timestamp is before `start` | it is verified against the log, never taken from an index alone |
+| the head of a segment | its last time index entry before `start` says that nothing up to there is later |
+
+There is no such rule for `end`: Kafka keeps no smallest timestamps, and a late record may lie anywhere behind `start`.
+
+A segment that begins with a batch without timestamps (message format v0, or a producer that sent none) is always read from its
+start when there is a time bound: what is left out there has to be counted, and the time index knows nothing of it.
+
+| isolation, until | the end of a partition is |
+|---|---|
+| read_uncommitted, log_end | the end of the log |
+| read_uncommitted, high_watermark | the high-watermark checkpoint; the end of the log where there is none |
+| read_committed | the last stable offset, or the above if that is smaller |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
+from tidelog.log.segment import Segment
+from tidelog.log.segment_time import largest_timestamp, start_position
+from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.scanning.bounds import (
+    HIGH_WATERMARK,
+    LOG_END,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    OffsetRanges,
+    Time,
+    TimeRange,
+    check_choice,
+    check_positive,
+    time_range,
+    wanted_partitions,
+)
+from tidelog.scanning.cut import Extent, cut, extent_of
+from tidelog.scanning.split import AbortedRange, BatchMark, Split
+
+Source = str | os.PathLike[str] | LogDir
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRange:
+    """What a plan takes from one partition: offsets `[start_offset, end_offset)`, and where the log stood."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int | None
+    segments: int
+    segments_read: int
+    size_bytes: int
+    """Bytes of all its segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """Splits in reading order: by partition, then by position in the log."""
+
+    topic: str
+    time: TimeRange
+    splits: tuple[Split, ...]
+    partitions: tuple[PartitionRange, ...]
+    notes: tuple[str, ...]
+    """What the caller should know about what was asked for and what is there, one sentence each."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the log that will be read."""
+        return sum(split.size_bytes for split in self.splits)
+
+
+def plan(
+    source: Source,
+    topic: str,
+    *,
+    start: Time | None = None,
+    end: Time | None = None,
+    partitions: Iterable[int] | None = None,
+    isolation: str = READ_UNCOMMITTED,
+    offsets: OffsetRanges | None = None,
+    until: str = LOG_END,
+    split_bytes: int | None = None,
+    min_splits: int | None = None,
+    clock: Clock | None = None,
+) -> ScanPlan:
+    """Plan a scan of one topic; the arguments are those of `tidelog.scan`.
+
+    A split covers at most one segment, and about `split_bytes` of it if that is given. If that makes fewer than `min_splits`,
+    they are cut smaller, as far as there are batches to cut between.
+
+    Raises:
+        InvalidArgumentError: an argument makes no sense.
+        NotFoundError: no such folder, topic or partition.
+        CorruptDataError, SegmentChangedError, StorageError: what opening the log met.
+    """
+    check_choice("isolation", isolation, (READ_UNCOMMITTED, READ_COMMITTED))
+    check_choice("until", until, (LOG_END, HIGH_WATERMARK))
+    check_positive("split_bytes", split_bytes)
+    check_positive("min_splits", min_splits)
+    time = time_range(start, end, SystemClock() if clock is None else clock)
+    log_dir = source if isinstance(source, LogDir) else LogDir(source)
+    numbers = wanted_partitions(log_dir.partitions(topic), partitions, offsets)
+    notes: list[str] = []
+    runs: list[_Run] = []
+    ranges = []
+    for number in numbers:
+        with log_dir.log(topic, number) as log:
+            partition, found = _plan_partition(log, time, isolation, until, (offsets or {}).get(number), notes)
+        ranges.append(partition)
+        runs += found
+    target_bytes = _target_bytes(sum(run.extent.size_bytes for run in runs), split_bytes, min_splits)
+    splits = tuple(split for run in runs for split in run.splits(target_bytes))
+    return ScanPlan(topic, time, splits, tuple(ranges), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The part of one segment that is read, before it is cut."""
+
+    log: Log
+    segment: Segment
+    extent: Extent
+    time: TimeRange
+    start_offset: int
+    end_offset: int
+    aborted: tuple[AbortedRange, ...]
+
+    def splits(self, target_bytes: int | None) -> Iterator[Split]:
+        pieces = (self.extent,) if target_bytes is None else cut(self.segment, self.extent, target_bytes)
+        identity = self.segment.identity
+        high_watermark = self.log.high_watermark
+        for piece in pieces:
+            yield Split(
+                topic=self.log.topic,
+                partition=self.log.partition,
+                path=os.fspath(self.segment.log_path),
+                base_offset=self.segment.base_offset,
+                device=identity.device,
+                inode=identity.inode,
+                first=BatchMark.of(piece.first),
+                last=BatchMark.of(piece.last),
+                time=self.time,
+                start_offset=self.start_offset,
+                end_offset=self.end_offset,
+                high_watermark=high_watermark,
+                aborted=tuple(
+                    txn
+                    for txn in self.aborted
+                    if txn.first_offset <= piece.last.last_offset and txn.last_offset >= piece.first.base_offset
+                ),
+            )
+        self.segment.close()
+
+
+def _plan_partition(
+    log: Log,
+    time: TimeRange,
+    isolation: str,
+    until: str,
+    wanted: tuple[int | None, int | None] | None,
+    notes: list[str],
+) -> tuple[PartitionRange, list[_Run]]:
+    """Return what is taken from one partition, and the runs of batches to read."""
+    end_offset = log.log_end_offset
+    if until == HIGH_WATERMARK and log.high_watermark is not None:
+        end_offset = min(end_offset, log.high_watermark)
+    if isolation == READ_COMMITTED:
+        end_offset = min(end_offset, log.last_stable_offset)
+    start_offset, end_offset = _clip(log, end_offset, wanted, notes)
+    if log.high_watermark is not None and end_offset > max(log.high_watermark, start_offset):
+        past = f"[{max(log.high_watermark, start_offset)}, {end_offset})"
+        notes.append(f"{log.topic}-{log.partition}: offsets {past} lie past the high-watermark checkpoint")
+    runs = []
+    if start_offset < end_offset and not time.is_empty:
+        aborted: tuple[AbortedRange, ...] = ()
+        if isolation == READ_COMMITTED:
+            found = log.aborted_transactions(start_offset, end_offset)
+            aborted = tuple(AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found)
+        for segment in log.segments:
+            run = _extent_in_time(segment, time, start_offset, end_offset)
+            if run is not None:
+                runs.append(_Run(log, segment, run, time, start_offset, end_offset, aborted))
+    return (
+        PartitionRange(
+            partition=log.partition,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            segments=len(log.segments),
+            segments_read=len(runs),
+            size_bytes=sum(segment.size_bytes for segment in log.segments),
+        ),
+        runs,
+    )
+
+
+def _clip(log: Log, end_offset: int, wanted: tuple[int | None, int | None] | None, notes: list[str]) -> tuple[int, int]:
+    """Return the wanted offsets as far as they are there; what is not there is noted."""
+    start_offset = log.log_start_offset
+    first, end = wanted or (None, None)
+    name = f"{log.topic}-{log.partition}"
+    if first is not None:
+        if first < start_offset:
+            notes.append(f"{name}: offsets [{first}, {start_offset}) are gone, the log starts at {start_offset}")
+        start_offset = max(start_offset, first)
+    if end is not None:
+        if end > end_offset:
+            notes.append(f"{name}: offsets [{end_offset}, {end}) are not there to be read, the range ends at {end_offset}")
+        end_offset = min(end_offset, end)
+    return start_offset, max(start_offset, end_offset)
+
+
+def _extent_in_time(segment: Segment, time: TimeRange, start_offset: int, end_offset: int) -> Extent | None:
+    """Return the batches of a segment that must be read; the table in the module's docstring."""
+    if segment.base_offset >= end_offset:
+        return None
+    if segment.next_base_offset is not None and segment.next_base_offset <= start_offset:
+        return None
+    position = 0
+    if time.start_ms is not None and _has_timestamps_first(segment):
+        if largest_timestamp(segment, at_least=time.start_ms).timestamp < time.start_ms:
+            return None
+        position = start_position(segment, time.start_ms)
+    return extent_of(segment, start_offset, end_offset, position)
+
+
+def _has_timestamps_first(segment: Segment) -> bool:
+    first = next(segment.headers(check_crc=True), None)
+    return first is not None and first.max_timestamp != NO_TIMESTAMP
+
+
+def _target_bytes(size_bytes: int, split_bytes: int | None, min_splits: int | None) -> int | None:
+    """Return how large a split may be, None for no bound."""
+    if min_splits is None:
+        return split_bytes
+    even = max(1, -(-size_bytes // min_splits))
+    return even if split_bytes is None else min(even, split_bytes)

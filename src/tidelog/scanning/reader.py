@@ -1,0 +1,179 @@
+"""From a split to Arrow batches.
+
+A split is read in chunks. Batches of a chunk are handed to the column kernel, which checks their checksum, rules them out by
+their header where it can, decompresses, and keeps the rows that are inside the bounds. Rows become an Arrow batch when there
+are enough of them, or enough bytes. So what is in memory is about one Arrow batch and one chunk, whatever the log holds.
+
+| a Kafka batch | why |
+|---|---|
+| is checked first, in any case | a flipped bit in its largest timestamp would otherwise hide records |
+| of an aborted transaction is left out | its producer and offset are in one of the split's aborted ranges |
+| of control records is left out | they are no data |
+
+What the walk must find: offsets that only grow, and as its last batch exactly the one that the plan saw there.
+Only `tidelog.scanning.stream`, Spark's source and their like call this.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.log.batch_walk import check_crc_by_pieces
+from tidelog.log.files import ReadOnlyFile
+from tidelog.records.batch import BatchHeader, check_crc, iter_headers, read_header
+from tidelog.records.columns import Columns
+from tidelog.scanning.arrow import BATCH_BYTES, BATCH_ROWS, MIN_BATCH_ROWS, Assembler, coalesce
+from tidelog.scanning.bounds import check_positive
+from tidelog.scanning.report import ScanReport
+from tidelog.scanning.schema import resolve_columns
+from tidelog.scanning.split import BatchMark, Split
+
+CHUNK_BYTES = 1024 * 1024
+"""Bytes of one read. What fits the processor's cache is read, checked, parsed and copied there."""
+
+MAX_CHUNK_BYTES = 8 * 1024 * 1024
+"""Chunks grow to this, so that they hold several of the batches met, where batches are large."""
+
+LARGE_BATCH_BYTES = 64 * 1024 * 1024
+"""A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""
+
+
+def read_split(
+    split: Split,
+    columns: Iterable[str] | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    views: bool = False,
+    report: ScanReport | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a split as Arrow batches with the schema `scan_schema(columns, views=views)`, in offset order.
+
+    Batches have `batch_rows` rows at most and 10,000 at least; fewer only at the end, and where records are so large
+    that 32 MiB hold fewer.
+
+    Raises:
+        SegmentChangedError: the segment vanished, shrank or was replaced since the plan.
+        CorruptDataError: damaged batches, with path and position.
+    """
+    names = resolve_columns(columns)
+    check_positive("batch_rows", batch_rows)
+    return coalesce(read_rows(split, names, batch_rows, views, ScanReport() if report is None else report), batch_rows)
+
+
+def read_rows(split: Split, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a split as they come, in Arrow batches of up to `batch_rows` rows and possibly few."""
+    bounds = split.time
+    columns = Columns(
+        bounds.start_ms,
+        bounds.end_ms,
+        split.start_offset,
+        split.end_offset,
+        names=[name for name in names if name not in ("topic", "partition")],
+    )
+    assembler = Assembler(split.topic, split.partition, names, views)
+    aborted = _Aborted(split)
+    path = split.path
+    with split.open() as file:
+        for header, chunk, index in _walk(file, split, report):
+            if aborted.withholds(header):
+                check_crc(header, memoryview(chunk)[index : index + header.size], path)
+                report.aborted_batches += 1
+                continue
+            if columns.rows + header.record_count > batch_rows and columns.rows >= MIN_BATCH_ROWS:
+                yield from _emit(columns, assembler, batch_rows, split, report)
+            columns.add(header, chunk, index, path)
+            if columns.rows >= batch_rows or columns.source_bytes >= BATCH_BYTES:
+                yield from _emit(columns, assembler, batch_rows, split, report)
+        yield from _emit(columns, assembler, batch_rows, split, report)
+
+
+def _emit(columns: Columns, assembler: Assembler, batch_rows: int, split: Split, report: ScanReport) -> Iterator[pa.RecordBatch]:
+    """Yield the rows collected so far and start over."""
+    rows = columns.rows
+    report.records += rows
+    report.without_timestamp += columns.without_timestamp
+    if split.high_watermark is not None and split.end_offset > split.high_watermark and rows:
+        offsets = memoryview(columns.offsets()).cast("q")
+        report.above_high_watermark += rows - bisect_left(offsets, split.high_watermark)
+    # One Kafka batch may hold more than asked for: pieces of about the same size, none of them tiny.
+    pieces = -(-rows // batch_rows)
+    for piece in range(pieces):
+        yield assembler.assemble(columns, rows * piece // pieces, rows * (piece + 1) // pieces)
+    columns.clear()
+
+
+def _walk(file: ReadOnlyFile, split: Split, report: ScanReport) -> Iterator[tuple[BatchHeader, bytes, int]]:
+    """Yield each batch of the split: its header, a chunk that holds it whole, and where in the chunk it starts."""
+    path, position, end = split.path, split.start_position, split.end_position
+    next_offset = split.first.base_offset
+    header = None
+    read_bytes = CHUNK_BYTES
+    while position < end:
+        chunk = _read(file, position, min(read_bytes, end - position), report)
+        start = position
+        for header in iter_headers(chunk, position, path):
+            first_offset = header.base_offset
+            if first_offset < next_offset:
+                raise CorruptBatchError(
+                    "offsets go backward",
+                    path=path,
+                    position=header.position,
+                    found=first_offset,
+                    expected=f"at least {next_offset}",
+                )
+            yield header, chunk, header.position - start
+            next_offset = header.last_offset + 1
+            position = header.position + header.size
+            report.batches += 1
+        if position == start:
+            read_bytes = _whole_batch(file, chunk, position, end)
+        elif header is not None:
+            # The batch that a chunk cuts in two is read again with the next one: have several in each.
+            read_bytes = min(max(CHUNK_BYTES, 4 * header.size), MAX_CHUNK_BYTES)
+    if header is None or BatchMark.of(header) != split.last:
+        raise SegmentChangedError("segment was replaced while it was read", path=path, position=split.last.position)
+
+
+def _whole_batch(file: ReadOnlyFile, chunk: bytes, position: int, end: int) -> int:
+    """Return the size of the batch at `position`, of which `chunk` holds only a part."""
+    header = read_header(chunk, 0, position, file.path)
+    if header.end_position > end:
+        raise CorruptBatchError(
+            "batch reaches beyond its place",
+            path=file.path,
+            position=position,
+            found=f"{header.size} bytes",
+            expected=f"at most {end - position}",
+        )
+    if header.size > LARGE_BATCH_BYTES:
+        check_crc_by_pieces(file, header)
+    return header.size
+
+
+def _read(file: ReadOnlyFile, position: int, length: int, report: ScanReport) -> bytes:
+    chunk = file.read(position, length)
+    if len(chunk) < length:
+        raise SegmentChangedError(
+            "segment shrank while it was read", path=file.path, position=position, found=f"{len(chunk)} bytes", expected=length
+        )
+    report.bytes_read += length
+    return chunk
+
+
+class _Aborted:
+    """Which batches a read_committed scan withholds because their transaction was aborted."""
+
+    def __init__(self, split: Split) -> None:
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for txn in split.aborted:
+            self._ranges.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
+
+    def withholds(self, header: BatchHeader) -> bool:
+        """Whether the batch holds records of an aborted transaction. Transactions of one producer never overlap."""
+        if not self._ranges or header.is_control or not header.is_transactional:
+            return False
+        return any(first <= header.base_offset <= last for first, last in self._ranges.get(header.producer_id, ()))

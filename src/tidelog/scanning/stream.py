@@ -1,0 +1,91 @@
+"""A whole scan as one stream of Arrow batches: `tidelog.scan`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from tidelog.clock import Clock
+from tidelog.scanning.arrow import BATCH_ROWS, coalesce
+from tidelog.scanning.bounds import LOG_END, READ_UNCOMMITTED, OffsetRanges, Time, check_positive
+from tidelog.scanning.plan import ScanPlan, Source, plan
+from tidelog.scanning.reader import read_rows
+from tidelog.scanning.report import ScanReport
+from tidelog.scanning.schema import resolve_columns, scan_schema
+
+logger = logging.getLogger("tidelog.scanning")
+
+
+def scan(
+    source: Source,
+    topic: str,
+    start: Time | None = None,
+    end: Time | None = None,
+    columns: Iterable[str] | None = None,
+    partitions: Iterable[int] | None = None,
+    isolation: str = READ_UNCOMMITTED,
+    *,
+    offsets: OffsetRanges | None = None,
+    until: str = LOG_END,
+    views: bool = False,
+    batch_rows: int = BATCH_ROWS,
+    report: ScanReport | None = None,
+    clock: Clock | None = None,
+) -> pa.RecordBatchReader:
+    """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
+
+    Records come in offset order per partition, one partition after the other; control records are left out, and, where there
+    is a time bound, records without a timestamp. What is on disk when `scan` is called is what is read; nothing is ever
+    written. `docs/scan.md` has the whole story.
+
+    Args:
+        source: a Kafka data folder, or a `LogDir`.
+        topic: its name.
+        start: inclusive; epoch milliseconds, `datetime`, `date` or a text as `2013-07-10T09:00`, `now`, `-3d`. None: no bound.
+        end: exclusive; the same.
+        columns: names in the order wanted (`tidelog.scanning.schema`). None: all but `create_time`.
+        partitions: their numbers. None: all.
+        isolation: `read_uncommitted`, or `read_committed`: nothing of aborted or unfinished transactions.
+        offsets: `{partition: (first, end)}`, end exclusive, None for no bound.
+        until: `log_end`, or `high_watermark`: nothing past the high-watermark checkpoint.
+        views: keys and values as `binary_view`, pointing into the log's bytes.
+        batch_rows: rows of an Arrow batch, at most.
+        report: filled in while reading; complete when the reader is exhausted.
+        clock: what `now` means; the machine's clock by default.
+
+    Raises:
+        InvalidArgumentError: an argument makes no sense.
+        NotFoundError: no such folder, topic or partition.
+        CorruptDataError: damaged files; also while reading.
+        SegmentChangedError: a segment vanished or was replaced while reading. There are never just fewer rows.
+        StorageError: the file system refused; also while reading.
+    """
+    names = resolve_columns(columns)
+    check_positive("batch_rows", batch_rows)
+    scan_plan = plan(
+        source,
+        topic,
+        start=start,
+        end=end,
+        partitions=partitions,
+        isolation=isolation,
+        offsets=offsets,
+        until=until,
+        clock=clock,
+    )
+    batches = _read(scan_plan, names, batch_rows, views, ScanReport() if report is None else report)
+    return pa.RecordBatchReader.from_batches(scan_schema(names, views=views), batches)
+
+
+def _read(
+    scan_plan: ScanPlan, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of all splits, and say on the log what their reader should know."""
+    for note in scan_plan.notes:
+        logger.warning("%s", note)
+    one_after_the_other = (batch for split in scan_plan.splits for batch in read_rows(split, names, batch_rows, views, report))
+    yield from coalesce(one_after_the_other, batch_rows)
+    for notice in report.notices():
+        logger.warning("%s: %s", scan_plan.topic, notice)
