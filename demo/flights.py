@@ -38,13 +38,13 @@ def main() -> None:
     tidelog(f"import {name(LOG)} departures {name(departures)} --timestamp departed --partitions 4 {common}")
     tidelog(f"import {name(LOG)} one-partition {name(departures)} --timestamp departed {common}")
     tidelog(f"import {name(LOG)} cancellations {name(cancellations)} --timestamp scheduled {common}")
-    tidelog(f"stat {name(LOG)} departures", show=16)
+    tidelog(f"stat {name(LOG)} departures", first=6)
 
     title("Find a moment: where is 9:00 in New York on 10 July?")
-    tidelog(f"find {name(LOG)} one-partition --at 2013-07-10T09:00-04:00 --explain")
+    tidelog(f"find {name(LOG)} one-partition --at 2013-07-10T09:00-04:00 --explain", first=3, last=9)
 
     title("Read that day exactly")
-    tidelog(f"cat {name(LOG)} one-partition --from {DAY_START} --to {DAY_END} --format jsonl", show=3)
+    tidelog(f"cat {name(LOG)} one-partition --from {DAY_START} --to {DAY_END} --format jsonl", first=3)
     lost_records()
 
     title("Replay the last three days on Spark")
@@ -93,17 +93,17 @@ def draw_segments() -> Path:
     return picture
 
 
-def tidelog(command: str, show: int | None = None) -> None:
-    """Run one command as a user would; print it and what it says, at most `show` lines of it."""
+def tidelog(command: str, first: int = 99, last: int = 0) -> None:
+    """Run one command as a user would; print it and what it says: the `first` and the `last` lines where it says much."""
     say(f"$ tidelog {command}")
     done = subprocess.run([TIDELOG, *shlex.split(command)], capture_output=True, text=True, check=False, cwd=Path.cwd())
     lines = done.stdout.splitlines()
     for line in done.stderr.splitlines():
         say(f"  {line}")
-    for line in lines[:show]:
+    left_out = len(lines) - first - last
+    shown = lines if left_out <= 0 else [*lines[:first], f"... {left_out:,} more lines ...", *lines[len(lines) - last :]]
+    for line in shown:
         say(f"  {line if len(line) <= 160 else line[:157] + '...'}")
-    if show is not None and len(lines) > show:
-        say(f"  ... {len(lines) - show:,} more lines")
     if done.returncode:
         raise SystemExit(f"tidelog {command.split()[0]} failed with exit code {done.returncode}")
 
