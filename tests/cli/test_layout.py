@@ -24,10 +24,6 @@ def test_a_table_lines_up() -> None:
     assert list(table(["a", "b"], [])) == ["a  b"]
     sizes = [(None, show_bytes_size(5)), (None, show_bytes_size(2048))]
     assert list(table(["a", "b"], sizes)) == ["a        b", "-      5 B", "-  2.0 KiB"]
-        "a        b",
-        "-      5 B",
-        "-  2.0 KiB",
-    ]
     assert list(table(None, [])) == []
     assert list(table(None, [(1, "x"), (10, "y", "z")])) == [" 1  x", "10  y  z"]
 

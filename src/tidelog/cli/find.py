@@ -82,9 +82,7 @@ def command(
             if trace is not None:
                 _tell(map(one_line, explain(log, timestamp, trace, found)), on_stderr=as_json)
             if found.is_past_high_watermark:
-                note(
-                    f"{topic}-{partition}: offset {found.offset} is not below the high-watermark checkpoint, {log.high_watermark}"
-                )
+                note(f"{topic}-{partition}: offset {found.offset} is past the high-watermark checkpoint, {log.high_watermark}")
         if as_json:
             print_lines([_json_line(topic, partition, timestamp, found)])
         answers.append((partition, found))
