@@ -71,7 +71,8 @@ class HeaderBuffers(NamedTuple):
 class Columns:
     """Collects those records of batches that are within bounds, as columns.
 
-    The bounds are `min_timestamp <= timestamp < end_timestamp` and `min_offset <= offset < end_offset`. Times in epoch ms; None is no bound. With a time bound, records that carry no timestamp are outside, and are counted.
+    The bounds are `min_timestamp <= timestamp < end_timestamp` (epoch ms) and `min_offset <= offset < end_offset`; None is no
+    bound. With a time bound, records that carry no timestamp are outside, and are counted.
     `names` (of `COLUMN_NAMES`; None for all) says which columns will be asked for: without key, value and headers no buffer
     is kept. Control batches are left out unless `include_control`. `limit_bytes` bounds what one batch may decompress to.
     """

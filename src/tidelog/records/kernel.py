@@ -1322,7 +1322,7 @@ def encode_records_v2(
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
 ) -> tuple:
-    """Write the records section of a v2 batch to `out[start:]`, which has the room that `size_records_v2` told; return the same."""
+    """Write the records section of a v2 batch to `out[start:]`, with the room that `size_records_v2` told; return the same."""
     return _encode(out, start, timestamps, keys, values, headers, indices, deltas, base_timestamp, first, last, NO_LIMIT)
 
 
@@ -1491,7 +1491,7 @@ def murmur2(data: cython.const[cython.uchar][::1]) -> int:
 
 
 def murmur2_partitions(keys: BinaryColumn, partitions: cython.int) -> array:
-    """Return the partition (int32) that Kafka's default partitioner gives each key, positive(murmur2) mod partitions; -1 for null."""
+    """Return each key's partition (int32) by Kafka's default partitioner, positive(murmur2) mod partitions; -1 for null."""
     if partitions < 1:
         raise ValueError(f"{partitions} partitions")
     out = array("i", bytes(4 * keys.length))
