@@ -125,8 +125,7 @@ class LogDir:
 
     def _holds_a_log(self, name: str) -> bool:
         try:
-            return any(
-                file.endswith(_FILES_OF_A_LOG) or file == names.PARTITION_METADATA for file in os.listdir(self.path / name)
-            )
+            files = [file.name for file in (self.path / name).iterdir()]
         except OSError:
             return False  # No folder, or gone since it was listed.
+        return names.PARTITION_METADATA in files or any(file.endswith(_FILES_OF_A_LOG) for file in files)

@@ -43,7 +43,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 MAX_NAME_LENGTH = 255
 _SUFFIXED_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)(-delete|-stray|-future)$")
-_OFFSET = re.compile(r"[+-]?\d+")
+_OFFSET = re.compile(r"[+-]?[0-9]+")
 _MAX_OFFSET = 2**63 - 1
 
 

@@ -57,7 +57,7 @@ class ProducerState:
         return min(firsts, default=None)
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """Return the last stable offset at a marker: where another producer's first open transaction begins, or the marker's next."""
+        """Return the last stable offset at a marker: where another producer's open transaction begins, or the marker's next."""
         others = [first for producer_id, first in self.open_transactions.items() if producer_id != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
