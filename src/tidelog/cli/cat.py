@@ -96,8 +96,8 @@ def command(
             isolation=isolation,
             until="high_watermark" if until_high_watermark else "log_end",
         )
-        for text in scan_plan.notes:
-            notices.note(text)
+        # The plan's own notes are about offsets asked for, which this command does not, and about the high watermark: the
+        # report counts the records behind that, in one note for all partitions.
         report = ScanReport()
         with ProgressBar(f"cat {topic}", scan_plan.size_bytes, answer_on_stdout=output in (None, STDOUT)) as bar:
             _write(_batches(scan_plan, report, bar), out, format_name, encoding or "utf8", output)
