@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
 from tests.kafka.jars import classpath
 from tests.kafka.java import JavaProcess, free_port, is_listening, run_java, wait_until
@@ -119,10 +119,14 @@ class _Broker(abc.ABC):
         self.topics[name] = partitions
         wait_until(self._serves, f"the leaders of topic {name}", ADMIN_TIMEOUT_S)
 
-    def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
-        """Replace the topic's configuration by `config` (what is not in it falls back to the broker's)."""
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name, set_config=dict(config))
-        self.admin.alter_configs([resource])[resource].result(ADMIN_TIMEOUT_S)
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Change settings of a topic; None gives one back to the broker's default. The others stay."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET)
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(ADMIN_TIMEOUT_S)
 
     def partition_folder(self, topic: str, partition: int = 0) -> Path:
         return self.data / f"{topic}-{partition}"

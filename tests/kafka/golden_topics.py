@@ -253,7 +253,7 @@ def _migrated(filler: Filler, topic: str) -> None:
     filler.create(topic, message_format_version=FORMATS["v0"])
     filler.fill(topic, 200, headers=False)
     for short_format, codec in (("v1", "none"), ("v2", "lz4")):
-        filler.broker.alter_topic(topic, BASE | {"message.format.version": FORMATS[short_format]})
+        filler.broker.alter_topic(topic, {"message.format.version": FORMATS[short_format]})
         filler.restart()
         filler.fill(topic, 200, codec, headers=False)
 
@@ -270,15 +270,14 @@ def _raised(short_format: str, codec: str) -> Plan:
         filler.create(topic, message_format_version=FORMATS["v0"])
         filler.fill(topic, 450, codec, headers=False)
         high_watermark = watermarks(broker.bootstrap, topic)[1]
-        raised = BASE | {"message.format.version": FORMATS[short_format]}
         # A segment older than a millisecond: the first batch in the new format goes to a new segment ...
-        broker.alter_topic(topic, raised | {"segment.ms": "1"})
+        broker.alter_topic(topic, {"message.format.version": FORMATS[short_format], "segment.ms": "1"})
         filler.restart()
         send(filler.producer(), topic, [NewRow(b"first", b"with a timestamp", filler.begin_ms)])
         if not (broker.partition_folder(topic) / f"{high_watermark:020}.log").exists():
             raise RuntimeError(f"{topic}: no segment begins at {high_watermark}")
         # ... and those after it are rolled by size alone again.
-        broker.alter_topic(topic, raised)
+        broker.alter_topic(topic, {"segment.ms": None})
         filler.restart()
         filler.fill(topic, 450, codec, headers=False)
         minutes = (0.25, 0.75, 0.5)
@@ -294,7 +293,7 @@ def _raised_unused(filler: Filler, topic: str) -> None:
     """The format is raised, but nothing was written since: the topic's format and that of its last batch differ."""
     filler.create(topic, message_format_version=FORMATS["v0"])
     filler.fill(topic, 200, headers=False)
-    filler.broker.alter_topic(topic, BASE | {"message.format.version": FORMATS["v1"]})
+    filler.broker.alter_topic(topic, {"message.format.version": FORMATS["v1"]})
     filler.restart()
 
 
@@ -302,6 +301,6 @@ def _lowered(filler: Filler, topic: str) -> None:
     """Timestamped records first, then v0: the broker refuses to search by time, although most records have one."""
     filler.create(topic, message_format_version=FORMATS["v1"])
     filler.fill(topic, 300, headers=False)
-    filler.broker.alter_topic(topic, BASE | {"message.format.version": FORMATS["v0"]})
+    filler.broker.alter_topic(topic, {"message.format.version": FORMATS["v0"]})
     filler.restart()
     filler.fill(topic, 100, headers=False)

@@ -1,0 +1,155 @@
+"""Topics that a broker changes while they are read, and what is true about them at each moment.
+
+Record n of a topic is the same in every run (`LiveTopic.row`), and offset n holds record n: one idempotent producer writes
+them in order. So each read can be judged by arithmetic, from three numbers: how far the broker had acknowledged before the
+read began, where the log started after it ended, and (for a compacted topic) what was still there much later.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from tests.kafka import Kafka391
+from tests.kafka.clients import TIMEOUT_S, Row
+
+T = 1_600_000_000_000
+SEGMENT_BYTES = 16_384
+
+SETTINGS: dict[str, dict[str, str]] = {
+    "grows": {},
+    # Deleted at once, and deleted after a time as `.deleted`: both ways in which a file goes.
+    "shrinks": {"retention.bytes": "150000", "file.delete.delay.ms": "0"},
+    "shrinks-later": {"retention.bytes": "150000", "file.delete.delay.ms": "500"},
+    "compacts": {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "0",
+        "file.delete.delay.ms": "0",
+    },
+}
+BASE = {"segment.bytes": str(SEGMENT_BYTES), "index.interval.bytes": "512", "segment.index.bytes": "2400", "retention.ms": "-1"}
+BROKER = {
+    "log.initial.task.delay.ms": "100",
+    "log.retention.check.interval.ms": "100",
+    "log.cleaner.backoff.ms": "50",
+    "log.flush.start.offset.checkpoint.interval.ms": "200",
+    "replica.high.watermark.checkpoint.interval.ms": "200",
+}
+
+
+class LiveTopic:
+    """One topic of one partition: its records by arithmetic, and how much of them is acknowledged."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.produced = 0
+        self.acknowledged = 0
+        self.errors: list[KafkaError] = []
+
+    def timestamp(self, n: int) -> int:
+        """Time goes on by 10 ms a record; one in thirteen is up to 20 s late."""
+        late = (n * 7919 % 20_000) if n % 13 == 5 else 0
+        return T + n * 10 - late
+
+    def key(self, n: int) -> bytes:
+        """A few keys that come again and again, and every tenth record one that never does: it survives compaction."""
+        return b"only-%d" % n if n % 10 == 0 else b"key-%d" % (n * n % 40)
+
+    def row(self, n: int) -> Row:
+        """Record n as a reader must see it."""
+        headers = (("n", b"%d" % n), ("none", None)) if n % 3 == 0 else ()
+        return Row(n, self.timestamp(n), 1, self.key(n), b"%s %d " % (self.name.encode(), n) + b"x" * (n % 90), headers)
+
+    def produce(self, producer: Producer, count: int) -> None:
+        """Hand the next records to `producer`."""
+        for n in range(self.produced, self.produced + count):
+            row = self.row(n)
+            headers: Any = list(row.headers) or None
+            producer.produce(
+                self.name, row.value, row.key, 0, timestamp=row.timestamp, headers=headers, on_delivery=self._delivered
+            )
+        self.produced += count
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+        elif message.offset() == self.acknowledged:
+            self.acknowledged += 1
+        else:
+            raise AssertionError(f"{self.name}: offset {message.offset()} acknowledged after {self.acknowledged - 1}")
+
+    def first_reaching(self, target: int, start: int, end: int) -> int | None:
+        """Return the first n in [start, end) whose timestamp is at least `target`."""
+        return next((n for n in range(start, end) if self.timestamp(n) >= target), None)
+
+    def log_start(self, broker: Kafka391) -> int:
+        """Return where the log starts now. The broker takes a segment's files away a moment before it says so."""
+        place = TopicPartition(self.name, 0)
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        answered: int = broker.admin.list_offsets({place: earliest}, request_timeout=TIMEOUT_S)[place].result(TIMEOUT_S).offset
+        return max(answered, min(int(path.stem) for path in broker.partition_folder(self.name).glob("*.log")))
+
+
+class Writer:
+    """A thread that produces to all the topics until it is left; batches of one to thirty records, no two rounds alike."""
+
+    def __init__(self, broker: Kafka391, topics: Sequence[LiveTopic], rounds_s: float = 0.02, **settings: object) -> None:
+        config: dict[str, object] = {
+            "bootstrap.servers": broker.bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "batch.num.messages": 30,
+            "log_level": 0,
+        }
+        self._producer = Producer(config | {key.replace("_", "."): value for key, value in settings.items()})
+        self._topics = topics
+        self._rounds_s = rounds_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(TIMEOUT_S)
+        left = self._producer.flush(TIMEOUT_S)
+        assert self._failure is None, self._failure
+        assert not left, f"{left} records unacknowledged"
+        assert not any(topic.errors for topic in self._topics), [topic.errors[:1] for topic in self._topics]
+
+    def _run(self) -> None:
+        try:
+            turn = 0
+            while not self._stopped.wait(self._rounds_s):
+                for topic in self._topics:
+                    topic.produce(self._producer, 1 + turn * 7 % 30)
+                self._producer.poll(0)
+                if turn % 5 == 0:
+                    self._producer.flush(TIMEOUT_S)
+                turn += 1
+        except BaseException as failure:
+            self._failure = failure
+
+
+def create(broker: Kafka391, settings: Mapping[str, Mapping[str, str]] = SETTINGS) -> list[LiveTopic]:
+    """Create the topics."""
+    for name, config in settings.items():
+        broker.create_topic(name, config=BASE | dict(config))
+    return [LiveTopic(name) for name in settings]
+
+
+def wait_acknowledged(topics: Sequence[LiveTopic], count: int, timeout_s: float = 60) -> None:
+    """Wait until each topic has that many records."""
+    end = time.monotonic() + timeout_s
+    while min(topic.acknowledged for topic in topics) < count:
+        assert time.monotonic() < end, [(topic.name, topic.acknowledged, topic.errors[:1]) for topic in topics]
+        time.sleep(0.05)
