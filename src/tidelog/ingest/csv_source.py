@@ -28,7 +28,7 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.ingest.progress import Position, ProgressMaker, silent
 from tidelog.ingest.source import Rows, Wanted, arrow_errors, check_columns, slices
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 20  # Arrow reads 32 of them ahead
 _MAX_BLOCK_BYTES = 1 << 30
 _MISFIT = re.compile(r"In CSV column #(\d+):.*?CSV conversion error to [^:]*: invalid value '(.*)'$", re.DOTALL)
 _MISFIT_COLUMN = re.compile(r"In CSV column #(\d+):")

@@ -17,6 +17,7 @@ replaced by rename, with everybody else's lines kept.
 
 from __future__ import annotations
 
+import logging
 import re
 import resource
 import shutil
@@ -34,12 +35,15 @@ from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import read_topic_id
 from tidelog.log.partition_writer import PartitionWriter
 
+logger = logging.getLogger("tidelog.log")
+
 MAX_TOPIC_LENGTH = 249
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _RAFT_TOPIC = "__cluster_metadata"
 
 _OUR_MARK = b"tidelog".hex()
 _STAGING = re.compile(rf".+-[0-9]+\.{_OUR_MARK}[0-9a-f]{{{32 - len(_OUR_MARK)}}}{names.DELETE_DIR_SUFFIX}")
+_OWNER = "meta.properties"
 _SPARE_FILES = 64
 
 
@@ -70,6 +74,8 @@ class NewTopic:
 
     def __enter__(self) -> NewTopic:
         _allow_open_files(self._partitions + _SPARE_FILES)
+        if any(self.directory.glob(f"*{names.LOG_SUFFIX}")):
+            raise InvalidArgumentError("this is a partition's folder, not a data folder", path=self.directory)
         try:
             self._create_directory()
             self._lock = DirLock(self.directory).__enter__()
@@ -100,6 +106,11 @@ class NewTopic:
         end_offsets = {TopicPartition(self.topic, p): writer.log_end_offset for p, writer in enumerate(self.writers)}
         _checkpoint(self.directory, end_offsets)
         self._committed = True
+        owner = self.directory / _OWNER
+        if owner.exists():
+            logger.warning(
+                "%s: an Apache Kafka owns this folder; it sets aside topics that its own metadata does not know", owner
+            )
 
     def _create_directory(self) -> None:
         self._created = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
@@ -253,8 +264,9 @@ def _allow_open_files(count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= count:
         return
-    if hard != resource.RLIM_INFINITY and hard < count:
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    except (ValueError, OSError):
         raise InvalidArgumentError(
             f"{count - _SPARE_FILES} partitions need {count} open files", found=f"a limit of {hard}", expected="more (ulimit -n)"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+        ) from None

@@ -1,0 +1,255 @@
+"""A topic appears whole or not at all: locks, crashes at every step, other writers, and what lies in the folder already."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.writer.helpers import batch
+from tidelog.clock import ManualClock
+from tidelog.config import LogConfig
+from tidelog.errors import InvalidArgumentError, StorageError, TopicExistsError
+from tidelog.log import names, new_topic
+from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.log.dir_lock import DirLock
+from tidelog.log.log_dir import LogDir
+from tidelog.log.names import TopicPartition
+from tidelog.log.new_topic import NewTopic
+
+
+def topic(directory: Path, name: str = "events", partitions: int = 2) -> NewTopic:
+    return NewTopic(directory, name, partitions, LogConfig(), ManualClock(0))
+
+
+def write(directory: Path, name: str = "events", partitions: int = 2) -> None:
+    with topic(directory, name, partitions) as new:
+        for i, writer in enumerate(new.writers):
+            for _ in range(i + 1):
+                writer.append_as_leader(batch(0, 1000))
+        new.commit()
+
+
+def entries(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def checkpoint(directory: Path, name: str) -> dict[TopicPartition, int]:
+    return read_offset_checkpoint(directory / name)
+
+
+def test_a_new_folder_is_one_that_readers_open(tmp_path: Path) -> None:
+    directory = tmp_path / "a" / "b"
+    write(directory)
+    assert entries(directory) == [
+        ".lock",
+        "events-0",
+        "events-1",
+        "log-start-offset-checkpoint",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+    ]
+    assert (directory / "log-start-offset-checkpoint").read_bytes() == b"0\n0\n"
+    expected = {TopicPartition("events", 0): 1, TopicPartition("events", 1): 2}
+    assert checkpoint(directory, names.HIGH_WATERMARK_CHECKPOINT) == expected
+    assert checkpoint(directory, names.RECOVERY_POINT_CHECKPOINT) == expected
+    log_dir = LogDir(directory)
+    assert log_dir.topics() == {"events": [0, 1]}
+    with log_dir.log("events", 1) as log:
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 2, 2)
+        assert log.topic_id == LogDir(directory).log("events", 0).topic_id
+
+
+def test_other_topics_stay_as_they_are(tmp_path: Path) -> None:
+    write(tmp_path, "first")
+    kept = {TopicPartition("first", 0): 1, TopicPartition("elsewhere", 3): 77}
+    for name in (names.HIGH_WATERMARK_CHECKPOINT, names.RECOVERY_POINT_CHECKPOINT):
+        write_offset_checkpoint(tmp_path / name, kept)
+    # A topic of this name was here once, and Kafka had moved its start.
+    write_offset_checkpoint(
+        tmp_path / names.LOG_START_OFFSET_CHECKPOINT, {TopicPartition("second", 0): 5, TopicPartition("x", 0): 6}
+    )
+    before = {path: path.read_bytes() for path in (tmp_path / "first-0").iterdir()}
+    write(tmp_path, "second", 1)
+    assert checkpoint(tmp_path, names.HIGH_WATERMARK_CHECKPOINT) == {**kept, TopicPartition("second", 0): 1}
+    assert checkpoint(tmp_path, names.RECOVERY_POINT_CHECKPOINT) == {**kept, TopicPartition("second", 0): 1}
+    assert checkpoint(tmp_path, names.LOG_START_OFFSET_CHECKPOINT) == {TopicPartition("x", 0): 6}
+    assert {path: path.read_bytes() for path in (tmp_path / "first-0").iterdir()} == before
+
+
+def test_damaged_checkpoints_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / names.HIGH_WATERMARK_CHECKPOINT).write_bytes(b"nonsense\n")
+    write(tmp_path)
+    assert len(checkpoint(tmp_path, names.HIGH_WATERMARK_CHECKPOINT)) == 2
+
+
+def test_an_existing_topic_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, partitions=3)
+    before = entries(tmp_path)
+    with pytest.raises(TopicExistsError), topic(tmp_path, partitions=1):
+        pass
+    assert entries(tmp_path) == before
+    write(tmp_path, "event")  # a prefix of its name is another topic
+    write(tmp_path, "events-0")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a" * 250, "a/b", "a b", "ä", "a\n", "__cluster_metadata", "../x", "a\0"])
+def test_illegal_names(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError):
+        topic(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "-", "a" * 249, "__consumer_offsets"])
+def test_legal_names(name: str, tmp_path: Path) -> None:
+    write(tmp_path, name)
+    assert LogDir(tmp_path).topics() == {name: [0, 1]}
+
+
+def test_leaving_without_commit_leaves_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "a" / "b"
+    with pytest.raises(ZeroDivisionError), topic(directory) as new:
+        new.writers[0].append_as_leader(batch(0, 1))
+        assert len(entries(directory)) == 3
+        raise ZeroDivisionError
+    assert entries(tmp_path) == []
+    write(tmp_path)
+    before = entries(tmp_path)
+    with topic(tmp_path, "other"):
+        pass
+    assert entries(tmp_path) == before
+
+
+def test_readers_do_not_see_a_topic_on_its_way(tmp_path: Path) -> None:
+    write(tmp_path, "first")
+    with topic(tmp_path, "second") as new:
+        new.writers[0].append_as_leader(batch(0, 1))
+        assert LogDir(tmp_path).topics() == {"first": [0, 1]}
+        staged = [name for name in entries(tmp_path) if name.endswith("-delete")]
+        assert [names.parse_topic_partition_name(name) for name in staged] == [("second", 0), ("second", 1)]
+
+
+def test_a_folder_that_a_broker_holds(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = entries(tmp_path)
+    lock = f"import fcntl, sys; f = open({str(tmp_path / '.lock')!r}, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    command = [sys.executable, "-c", f"{lock}; print('locked', flush=True); sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        broker.stdout.readline()
+        with pytest.raises(StorageError, match="using this folder"), topic(tmp_path, "other"):
+            pass
+        broker.communicate()
+    assert entries(tmp_path) == before
+    write(tmp_path, "other")
+
+
+def test_the_lock_holds_others_off(tmp_path: Path) -> None:
+    code = f"import fcntl; f=open({str(tmp_path / '.lock')!r},'r+'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with DirLock(tmp_path):
+        assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode != 0
+        with pytest.raises(StorageError), DirLock(tmp_path):  # another thread of this process
+            pass
+        assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode != 0
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def killed_while_staging(directory: Path, name: str) -> NewTopic:
+    """Leave a folder as kill -9 does: nothing is cleaned up, the lock is free."""
+    new = topic(directory, name).__enter__()
+    new.writers[0].append_as_leader(batch(0, 1))
+    for writer in new.writers:
+        writer.abandon()
+    new._unlock()
+    return new
+
+
+def test_leftovers_of_a_killed_import_are_swept_by_the_next(tmp_path: Path) -> None:
+    killed_while_staging(tmp_path, "events")
+    kafkas = tmp_path / f"old-0.{'0123456789abcdef' * 2}-delete"
+    kafkas.mkdir()
+    assert len(entries(tmp_path)) == 4
+    write(tmp_path, "other", 1)
+    assert [name for name in entries(tmp_path) if name.endswith("-delete")] == [kafkas.name]  # Kafka's own is Kafka's to remove
+    write(tmp_path, "events")
+
+
+@pytest.mark.parametrize("published", [1, 2])
+@pytest.mark.parametrize("name", ["events", "e" * 240])
+def test_an_import_killed_between_its_renames_is_finished_by_the_next(published: int, name: str, tmp_path: Path) -> None:
+    with topic(tmp_path, name, 3) as new:
+        for i, writer in enumerate(new.writers):
+            for _ in range(i):
+                writer.append_as_leader(batch(0, 1000))
+        staged = list(new._staging)
+        new.commit()
+    for partition in range(published, 3):
+        (tmp_path / f"{name}-{partition}").rename(staged[partition])
+    for file in tmp_path.glob("*-checkpoint"):
+        file.unlink()
+    write(tmp_path, "other", 1)
+    assert LogDir(tmp_path).topics() == {name: [0, 1, 2], "other": [0]}
+    expected = {TopicPartition(name, p): p for p in range(3)} | {TopicPartition("other", 0): 1}
+    assert checkpoint(tmp_path, names.HIGH_WATERMARK_CHECKPOINT) == expected
+
+
+def test_a_failing_rename_takes_everything_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "first")
+    before = entries(tmp_path)
+    real = new_topic._rename
+
+    def fail(source: Path, target: Path) -> None:
+        if target.name == "events-2":
+            raise StorageError("cannot rename a folder")
+        real(source, target)
+
+    monkeypatch.setattr(new_topic, "_rename", fail)
+    with pytest.raises(StorageError), topic(tmp_path, partitions=4) as new:
+        new.commit()
+    assert entries(tmp_path) == before
+    assert len(checkpoint(tmp_path, names.HIGH_WATERMARK_CHECKPOINT)) == 2
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError), topic(tmp_path / "file"):
+        pass
+    with pytest.raises(StorageError), topic(tmp_path / "file" / "below"):
+        pass
+    (tmp_path / "events-1").write_bytes(b"")
+    with pytest.raises(TopicExistsError), topic(tmp_path):
+        pass
+    assert entries(tmp_path) == ["events-1", "file"]
+
+
+def test_a_partitions_folder_is_no_data_folder(tmp_path: Path) -> None:
+    write(tmp_path)
+    with pytest.raises(InvalidArgumentError, match="partition's folder"), topic(tmp_path / "events-0", "x"):
+        pass
+
+
+def test_a_folder_that_cannot_be_made() -> None:
+    with pytest.raises(StorageError, match="cannot create"), topic(Path("/proc/tidelog")):
+        pass
+
+
+def test_absurd_numbers(tmp_path: Path) -> None:
+    for partitions in (0, -1, 2**31):
+        with pytest.raises(InvalidArgumentError):
+            topic(tmp_path, partitions=partitions)
+    with pytest.raises(InvalidArgumentError, match="open files"), topic(tmp_path, partitions=2**31 - 1):
+        pass
+    assert entries(tmp_path) == []
+    with pytest.raises(InvalidArgumentError, match=r"segment\.bytes"):
+        LogConfig(segment_bytes=13)
+    with pytest.raises(InvalidArgumentError, match=r"segment\.bytes"):
+        LogConfig.from_properties({"segment.bytes": "many"})
+    with pytest.raises(InvalidArgumentError, match=r"unknown topic property"):
+        LogConfig.from_properties({"segment.byte": "100"})
+
+
+def test_kafkas_folder_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    write(tmp_path)
+    assert ["Apache Kafka owns this folder" in record.getMessage() for record in caplog.records] == [True]
