@@ -7,10 +7,13 @@ import pickle
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.spark.golden import BASE_MS, expected, log_dir, rows
 from tidelog.clock import SystemClock
@@ -27,7 +30,8 @@ from tidelog.log.log_dir import LogDir
 from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
 from tidelog.spark.columns import arrow_schema
 from tidelog.spark.options import ReadOptions, TopicPartition, parse_options
-from tidelog.spark.source import TidelogReader
+from tidelog.spark.source import TidelogDataSource, TidelogReader
+from tidelog.spark.tasks import TASK_BYTES, pack
 
 
 def parse(**options: Any) -> ReadOptions:
@@ -155,39 +159,61 @@ def test_nothing_to_read_is_one_partition_without_rows() -> None:
     for options in (
         {"subscribe": "empty"},
         {"subscribePattern": "nowhere"},
-        {"subscribe": "v2-none-ct", "endTime": "1970-01-02"},
+        {"subscribe": "v2-none-ct", "startTime": "2100-01-01"},
     ):
         [partition] = TidelogReader(parse(**options), 2).partitions()
-        assert partition.value is None
+        assert partition.value == ()
         assert list(TidelogReader(parse(**options), 2).read(partition)) == []
 
 
 def test_segments_are_cut_so_that_every_core_has_work() -> None:
     segments = len(list((Path(log_dir()) / "v2-none-ct-0").glob("*.log")))
-    for wanted in (1, segments + 3, 3 * segments):
-        parts = TidelogReader(parse(subscribe="v2-none-ct"), wanted).partitions()
-        assert len(parts) >= max(wanted, segments)
-        per_segment = Counter(part.value.base_offset for part in parts)
-        assert wanted == 1 or max(per_segment.values()) > 1
-    asked = TidelogReader(parse(subscribe="v2-none-ct", minPartitions=3 * segments), 1)
-    assert len(asked.partitions()) >= 3 * segments
-    assert offsets(asked) == [("v2-none-ct", 0, offset) for offset in range(900)]
+    for wanted in (1, 2, segments + 3, 2 * segments):
+        for reader in (
+            TidelogReader(parse(subscribe="v2-none-ct"), wanted),
+            TidelogReader(parse(subscribe="v2-none-ct", minPartitions=wanted), 1),
+        ):
+            parts = reader.partitions()
+            assert wanted <= len(parts) <= 2 * wanted
+            per_segment = Counter(split.base_offset for part in parts for split in part.value)
+            assert len(per_segment) == segments
+            assert wanted <= segments or max(per_segment.values()) > 1
+            assert offsets(reader) == [("v2-none-ct", 0, offset) for offset in range(900)]
 
 
-def test_splits_are_shared_among_topics_by_size() -> None:
-    reader = TidelogReader(parse(subscribe="v2-none-ct,two-partitions,empty", minPartitions=40), 1)
+def test_tasks_are_shared_among_topics_by_size() -> None:
+    reader = TidelogReader(parse(subscribe="v2-none-ct,two-partitions,empty", minPartitions=30), 1)
     parts = reader.partitions()
-    per_topic = Counter(part.value.topic for part in parts)
-    assert len(parts) >= 40
+    per_topic = Counter(part.value[0].topic for part in parts)
+    assert len(parts) >= 30
     assert per_topic["v2-none-ct"] > per_topic["two-partitions"]
     wanted = [row[:3] for topic in ("two-partitions", "v2-none-ct") for row in rows(topic)]
     assert offsets(reader) == wanted
 
 
+def test_small_segments_share_tasks_and_arrow_batches() -> None:
+    reader = TidelogReader(parse(subscribePattern=".*"), 2)
+    parts = reader.partitions()
+    splits = [split for part in parts for split in part.value]
+    assert 2 <= len(parts) <= 4 < len(splits)
+    batches = [batch for part in parts for batch in reader.read(part)]
+    assert len(batches) == len(parts)
+    assert [split.topic for split in splits] == sorted(split.topic for split in splits)
+
+
+@given(st.lists(st.integers(1, 3 * TASK_BYTES), max_size=40), st.integers(1, 12))
+def test_packing_keeps_order_bounds_and_number(sizes: list[int], wanted: int) -> None:
+    splits = [SimpleNamespace(size_bytes=size) for size in sizes]
+    tasks = pack(splits, wanted)  # type: ignore[arg-type]
+    assert [split for task in tasks for split in task] == splits
+    assert all(len(task) == 1 or sum(split.size_bytes for split in task) <= TASK_BYTES for task in tasks)
+    assert len(tasks) >= min(wanted, len(splits))
+
+
 def test_readers_and_partitions_travel_to_workers() -> None:
     reader = TidelogReader(parse(subscribe="v2-zstd-ct"), 4)
     parts = pickle.loads(pickle.dumps(reader.partitions()))
-    assert max(len(pickle.dumps(part)) for part in parts) < 2_000
+    assert max(len(pickle.dumps(part)) for part in parts) < 10_000
     again: TidelogReader = pickle.loads(pickle.dumps(reader))
     counted = sum(batch.num_rows for part in parts for batch in again.read(part))
     assert counted == len(rows("v2-zstd-ct"))
@@ -231,3 +257,11 @@ def test_a_reader_pushes_no_filters() -> None:
     from pyspark.sql.datasource import DataSourceReader
 
     assert TidelogReader.pushFilters is DataSourceReader.pushFilters
+
+
+def test_streams_are_refused() -> None:
+    from pyspark.sql.types import StructType
+
+    source = TidelogDataSource({"path": log_dir(), "subscribe": "empty"})
+    with pytest.raises(InvalidArgumentError, match=r"format tidelog reads batches, not streams: use spark\.read"):
+        source.streamReader(StructType())

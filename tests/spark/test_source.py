@@ -86,8 +86,8 @@ def test_records_without_timestamp_have_null(load: Load) -> None:
 
 
 def test_many_splits_give_the_same_rows(load: Load) -> None:
-    frame = load("v2-gzip-ct", minPartitions="20")
-    assert frame.rdd.getNumPartitions() >= 20
+    frame = load("v2-gzip-ct", columns="offset", minPartitions="10")
+    assert frame.rdd.getNumPartitions() >= 10
     assert [row.offset for row in frame.select("offset").collect()] == [row.offset for row in rows("v2-gzip-ct")]
 
 
@@ -190,9 +190,3 @@ def test_a_schema_of_ones_own_is_refused(spark: SparkSession) -> None:
     reader = spark.read.format("tidelog").schema("offset string").options(path=log_dir(), subscribe="empty", columns="offset")
     with pytest.raises(Exception, match="format tidelog has a fixed schema"):
         reader.load().count()
-
-
-def test_streams_are_refused(spark: SparkSession) -> None:
-    frame = spark.readStream.format("tidelog").options(path=log_dir(), subscribe="empty").load()
-    with pytest.raises(Exception, match=r"format tidelog reads batches, not streams: use spark.read"):
-        frame.writeStream.format("noop").start().processAllAvailable()

@@ -27,6 +27,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 from urllib.parse import unquote, urlsplit
 
 from tidelog.clock import Clock
@@ -77,7 +78,7 @@ IGNORED = (
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "createTime")
 """Every column that can be asked for, in the connector's order; our own is last."""
 
-ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+Isolation = Literal["read_uncommitted", "read_committed"]
 
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
 
@@ -120,7 +121,7 @@ class ReadOptions:
     start_ms: int | None
     end_ms: int | None
     columns: tuple[str, ...]
-    isolation: str
+    isolation: Isolation
     min_partitions: int | None
     fail_on_data_loss: bool
     notices: tuple[str, ...]
@@ -347,13 +348,12 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _isolation(given: Mapping[str, str]) -> str:
-    values = {
-        _choice(given, name, ISOLATION_LEVELS) for name in ("isolationLevel", _ISOLATION_OF_CLIENT) if name.lower() in given
-    }
+def _isolation(given: Mapping[str, str]) -> Isolation:
+    names = [name for name in ("isolationLevel", _ISOLATION_OF_CLIENT) if name.lower() in given]
+    values = {_choice(given, name, ("read_uncommitted", "read_committed")) for name in names}
     if len(values) > 1:
         raise InvalidArgumentError(f"options isolationLevel and {_ISOLATION_OF_CLIENT} disagree")
-    return values.pop() if values else ISOLATION_LEVELS[0]
+    return cast("Isolation", values.pop()) if values else "read_uncommitted"
 
 
 def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:

@@ -3,8 +3,8 @@
 | step | where | what happens here |
 |---|---|---|
 | `load()` | a Python process beside the driver | options are checked, relative times resolved, the schema told |
-| first action | the same | `partitions`: topics and offsets resolved, splits planned |
-| each task | a worker | `read`: one split, as Arrow batches |
+| first action | the same | `partitions`: topics and offsets resolved, tasks planned (`tidelog.spark.tasks`) |
+| each task | a worker | `read`: one task's splits, as Arrow batches |
 
 Every object that goes from one step to the next is pickled. Spark keeps the planned reader with its DataFrame and uses it
 again, so a reader never changes: its bounds are those of the options, and it takes no part in filter pushdown
@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -30,12 +29,7 @@ from tidelog.spark.options import ReadOptions, parse_options
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.log.log_dir import LogDir
-    from tidelog.scanning.split import Split
-    from tidelog.spark.bounds import OffsetRange
-
-SPLIT_BYTES = 32 * 1024 * 1024
-"""Largest stretch of a segment that one task reads, unless a single batch is larger."""
+    from tidelog.spark.tasks import Task
 
 BATCH_ROWS = 65_536
 """Rows of an Arrow batch: far above the cost of handing one over, far below what hurts in memory."""
@@ -90,84 +84,45 @@ class TidelogDataSource(DataSource):
 
 
 class TidelogReader(DataSourceReader):
-    """Plans splits, and reads one. Immutable; overriding `pushFilters` would make answers depend on earlier queries."""
+    """Plans tasks, and reads one. Immutable; overriding `pushFilters` would make answers depend on earlier queries."""
 
     def __init__(self, options: ReadOptions, default_parallelism: int | None) -> None:
         self.options = options
         self.default_parallelism = default_parallelism
 
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return one partition for each split; a single one without a value where there is nothing to read."""
-        try:
-            return [InputPartition(split) for split in self._splits()] or [InputPartition(None)]
-        except TidelogError as error:
-            raise error.with_traceback(None) from None
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a split's rows as Arrow batches with exactly the schema that Spark expects."""
-        from tidelog.scanning.reader import read_split
-        from tidelog.scanning.report import ScanReport
-        from tidelog.spark.columns import arrow_schema, scan_columns, spark_batch
-
-        split: Split | None = partition.value
-        if split is None:
-            return
-        schema, report = arrow_schema(self.options.columns), ScanReport()
-        try:
-            for batch in read_split(split, scan_columns(self.options.columns), batch_rows=BATCH_ROWS, report=report):
-                yield spark_batch(batch, schema)
-        except TidelogError as error:
-            raise error.with_traceback(None) from None
-        for notice in report.notices():
-            _log.warning("%s: %s", split, notice)
-
-    def _splits(self) -> list[Split]:
-        from tidelog.log.log_dir import LogDir
-        from tidelog.spark.bounds import resolve_ranges, select_partitions
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition for each task, its value the task's splits; a single one without any where nothing is to be read."""
+        from tidelog.spark.tasks import plan_tasks
 
         for notice in self.options.notices:
             _log.warning("%s", notice)
-        log_dir = LogDir(self.options.path)
-        partitions = select_partitions(self.options, log_dir)
-        by_topic: dict[str, dict[int, OffsetRange]] = defaultdict(dict)
-        for (topic, partition), offsets in resolve_ranges(self.options, log_dir, partitions).items():
-            by_topic[topic][partition] = offsets
-        return self._plan(log_dir, by_topic)
-
-    def _plan(self, log_dir: LogDir, by_topic: dict[str, dict[int, OffsetRange]]) -> list[Split]:
-        """Plan each topic so that all of them together give the splits that are wanted."""
         wanted = self.options.min_partitions or self.default_parallelism or os.cpu_count() or 1
-        if len(by_topic) == 1:
-            [(topic, offsets)] = by_topic.items()
-            return self._plan_topic(log_dir, topic, offsets, wanted)
-        planned = {topic: self._plan_topic(log_dir, topic, offsets, 1) for topic, offsets in by_topic.items()}
-        sizes = {topic: sum(split.size_bytes for split in splits) for topic, splits in planned.items()}
-        if sum(map(len, planned.values())) < wanted:
-            # Shares by size, rounded up: a topic of half the bytes gets half the splits.
-            total = sum(sizes.values()) or 1
-            for topic, offsets in by_topic.items():
-                share = -(-wanted * sizes[topic] // total)
-                if share > len(planned[topic]):
-                    planned[topic] = self._plan_topic(log_dir, topic, offsets, share)
-        return [split for splits in planned.values() for split in splits]
+        try:
+            tasks = plan_tasks(self.options, wanted)
+        except TidelogError as error:
+            raise error.with_traceback(None) from None
+        # Of an empty list Spark itself would make a partition that knows nothing.
+        return [InputPartition(task) for task in tasks or [()]]
 
-    def _plan_topic(self, log_dir: LogDir, topic: str, offsets: dict[int, OffsetRange], min_splits: int) -> list[Split]:
-        from tidelog.scanning.plan import plan
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
+        from tidelog.scanning.arrow import coalesce
+        from tidelog.scanning.reader import read_rows
+        from tidelog.scanning.report import ScanReport
+        from tidelog.spark.columns import arrow_schema, scan_columns, spark_batch
 
-        planned = plan(
-            log_dir,
-            topic,
-            start=self.options.start_ms,
-            end=self.options.end_ms,
-            partitions=list(offsets),
-            isolation=self.options.isolation,
-            offsets=offsets,
-            split_bytes=SPLIT_BYTES,
-            min_splits=min_splits,
-        )
-        for note in planned.notes:
-            _log.warning("%s", note)
-        return list(planned.splits)
+        task: Task = partition.value
+        names, schema, report = scan_columns(self.options.columns), arrow_schema(self.options.columns), ScanReport()
+        rows = (batch for split in task for batch in read_rows(split, names, BATCH_ROWS, False, report))
+        try:
+            for batch in coalesce(rows, BATCH_ROWS):
+                yield spark_batch(batch, schema)
+        except TidelogError as error:
+            raise error.with_traceback(None) from None
+        # Said when planned, for the whole log.
+        report.above_high_watermark = 0
+        for notice in report.notices():
+            _log.warning("%s to %s: %s", task[0], task[-1], notice)
 
 
 def source_class(default_parallelism: int | None) -> type[TidelogDataSource]:

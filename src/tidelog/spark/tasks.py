@@ -1,0 +1,94 @@
+"""Spark tasks for a load: which splits there are, and which of them one task reads.
+
+| the log holds | a task reads |
+|---|---|
+| large segments | a piece of one, of at most `TASK_BYTES` |
+| many small segments | several of them, one after the other, together at most `TASK_BYTES` |
+| little in all | its share: there are at least as many tasks as wanted, as far as there are batches to cut between |
+
+A task costs Spark tens of milliseconds, whatever it reads. Tasks are in the order of topic, partition and offset.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from tidelog.log.log_dir import LogDir
+from tidelog.scanning.plan import plan
+from tidelog.scanning.split import Split
+from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
+from tidelog.spark.options import ReadOptions
+
+TASK_BYTES = 64 * 1024 * 1024
+"""Most bytes of log that one task reads, but for a single batch that is larger."""
+
+Task = tuple[Split, ...]
+
+_log = logging.getLogger("tidelog.spark")
+
+
+def plan_tasks(options: ReadOptions, wanted: int) -> list[Task]:
+    """Resolve a load's options against the folder and return its tasks, at least `wanted` of them where that is possible.
+
+    Raises what `select_partitions`, `resolve_ranges` and `tidelog.scanning.plan.plan` raise.
+    """
+    log_dir = LogDir(options.path)
+    by_topic: dict[str, dict[int, OffsetRange]] = defaultdict(dict)
+    for (topic, partition), found in resolve_ranges(options, log_dir, select_partitions(options, log_dir)).items():
+        by_topic[topic][partition] = found
+    shares = dict.fromkeys(by_topic, wanted if len(by_topic) == 1 else 1)
+    planned = {topic: _plan_topic(options, log_dir, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}
+    if sum(len(splits) for splits, _ in planned.values()) < wanted:
+        # Cut again: shares by size, and twice of that, because the planner rounds the pieces of a segment either way.
+        sizes = {topic: sum(split.size_bytes for split in splits) for topic, (splits, _) in planned.items()}
+        total = max(1, sum(sizes.values()))
+        for topic, offsets in by_topic.items():
+            share = -(-2 * wanted * sizes[topic] // total)
+            if share > len(planned[topic][0]):
+                planned[topic] = _plan_topic(options, log_dir, topic, offsets, share)
+    for _, notes in planned.values():
+        for note in notes:
+            _log.warning("%s", note)
+    return pack([split for splits, _ in planned.values() for split in splits], wanted)
+
+
+def _plan_topic(
+    options: ReadOptions, log_dir: LogDir, topic: str, offsets: dict[int, OffsetRange], min_splits: int
+) -> tuple[Sequence[Split], Iterable[str]]:
+    planned = plan(
+        log_dir,
+        topic,
+        start=options.start_ms,
+        end=options.end_ms,
+        partitions=list(offsets),
+        isolation=options.isolation,
+        offsets=offsets,
+        split_bytes=TASK_BYTES,
+        min_splits=min_splits,
+    )
+    return planned.splits, planned.notes
+
+
+def pack(splits: Sequence[Split], wanted: int) -> list[Task]:
+    """Put neighbours together up to `TASK_BYTES`, as long as there stay `wanted` tasks, or one for each split."""
+    limit_bytes = min(TASK_BYTES, sum(split.size_bytes for split in splits) // wanted)
+    tasks = _pack(splits, limit_bytes)
+    while len(tasks) < min(wanted, len(splits)):
+        # Only where splits are of very different sizes. At a limit of 0 each is alone.
+        limit_bytes //= 2
+        tasks = _pack(splits, limit_bytes)
+    return tasks
+
+
+def _pack(splits: Sequence[Split], limit_bytes: int) -> list[Task]:
+    tasks: list[list[Split]] = []
+    filled = 0
+    for split in splits:
+        if not tasks or filled + split.size_bytes > limit_bytes:
+            tasks.append([])
+            filled = 0
+        tasks[-1].append(split)
+        filled += split.size_bytes
+    return [tuple(task) for task in tasks]
