@@ -127,7 +127,7 @@ def _bare(array: pa.Array) -> pa.StringArray | None:
 
 def _float_text(array: pa.Array) -> pa.StringArray:
     """Return the shortest text that reads back equal and still looks like a floating number."""
-    texts = (array.cast(pa.float32()) if pt.is_float16(array.type) else array).cast(pa.string())
+    texts = array.cast(pa.string())
     whole = pc.match_substring_regex(texts, r"^-?[0-9]+$")
     texts = pc.if_else(whole, pc.binary_join_element_wise(texts, ".0", ""), texts)
     if pc.all(pc.is_finite(array)).as_py() is not False:
@@ -201,7 +201,7 @@ def _offsets_of(lengths: pa.Array) -> pa.Array:
 
 
 def _stored(array: pa.Array) -> pa.Array:
-    """Return what an extension, dictionary, run-end or view array stands for."""
+    """Return what an extension, dictionary, run-end, list view or half float array stands for."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     kind = array.type
@@ -211,6 +211,8 @@ def _stored(array: pa.Array) -> pa.Array:
         return _stored(pc.run_end_decode(array))
     if pt.is_list_view(kind) or pt.is_large_list_view(kind):
         return array.cast(pa.large_list(kind.value_type))
+    if pt.is_float16(kind):
+        return array.cast(pa.float32())  # Arrow computes nothing with half floats
     return array
 
 
