@@ -104,7 +104,9 @@ class CsvSource:
     def _widen(self, error: pa.ArrowInvalid, types: dict[str, pa.DataType]) -> None:
         """Widen the column that `error` is about, or the block; raise `error` again if it is about neither."""
         text = str(error)
-        if "straddling object" in text and self._block_bytes < _MAX_BLOCK_BYTES:  # a row longer than a block
+        long_row = "straddling object" in text
+        long_header = "Empty CSV file or block" in text and self._block_bytes < self.size_bytes
+        if (long_row or long_header) and self._block_bytes < _MAX_BLOCK_BYTES:
             self._block_bytes *= 4
             return
         column = _MISFIT_COLUMN.search(text)
