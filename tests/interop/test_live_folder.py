@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -24,8 +23,9 @@ from confluent_kafka import TopicPartition
 import tidelog
 from tests.interop import live_topics
 from tests.interop.live_topics import LiveTopic, Writer, wait_acknowledged
+from tests.interop.rows import rows_of
 from tests.kafka import Kafka391
-from tests.kafka.clients import TIMEOUT_S, Row, consume
+from tests.kafka.clients import TIMEOUT_S, consume
 from tests.kafka.java import wait_until
 from tidelog.errors import SegmentChangedError
 
@@ -37,17 +37,6 @@ SECONDS = 20
 def live_broker(kafka_can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
     with Kafka391(tmp_path_factory.mktemp("live"), live_topics.BROKER, heap_mb=512) as running:
         yield running
-
-
-def rows_of(reader: Any) -> list[Row]:
-    """Return a scan's rows as the broker's client would give them."""
-    table = reader.read_all()
-    times = table.column("timestamp").cast("int64").to_pylist()
-    types = [1 + kind for kind in table.column("timestamp_type").to_pylist()]
-    headers = [tuple((pair["key"], pair["value"]) for pair in pairs) for pairs in table.column("headers").to_pylist()]
-    columns = [table.column(name).to_pylist() for name in ("key", "value")]
-    offsets = table.column("offset").to_pylist()
-    return [Row(*row) for row in zip(offsets, times, types, *columns, headers, strict=True)]
 
 
 class Judge:

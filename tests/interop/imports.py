@@ -1,0 +1,118 @@
+"""Topics that `tidelog import` wrote, and how they are put under a broker of Kafka's own.
+
+A topic that its admin client has created gets the imported partitions' files instead of its empty segment;
+`partition.metadata` stays, for it carries the topic's id.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.kafka import Kafka391
+
+T = 1_600_000_000_000
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One import: what it was given and how its topic is configured."""
+
+    topic: str
+    codec: str
+    rows: int
+    partitions: int
+    segment_bytes: int
+    index_interval_bytes: int
+    batch_bytes: int
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Return the settings with which Kafka must create the topic."""
+        return {
+            "segment.bytes": str(self.segment_bytes),
+            "index.interval.bytes": str(self.index_interval_bytes),
+            "retention.ms": "-1",
+        }
+
+    def write(self, data_dir: Path, source: Path) -> None:
+        """Make the source file and run `tidelog import` on it."""
+        pq.write_table(self.table(), source)
+        options: dict[str, object] = {
+            "timestamp": "at",
+            "key": "key",
+            "value": "value",
+            "partitions": self.partitions,
+            "codec": self.codec,
+            "segment-bytes": self.segment_bytes,
+            "index-interval-bytes": self.index_interval_bytes,
+            "batch-bytes": self.batch_bytes,
+        }
+        run_import(data_dir, self.topic, source, options)
+
+    def table(self) -> pa.Table:
+        """Return the rows. Time goes on by up to a second a row, one in six is late, a few are early; some keys, values are null."""
+        chance = random.Random(self.topic)
+        clock_ms = T
+        times, keys, values = [], [], []
+        for n in range(self.rows):
+            clock_ms += chance.choice((0, 1, 3, 10, 1000))
+            draw = chance.random()
+            late = -chance.randrange(1, 20_000) if draw < 0.15 else chance.randrange(1, 60_000) if draw < 0.18 else 0
+            times.append(clock_ms + late)
+            keys.append(None if chance.random() < 0.1 else b"key-%d" % chance.randrange(50))
+            values.append(
+                None if chance.random() < 0.02 else b"%d " % n + bytes(chance.choices(b"abcdefgh ", k=chance.randrange(120)))
+            )
+        return pa.table(
+            {
+                "at": pa.array(times, pa.timestamp("ms", tz="UTC")),
+                "key": pa.array(keys, pa.binary()),
+                "value": pa.array(values, pa.binary()),
+            }
+        )
+
+
+SMALL = {"rows": 4000, "partitions": 2, "segment_bytes": 32_768, "index_interval_bytes": 512, "batch_bytes": 2048}
+IMPORTS = [
+    *(Imported(f"imported-{codec}", codec, **SMALL) for codec in ("none", "gzip", "snappy", "lz4", "zstd")),
+    # As it comes: Kafka's index interval and batch size, more than one segment.
+    Imported(
+        "imported-plain", "none", rows=60_000, partitions=1, segment_bytes=1 << 20, index_interval_bytes=4096, batch_bytes=16_384
+    ),
+    # One record a batch: the offset index has an entry for every few of them.
+    Imported("imported-singly", "none", rows=1500, partitions=1, segment_bytes=32_768, index_interval_bytes=0, batch_bytes=1),
+]
+
+
+def run_import(data_dir: Path, topic: str, source: Path, options: dict[str, object]) -> None:
+    """Run the command; it must succeed."""
+    command = [sys.executable, "-m", "tidelog", "import", str(data_dir), topic, str(source)]
+    command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def put_under(broker: Kafka391, data_dir: Path, imports: Iterable[Imported], *, suffixes: tuple[str, ...] | None = None) -> None:
+    """Create the topics on a running broker, stop it, and give it the imported files (of these suffixes only)."""
+    chosen = list(imports)
+    for one in chosen:
+        broker.create_topic(one.topic, one.partitions, one.config)
+    broker.stop()
+    for one in chosen:
+        for partition in range(one.partitions):
+            target = broker.partition_folder(one.topic, partition)
+            for path in target.iterdir():
+                if path.name != "partition.metadata":
+                    path.unlink()
+            for path in (data_dir / target.name).iterdir():
+                if path.name != "partition.metadata" and (suffixes is None or path.suffix in suffixes):
+                    shutil.copy2(path, target)
