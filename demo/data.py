@@ -33,9 +33,7 @@ def read_flights() -> pa.Table:
         )
     # time_hour is the scheduled hour in UTC; sched_dep_time is HHMM on New York's clock and adds the minute.
     hour = flights["time_hour"].cast(pa.timestamp("ms", "UTC"))
-    minute = pc.subtract(
-        flights["sched_dep_time"], pc.multiply(pc.divide(flights["sched_dep_time"], 100), 100)
-    )
+    minute = pc.subtract(flights["sched_dep_time"], pc.multiply(pc.divide(flights["sched_dep_time"], 100), 100))
     flights = flights.append_column("scheduled", _add_minutes(hour, minute))
     return flights.sort_by([("scheduled", "ascending")])
 

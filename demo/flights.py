@@ -48,9 +48,7 @@ def main() -> None:
     lost_records()
 
     title("Replay the last three days on Spark")
-    from demo.replay import delay_report
-
-    delay_report(LOG, say)
+    replay()
 
     title("Draw the segments on a time axis")
     picture = draw_segments()
@@ -75,6 +73,16 @@ def lost_records() -> None:
             offsets = day.filter(pc.equal(day["partition"], partition))["offset"]
             lost += 0 if end < 0 else pc.sum(pc.greater_equal(offsets, end)).as_py() or 0
         say(f"{topic:14} {day.num_rows} flights left on 10 July; a cut at the first offset >= end loses {lost} of them")
+
+
+def replay() -> None:
+    """Run demo/replay.py; what Spark itself has to say goes to a file."""
+    chatter = OUT / "spark.log"
+    say("starting Spark ...")
+    with chatter.open("w") as stderr:
+        done = subprocess.run([sys.executable, HERE / "replay.py", LOG], stderr=stderr, check=False)
+    if done.returncode:
+        raise SystemExit(f"the replay failed:\n{chatter.read_text()[-4000:]}")
 
 
 def draw_segments() -> Path:

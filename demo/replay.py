@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
 ROW = "carrier string, origin string, dest string, delay_minutes int"
 
 
-def delay_report(log: Path, say: Callable[[str], None]) -> None:
+def delay_report(log: Path) -> None:
     """Print departures, delays and cancellations by carrier over the last three days of the topic `departures`."""
     from pyspark.sql import functions as f
 
@@ -24,7 +24,7 @@ def delay_report(log: Path, say: Callable[[str], None]) -> None:
         if (found := find_offset(data.log("departures", partition), MAX_TIMESTAMP)) is not None
     )
     start, end = newest - 3 * 86_400_000, newest + 1
-    say(f"last three days: {format_time(start)} to {format_time(end)}")
+    print(f"last three days: {format_time(start)} to {format_time(end)}")
 
     spark = session("flights of 2013")
     try:
@@ -38,14 +38,20 @@ def delay_report(log: Path, say: Callable[[str], None]) -> None:
                 .option("endTime", str(end))
                 .load()
             )
-            return loaded.select(f.col("key").cast("string").alias("carrier"), f.from_json(f.col("value").cast("string"), ROW).alias("row"))
+            return loaded.select(
+                f.col("key").cast("string").alias("carrier"), f.from_json(f.col("value").cast("string"), ROW).alias("row")
+            )
 
-        left = read("departures").groupBy("carrier").agg(
-            f.count("*").alias("departures"),
-            f.round(f.avg("row.delay_minutes"), 1).alias("mean delay"),
-            f.expr("percentile(row.delay_minutes, 0.5)").cast("int").alias("median"),
-            f.expr("percentile(row.delay_minutes, 0.9)").cast("int").alias("9 of 10 within"),
-            f.max("row.delay_minutes").alias("worst"),
+        left = (
+            read("departures")
+            .groupBy("carrier")
+            .agg(
+                f.count("*").alias("departures"),
+                f.round(f.avg("row.delay_minutes"), 1).alias("mean delay"),
+                f.expr("percentile(row.delay_minutes, 0.5)").cast("int").alias("median"),
+                f.expr("percentile(row.delay_minutes, 0.9)").cast("int").alias("9 of 10 within"),
+                f.max("row.delay_minutes").alias("worst"),
+            )
         )
         cancelled = read("cancellations").groupBy("carrier").agg(f.count("*").alias("cancelled"))
         report = left.join(cancelled, "carrier", "left").fillna(0).orderBy(f.desc("departures"))
@@ -53,6 +59,10 @@ def delay_report(log: Path, say: Callable[[str], None]) -> None:
     finally:
         spark.stop()
     header = [*report.columns]
-    say("  " + "  ".join(f"{column:>14}" for column in header))
+    print("  " + "  ".join(f"{column:>14}" for column in header))
     for row in rows:
-        say("  " + "  ".join(f"{value!s:>14}" for value in row))
+        print("  " + "  ".join(f"{value!s:>14}" for value in row))
+
+
+if __name__ == "__main__":
+    delay_report(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Ratios against the real peers, each pair in one run on one machine; absolute times mean little."""

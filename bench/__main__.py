@@ -1,0 +1,23 @@
+"""`make bench`: every benchmark in turn; a table of ratios at the end. Exit code 1 where a target is missed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+BENCHMARKS = ("scan_bench", "find_bench", "spark_bench")
+
+
+def main() -> int:
+    missed = []
+    for name in sys.argv[1:] or BENCHMARKS:
+        print(f"\n== {name}", flush=True)
+        if importlib.import_module(f"bench.{name.removesuffix('.py')}").main([]):
+            missed.append(name)
+    if missed:
+        print(f"\nbelow target: {', '.join(missed)}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
