@@ -40,11 +40,11 @@ def draw(
     figure, (weeks, day) = plt.subplots(1, 2, figsize=(13, 5.6), gridspec_kw={"width_ratios": [1, 1.25]})
 
     _draw_segments(weeks, offsets, timestamps, segment_bases, start_ms)
-    weeks.axvspan(_days(start_ms), _days(end_ms), color=LATE, alpha=0.35, lw=0)
+    weeks.axvspan(_days(start_ms), _days(end_ms), color=DAY, lw=0, zorder=0)
     weeks.set_title(f"segments on the time axis ({SHOWN} of {len(segment_bases)})", loc="left")
     weeks.set_xlabel("event time (UTC)")
     weeks.set_ylabel("segment: base offset")
-    weeks.xaxis.set_major_locator(mdates.DayLocator(interval=14))
+    weeks.xaxis.set_major_locator(mdates.DayLocator(interval=3))
     weeks.xaxis.set_major_formatter(mdates.DateFormatter("%d %b"))
 
     first, last = int(np.flatnonzero(inside)[0]), int(np.flatnonzero(inside)[-1])
@@ -101,7 +101,7 @@ def _draw_segments(axes: plt.Axes, offsets: np.ndarray, timestamps: np.ndarray, 
             axes.barh(place, high - late, left=late, height=0.62, color=LATE, alpha=0.8, lw=0)
     shown = range(first, min(first + SHOWN, len(bases)))
     axes.set_yticks(range(len(shown)), [f"{bases[n]:,}" for n in shown])
-    axes.set_xlim(_days(lows[shown[0]]) - 2, _days(highs[shown[-1]]) + 2)
+    axes.set_xlim(_days(lows[shown[0]]) - 0.3, _days(highs[shown[-1]]) + 0.3)
     tide = Line2D([], [], color=INK, lw=1.6, label="largest timestamp (its last time index entry)")
     overlap = Patch(color=LATE, alpha=0.8, label="overlaps the next segment: late events")
     axes.legend(handles=[tide, overlap], loc="upper left", frameon=False, fontsize=8)
