@@ -59,7 +59,7 @@ class Imported:
         run_import(data_dir, self.topic, source, options)
 
     def table(self) -> pa.Table:
-        """Return the rows. Time goes on by up to a second a row, one in six is late, a few are early; some keys, values are null."""
+        """Return the rows. Time goes on by up to a second a row, one in six is late, a few early; some keys, values are null."""
         chance = random.Random(self.topic)
         clock_ms = T
         times, keys, values = [], [], []

@@ -190,6 +190,9 @@ def test_kafka_refuses_what_is_wrong_with_a_batch(broker: Kafka391) -> None:
     flipped = bytearray(batch)
     flipped[-1] ^= 1
     assert produce_batch(broker.port, "refused", 0, bytes(flipped)).error_code == 2
+    short = bytearray(batch)
+    builder.pack_header_v2(short, base_offset=0, last_offset=0, base_timestamp=T, max_timestamp=T, record_count=1)
+    assert produce_batch(broker.port, "refused", 0, bytes(short)).error_code == 87
     broker.create_topic("refused-compacted", cleanup_policy="compact")
     assert produce_batch(broker.port, "refused-compacted", 0, bytes(batch)).error_code == 87
     assert produce_batch(broker.port, "refused", 0, bytes(batch)) == (0, 0)
