@@ -25,7 +25,7 @@ from tidelog.records.control import ControlType, parse_end_txn_marker
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record, iter_records
 
-INDEX_BYTES = 1200
+INDEX_BYTES = 36_000
 
 
 def batch(

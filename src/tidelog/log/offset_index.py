@@ -81,14 +81,18 @@ class OffsetIndex(IndexEntries):
         self._keep(slot if slot >= 0 and self.entry(slot).offset == offset else slot + 1)
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError if the last offset is below the base or the length is broken (spec §2.7)."""
-        if self.entries and self.last_offset < self.base_offset:
-            raise CorruptIndexError(
-                "an offset index below its segment's base",
-                path=self.path,
-                found=self.last_offset,
-                expected=f">= {self.base_offset}",
-            )
+        """Raise CorruptIndexError if the last offset is below the base or the length is broken (spec §2.7).
+
+        And, which Kafka does not ask, if the last entry is below the first.
+        """
+        if self.entries:
+            first, last = self.entry(0).offset, self.last_offset
+            if last < self.base_offset:
+                raise CorruptIndexError(
+                    "an offset index below its segment's base", path=self.path, found=last, expected=f">= {self.base_offset}"
+                )
+            if last < first:
+                raise CorruptIndexError("an offset index that goes back", path=self.path, found=last, expected=f">= {first}")
         super().sanity_check()
 
     def slot(self, offset: int) -> int:

@@ -111,9 +111,10 @@ def find_offset_by_timestamp(
 
 
 def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_offset: int) -> FoundRecord | None:
-    """Return the first record at or above `starting_offset` that carries the segment's largest timestamp."""
+    """Return the first record at or above `starting_offset` that carries `largest`, the largest timestamp from there on."""
     for header in segment.headers(segment.floor_position(max(largest.offset, starting_offset)), check_crc=True):
-        if header.max_timestamp == largest.timestamp and header.last_offset >= starting_offset:
+        # A batch that the log start cuts may have lost its own largest record.
+        if header.max_timestamp >= largest.timestamp and header.last_offset >= starting_offset:
             record = max_timestamp_record(header, segment.read_batch(header), starting_offset, path=segment.log_path)
             if record is not None and record[1] == largest.timestamp:
                 return FoundRecord(*record, header)

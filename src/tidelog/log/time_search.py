@@ -64,12 +64,14 @@ def find_offset(
     """
     if isolation not in ("read_uncommitted", "read_committed"):
         raise InvalidArgumentError("an isolation level", found=repr(isolation), expected="read_uncommitted or read_committed")
+    if trace is None:
+        return _find(log, timestamp, isolation, None)
     before = _bytes_read(log)
-    try:
-        return _find(log, timestamp, isolation, trace)
-    finally:
-        if trace is not None:
-            trace.bytes_read += _bytes_read(log) - before
+    found = _find(log, timestamp, isolation, trace)
+    trace.bytes_read += _bytes_read(log) - before
+    if timestamp >= 0:
+        trace.add(_kafka_answer(log, timestamp))
+    return found
 
 
 def _find(log: Log, timestamp: int, isolation: Isolation, trace: Trace | None) -> FoundOffset | None:
@@ -106,8 +108,6 @@ def _find_time(log: Log, timestamp: int, trace: Trace | None) -> FoundRecord | N
         segment.close()
         if found is not None:
             break
-    if trace is not None:
-        trace.add(_kafka_answer(log, timestamp))
     return found
 
 
