@@ -1,0 +1,391 @@
+"""`tidelog import`, from the command line to the bytes on disk: rows in, all of them, in order, where Kafka would put them."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from aiokafka.partitioner import murmur2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cli.conftest import Ran, run, run_ok, run_process, start
+from tests.writer.helpers import bases, headers, records
+from tidelog.clock import ManualClock
+from tidelog.ingest import importer
+from tidelog.ingest.importer import ImportOptions, import_file
+from tidelog.log.log_dir import LogDir
+from tidelog.records.compression import Codec
+
+START_MS = 1_373_414_400_000
+ROWS = 2000
+
+
+def table(rows: int = ROWS) -> pa.Table:
+    numbers = range(rows)
+    return pa.table(
+        {
+            "when": pa.array([(START_MS + (i * 7919) % 100_000) * 1000 + 999 for i in numbers], pa.timestamp("us")),
+            "key": pa.array([None if i % 11 == 0 else f"k{i % 37}" for i in numbers]),
+            "text": [f'row "{i}"\n' for i in numbers],
+            "number": pa.array([None if i % 5 == 0 else i for i in numbers]),
+        }
+    )
+
+
+def written(path: Path, rows: pa.Table) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(rows, path, row_group_size=300)
+    elif path.suffix == ".csv":
+        pacsv.write_csv(rows, path)
+    else:
+        path.write_text("".join(json.dumps(row, default=lambda moment: moment.isoformat()) + "\n" for row in rows.to_pylist()))
+    return path
+
+
+def expected_time(i: int) -> int:
+    return START_MS + (i * 7919) % 100_000
+
+
+def partition_of(key: str, partitions: int) -> int:
+    return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
+
+
+def command(directory: Path, file: Path, *more: object) -> tuple[object, ...]:
+    return ("import", directory, "events", file, "--timestamp", "when", *more)
+
+
+def test_rows_become_records(tmp_path: Path) -> None:
+    """Every row once, in the file's order, under its time and key, in the partition that Kafka's producer would take."""
+    for suffix in ("parquet", "csv", "jsonl"):
+        directory = tmp_path / suffix
+        file = written(tmp_path / f"rows.{suffix}", table())
+        run_ok(*command(directory, file, "--key", "key", "--partitions", 3))
+        seen = 0
+        without_key: list[tuple[int, int]] = []
+        for partition in range(3):
+            last = -1
+            for offset, record in enumerate(records(directory / f"events-{partition}")):
+                value = json.loads(record.value or b"")
+                i = int(value["text"].split('"')[1])
+                assert (record.offset, record.timestamp) == (offset, expected_time(i))
+                assert value["number"] == (None if i % 5 == 0 else i)
+                assert list(value) == ["when", "key", "text", "number"]
+                assert i > last
+                last = i
+                seen += 1
+                if i % 11 == 0 and suffix != "csv":
+                    assert record.key is None
+                    without_key.append((i, partition))
+                else:
+                    # An empty CSV field of a text column is an empty text, and so a key.
+                    key = f"k{i % 37}" if i % 11 else ""
+                    assert record.key == key.encode()
+                    assert partition_of(key, 3) == partition
+        assert seen == ROWS
+        # Rows without a key take the partitions in turn.
+        assert [partition for _, partition in sorted(without_key)] == [n % 3 for n in range(len(without_key))]
+
+
+def test_values_of_a_column_are_raw(tmp_path: Path) -> None:
+    rows = pa.table({"when": [1, 2, 3], "raw": pa.array([b"\xff\x00", b"", None])})
+    file = written(tmp_path / "rows.parquet", rows)
+    run_ok(*command(tmp_path / "d", file, "--value", "raw", "--key", "when"))
+    found = records(tmp_path / "d" / "events-0")
+    assert [(record.key, record.value) for record in found] == [(b"1", b"\xff\x00"), (b"2", b""), (b"3", None)]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_codecs(codec: str, tmp_path: Path) -> None:
+    file = written(tmp_path / "rows.parquet", table())
+    run_ok(*command(tmp_path / "d", file, "--codec", codec))
+    folder = tmp_path / "d" / "events-0"
+    assert {header.codec for header in headers(folder)} == {Codec[codec.upper()]}
+    assert [record.timestamp for record in records(folder)] == [expected_time(i) for i in range(ROWS)]
+
+
+def test_batches_are_as_full_as_they_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the chunks of the file: batches are cut by `--batch-bytes` alone, so the log's bytes do not depend on chunks."""
+    file = written(tmp_path / "rows.jsonl", table())
+    logs = []
+    for block in (1 << 22, 5000, 700):
+        monkeypatch.setattr("tidelog.ingest.json_lines._BLOCK_BYTES", block)
+        directory = tmp_path / str(block)
+        run_ok(*command(directory, file, "--key", "key", "--partitions", 3, "--batch-bytes", 1000))
+        logs.append([(directory / f"events-{p}" / f"{0:020d}.log").read_bytes() for p in range(3)])
+        for p in range(3):
+            found = headers(directory / f"events-{p}")
+            assert all(header.size <= 1000 for header in found)
+            assert all(header.size > 1000 - 200 for header in found[:-1])  # the next row would not have fitted
+    assert logs[0] == logs[1] == logs[2]
+
+
+def test_a_row_larger_than_a_batch_has_one_to_itself(tmp_path: Path) -> None:
+    rows = pa.table({"when": [1, 2, 3], "text": ["a", "b" * 50_000, "c"]})
+    run_ok(*command(tmp_path / "d", written(tmp_path / "rows.parquet", rows)))
+    assert [header.record_count for header in headers(tmp_path / "d" / "events-0")] == [1, 1, 1]
+
+
+def test_segments_and_what_lies_beside_them(tmp_path: Path) -> None:
+    file = written(tmp_path / "rows.parquet", table())
+    ran = run_ok(
+        *command(tmp_path / "d", file, "--segment-bytes", 20_000, "--index-interval-bytes", 1000, "--batch-bytes", 500, "--json")
+    )
+    folder = tmp_path / "d" / "events-0"
+    found = bases(folder)
+    assert len(found) > 5
+    assert all((folder / f"{base:020d}.log").stat().st_size <= 20_000 for base in found)
+    assert sorted(int(path.stem) for path in folder.glob("*.snapshot")) == [*found[1:], ROWS]
+    with LogDir(tmp_path / "d").log("events", 0) as log:
+        assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (ROWS, ROWS, ROWS)
+    (summary,) = ran.json_lines
+    times = [expected_time(i) for i in range(ROWS)]
+    assert summary == {
+        "topic": "events",
+        "partitions": 1,
+        "records": ROWS,
+        "segments": len(found),
+        "bytes": sum(path.stat().st_size for path in folder.glob("*.log")),
+        "min_timestamp": min(times),
+        "max_timestamp": max(times),
+    }
+
+
+def test_what_people_read(tmp_path: Path) -> None:
+    file = written(tmp_path / "rows.parquet", table(10))
+    ran = run_ok(*command(tmp_path / "d", file))
+    span = "2013-07-10T00:00:00.000Z to 2013-07-10T00:01:11.271Z"
+    assert ran.lines == [f"events: 10 records in 1 partition, 1 segment, 974 B, {span}"]
+    ran = run_ok("import", tmp_path / "d", "more", file, "--timestamp", "when", "--partitions", 2)
+    assert ran.lines[0].split() == ["partition", "records", "segments", "size"]
+    assert [line.split()[:3] for line in ran.lines[1:3]] == [["0", "5", "1"], ["1", "5", "1"]]
+
+
+def test_no_rows_make_an_empty_topic(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("when,x\n")
+    ran = run_ok(*command(tmp_path / "d", file, "--partitions", 2))
+    assert ran.lines[-1] == "events: 0 records in 2 partitions, 2 segments, 0 B"
+    assert [log.log_end_offset for log in (LogDir(tmp_path / "d").log("events", p) for p in range(2))] == [0, 0]
+
+
+def failed(ran: Ran, *words: str, exit_code: int = 1) -> None:
+    assert ran.exit_code == exit_code, ran.stderr
+    for word in words:
+        assert word in ran.error, ran.error
+    assert ran.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "words"),
+    [
+        ("when,x\n1,a\n,b\n", (), ("row 2", "'when'", "null")),
+        ("when,x\n1,a\n-5,b\n", (), ("row 2", "'when'", "before 1970")),
+        ("when,x\n1.5,a\n", (), ("'when'", "double")),
+        ("time,x\n1,a\n", (), ("no column 'when'", "time, x")),
+        ("when,x\n1,a\n", ("--key", "y"), ("no column 'y'",)),
+        ("when,x\n1,a\n", ("--value", "y"), ("no column 'y'",)),
+        ("when,x\n1,a\n2\n", (), ("Expected 2 columns",)),
+        ("when,x\n1,a\n2,bbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n", ("--segment-bytes", "100"), ("row 2", "segment", "at most 100")),
+        ("when,x\n1,a\n", ("--segment-bytes", "14"), ("row 1", "segment")),
+        ("when,x\n1,a\n", ("--delimiter", "ab"), ("delimiter",)),
+        ("when,x\n1,a\n", ("--format", "parquet"), ("cannot be read as Parquet",)),
+    ],
+)
+def test_errors_leave_nothing(content: str, more: tuple[str, ...], words: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(content)
+    failed(run(*command(tmp_path / "new" / "folder", file, *more)), *words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv"]
+
+
+def test_an_error_late_in_the_file_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(f'{{"when":{i},"x":"{"y" * 100}"}}\n' for i in range(100_000)) + '{"when":null}\n')
+    run_ok("import", tmp_path / "d", "first", written(tmp_path / "ok.csv", table(5)), "--timestamp", "when")
+    before = sorted(path.name for path in (tmp_path / "d").iterdir())
+    failed(run(*command(tmp_path / "d", file, "--partitions", 2)), "row 100001", "null")
+    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == before
+
+
+def test_command_lines_that_make_no_sense(tmp_path: Path) -> None:
+    file = written(tmp_path / "rows.csv", table(5))
+    for more in (
+        ("--partitions", 0),
+        ("--segment-bytes", 13),
+        ("--segment-bytes", 2**31),
+        ("--batch-bytes", 0),
+        ("--codec", "brotli"),
+        ("--segment-ms", 0),
+        ("--index-interval-bytes", -1),
+        ("--format", "xml"),
+    ):
+        failed(run(*command(tmp_path / "d", file, *more)), exit_code=2)
+    failed(run("import", tmp_path / "d", "events", file), exit_code=2)
+    failed(run("import", tmp_path / "d", "no/topic", file, "--timestamp", "when"), "illegal topic name")
+    failed(run("import", tmp_path / "d", "events", tmp_path / "none.csv", "--timestamp", "when"), "no such file")
+    failed(run("import", tmp_path / "d", "events", tmp_path, "--timestamp", "when"), "folder")
+    failed(run("import", file, "events", file, "--timestamp", "when"), "cannot create the data folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv"]
+
+
+def test_a_topic_that_is_there_stays(tmp_path: Path) -> None:
+    file = written(tmp_path / "rows.csv", table(5))
+    run_ok(*command(tmp_path / "d", file))
+    before = {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()}
+    failed(run(*command(tmp_path / "d", file)), "is there already")
+    assert {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()} == before
+
+
+def big_file(directory: Path) -> Path:
+    file = directory / "big.jsonl"
+    line = '{{"when":{},"key":"k{}","x":"' + "y" * 150 + '"}}\n'
+    with file.open("w") as out:
+        for i in range(300_000):
+            out.write(line.format(START_MS + i, i % 50))
+    return file
+
+
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    """kill -9 leaves staging folders at most; readers see nothing of them, and the next import is whole and sweeps them."""
+    file = big_file(tmp_path)
+    directory = tmp_path / "d"
+    kills = 0
+    for delay_s in (0.5, 0.9, 1.3):
+        with start(*command(directory, file, "--key", "key", "--partitions", 4, "--segment-bytes", 1 << 20)) as process:
+            try:
+                process.wait(delay_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+        visible = sorted(path.name for path in directory.glob("events-*") if not path.name.endswith("-delete"))
+        if visible:
+            break
+    assert kills > 0
+    if not (directory / "events-3").exists():
+        run_ok("import", directory, "other", written(tmp_path / "rows.csv", table(5)), "--timestamp", "when")
+        assert not list(directory.glob("*-delete"))
+    if not (directory / "events-0").exists():
+        run_ok(*command(directory, file, "--key", "key", "--partitions", 4))
+    assert sum(LogDir(directory).log("events", p).log_end_offset for p in range(4)) == 300_000
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
+    file = big_file(tmp_path)
+    directory = tmp_path / "d"
+    with start(*command(directory, file, "--codec", "gzip", "--segment-bytes", 1 << 20)) as process:
+        deadline = time.monotonic() + 20
+        while not list(directory.glob("*-delete/*.log")) and time.monotonic() < deadline:
+            os.sched_yield()
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert b"Traceback" not in stderr
+    assert not directory.exists()
+
+
+def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
+    """The system refuses to let a file grow beyond a limit, as a full disk would: the error is told, staging is removed."""
+    file = written(tmp_path / "rows.parquet", table(20_000))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    ran = run_process(*command(tmp_path / "d", file), preexec_fn=limit)
+    failed(ran, "cannot write a file", "File too large")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.parquet"]
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """A row group of 60 MB is imported within the memory that one of 6 MB takes, and a little more."""
+    peaks = []
+    for rows in (30_000, 300_000):
+        file = tmp_path / f"{rows}.parquet"
+        text = pa.array([os.urandom(100).hex() for _ in range(30_000)])
+        texts = pa.chunked_array([text] * (rows // 30_000))
+        pq.write_table(pa.table({"when": pa.array(range(rows)), "text": texts}), file, row_group_size=rows, use_dictionary=False)
+        code = (
+            "import resource, sys; from tidelog.cli.app import cli\n"
+            "try: cli.main(sys.argv[1:])\n"
+            "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        )
+        arguments = [str(argument) for argument in command(tmp_path / f"d{rows}", file)]
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True, text=True)
+        peaks.append(int(done.stderr.split()[-1]))
+    assert peaks[1] < peaks[0] + 50_000  # KiB
+
+
+KEYS = st.one_of(st.none(), st.binary(max_size=6))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 2**40), st.one_of(st.none(), st.binary(max_size=6)), st.binary(max_size=60)), max_size=60
+    ),
+    partitions=st.integers(1, 5),
+    batch_bytes=st.integers(1, 400),
+    segment_bytes=st.integers(300, 2000),
+    codec=st.sampled_from(list(Codec)),
+    chunk_rows=st.integers(1, 30),
+)
+def test_any_rows_arrive(
+    rows: list[tuple[int, bytes | None, bytes]],
+    partitions: int,
+    batch_bytes: int,
+    segment_bytes: int,
+    codec: Codec,
+    chunk_rows: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    directory = tmp_path_factory.mktemp("import")
+    columns: dict[str, Any] = {
+        "when": pa.array([row[0] for row in rows], pa.int64()),
+        "key": pa.array([row[1] for row in rows], pa.binary()),
+        "value": pa.array([row[2] for row in rows], pa.binary()),
+    }
+    pq.write_table(pa.table(columns), directory / "rows.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidelog.ingest.source.CHUNK_ROWS", chunk_rows)
+        summary = import_file(
+            directory / "d",
+            "events",
+            directory / "rows.parquet",
+            ImportOptions(
+                timestamp_column="when",
+                key_column="key",
+                value_column="value",
+                partitions=partitions,
+                codec=codec,
+                batch_bytes=batch_bytes,
+                config=importer.LogConfig(segment_bytes=segment_bytes),
+            ),
+            ManualClock(0),
+        )
+    expected: dict[int, list[tuple[int, bytes | None, bytes]]] = defaultdict(list)
+    turn = 0
+    for row in rows:
+        if row[1] is None:
+            expected[turn % partitions].append(row)
+            turn += 1
+        else:
+            expected[(murmur2(row[1]) & 0x7FFFFFFF) % partitions].append(row)
+    for partition in range(partitions):
+        found = records(directory / "d" / f"events-{partition}")
+        assert [(r.timestamp, r.key, r.value) for r in found] == expected[partition]
+        assert [r.offset for r in found] == list(range(len(found)))
+    assert summary.records == len(rows)
+    assert summary.min_timestamp == min((row[0] for row in rows), default=None)
