@@ -20,6 +20,10 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Run the `tidelog` command with the process's arguments, and exit."""
-    from tidelog.cli.app import cli
+    try:
+        from tidelog.cli.app import cli
 
-    raise SystemExit(cli.main(prog_name="tidelog"))
+        raise SystemExit(cli.main(prog_name="tidelog"))
+    except KeyboardInterrupt:
+        # While modules were still being imported; everything later is `app`'s to end.
+        raise SystemExit(130) from None

@@ -30,7 +30,8 @@ _TEXT_ESCAPES = {**_ESCAPES, ord("\\"): "\\\\"}
 
 def one_line(text: str) -> str:
     """Return a message as one harmless line; control characters are written out."""
-    return text.translate(_ESCAPES)
+    # Nothing that is escaped is printable, and most texts are: the translation is ten times dearer than the question.
+    return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 def show_bytes(data: bytes | None) -> str:
@@ -41,7 +42,8 @@ def show_bytes(data: bytes | None) -> str:
     if data is None:
         return "<null>"
     try:
-        return data.decode().translate(_TEXT_ESCAPES)
+        text = data.decode()
+        return text if text.isprintable() and "\\" not in text else text.translate(_TEXT_ESCAPES)
     except UnicodeDecodeError:
         # Bytes that are no UTF-8 become lone surrogates first, so that their own backslashes are not doubled.
         text = data.decode("utf-8", "surrogateescape").translate(_TEXT_ESCAPES)
@@ -87,13 +89,15 @@ def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Ite
     for chunk in _chunks(rows):
         columns = max([len(widths), *map(len, chunk)])
         widths += [0] * (columns - len(widths))
-        _widen(widths, chunk)
+        texts = [[_text(cell) for cell in row] for row in chunk]
+        _widen(widths, texts)
         if right is None:
             right = [_is_numeric(row[n] for row in chunk if n < len(row)) for n in range(columns)]
             if header is not None:
                 yield _line(header, widths, right)
-        for row in chunk:
-            yield _line(row, widths, right)
+        right += [False] * (columns - len(right))
+        for cells in texts:
+            yield _line(cells, widths, right)
 
 
 WIDE = 40
@@ -135,17 +139,13 @@ def _text(cell: object) -> str:
     return NOTHING if cell is None else one_line(str(cell))
 
 
-def _widen(widths: list[int], rows: Iterable[Sequence[object]]) -> None:
+def _widen(widths: list[int], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
-        for column, cell in enumerate(row):
-            width = len(_text(cell))
-            if widths[column] < width <= WIDE:
-                widths[column] = width
+        for column, text in enumerate(row):
+            if widths[column] < len(text) <= WIDE:
+                widths[column] = len(text)
 
 
-def _line(row: Sequence[object], widths: Sequence[int], right: Sequence[bool]) -> str:
-    texts = (
-        _text(cell).rjust(width) if is_right else _text(cell).ljust(width)
-        for cell, width, is_right in zip(row, widths, [*right, *[False] * len(row)], strict=False)
-    )
-    return "  ".join(texts).rstrip()
+def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    columns = zip(row, widths, right, strict=False)
+    return "  ".join([text.rjust(width) if is_right else text.ljust(width) for text, width, is_right in columns]).rstrip()
