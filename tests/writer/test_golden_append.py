@@ -28,7 +28,7 @@ def kafkas_files(folder: Path) -> dict[str, Path]:
     return {path.name.removesuffix(".deleted"): path for path in folder.iterdir()}
 
 
-def append_again(files: dict[str, Path], target: Path, config: LogConfig) -> None:
+def append_again(files: dict[str, Path], target: Path, config: LogConfig, *, close: bool = True) -> PartitionWriter:
     topic_id = read_topic_id(files["partition.metadata"])
     assert topic_id is not None
     logs = sorted(name for name in files if name.endswith(".log"))
@@ -37,7 +37,9 @@ def append_again(files: dict[str, Path], target: Path, config: LogConfig) -> Non
         log = memoryview(files[name].read_bytes())
         for header in iter_headers(log):
             writer.append_as_follower(log[header.position : header.end_position])
-    writer.close()
+    if close:
+        writer.close()
+    return writer
 
 
 @pytest.mark.parametrize("name", [name for name in partitions() if name != "compacted-0"])
@@ -70,6 +72,22 @@ def test_same_rolls_by_time_as_kafka(first: int, last: int, tmp_path: Path) -> N
         assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == suffix) == files
         for file in files:
             assert (tmp_path / file).read_bytes() == run[file].read_bytes(), file
+
+
+@pytest.mark.parametrize("name", ["v2-lz4-ct-0", "transactions-0", "future-pinned-0"])
+def test_same_entries_as_a_running_kafka(name: str, tmp_path: Path) -> None:
+    """The folders were copied while the broker ran: the last segment's indexes are preallocated and lack their last entry."""
+    kafkas = {path.name: path for path in (GOLDEN.parent / "live" / name).iterdir()}
+    writer = append_again(kafkas, tmp_path, GOLDEN_CONFIG, close=False)
+    active = writer.active_segment
+    for index, suffix in ((active.offset_index, "index"), (active.time_index, "timeindex")):
+        live = kafkas[f"{active.base_offset:020d}.{suffix}"].read_bytes()
+        assert len(live) == 1200
+        assert live == index.to_bytes().ljust(1200, b"\0")
+    for path in tmp_path.iterdir():
+        if path.suffix in (".log", ".index", ".timeindex"):
+            assert path.read_bytes() == kafkas[path.name].read_bytes(), path.name
+    writer.abandon()
 
 
 def test_there_is_something_to_compare() -> None:

@@ -22,6 +22,7 @@ import re
 import resource
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -131,22 +132,22 @@ class NewTopic:
         self.writers.append(PartitionWriter(folder, self._config, self._clock, topic_id=self.topic_id))
 
     def _abandon(self) -> None:
-        """Remove whatever this object has made."""
+        """Remove whatever this object has made; what fails here hides no error that led here."""
         for writer in self.writers:
-            writer.abandon()
+            with suppress(StorageError):
+                writer.abandon()
         for staged, target in reversed(self._published):
-            if not staged.exists() and target.exists():
-                target.rename(staged)
+            if not staged.exists():
+                with suppress(OSError):
+                    target.rename(staged)
         for folder in self._staging:
             shutil.rmtree(folder, ignore_errors=True)
         if self._lock is not None:
             self._lock.remove_if_new()
         self._unlock()
-        for path in self._created:
-            try:
+        with suppress(OSError):
+            for path in self._created:
                 path.rmdir()
-            except OSError:
-                break
 
     def _unlock(self) -> None:
         lock, self._lock = self._lock, None

@@ -71,7 +71,7 @@ class PartitionWriter:
         self._jitter = jitter or random.Random()
         self._last_snapshot_offset = start_offset
         self._written: list[Path] = []
-        self._active = self._new_segment(start_offset)
+        self.active_segment = self._new_segment(start_offset)
 
     def append_as_leader(self, batch: bytearray) -> int:
         """Append one v2 batch; its base offset and leader epoch are set in place. Return its base offset.
@@ -109,15 +109,15 @@ class PartitionWriter:
     def roll(self, expected_next_offset: int = 0) -> None:
         """Finish the active segment and begin one at `expected_next_offset`, or at the log end if that is more."""
         base_offset = max(expected_next_offset, self.log_end_offset)
-        if base_offset == self._active.base_offset:
+        if base_offset == self.active_segment.base_offset:
             # Nothing was appended since the last roll: the segment is made anew.
-            self._active.close_handlers()
-            self._active.log_path.unlink()
+            self.active_segment.close_handlers()
+            self.active_segment.log_path.unlink()
             self.segment_count -= 1
         else:
             self._finish_active()
             self._take_snapshot(base_offset)
-        self._active = self._new_segment(base_offset)
+        self.active_segment = self._new_segment(base_offset)
 
     def close(self) -> None:
         """Finish the log: last segment, snapshot at the log end, epochs, metadata; then sync all of it to the disk."""
@@ -131,7 +131,7 @@ class PartitionWriter:
 
     def abandon(self) -> None:
         """Close the files as they are; the folder is to be removed."""
-        self._active.close_handlers()
+        self.active_segment.close_handlers()
 
     def _append(self, headers: list[BatchHeader], records: bytes | bytearray | memoryview) -> None:
         first, last = headers[0], headers[-1]
@@ -146,14 +146,14 @@ class PartitionWriter:
             elif header.leader_epoch >= 0:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
         params = RollParams(max(header.max_timestamp for header in headers), last.last_offset, size, self._clock.now_ms())
-        if self._active.should_roll(params):
+        if self.active_segment.should_roll(params):
             # v0 and v1 do not tell the first offset; the lowest one that leaves the last within an int32 is sure to do (§5.2).
             self.roll(first.base_offset if first.magic >= 2 else last.last_offset - INT32_MAX)
-        self._active.append(last.last_offset, headers, records)
+        self.active_segment.append(last.last_offset, headers, records)
         for header in headers:
             completed = self._producers.apply(header, _marker(header, memoryview(records)) if header.is_control else None)
             if completed is not None and completed.is_aborted:
-                self._active.txn_index.append(self._producers.aborted[-1])
+                self.active_segment.txn_index.append(self._producers.aborted[-1])
         self.size_bytes += size
         self.log_end_offset = last.next_offset
 
@@ -169,8 +169,8 @@ class PartitionWriter:
         return self._jitter.randrange(limit_ms) if limit_ms else 0
 
     def _finish_active(self) -> None:
-        self._active.on_become_inactive()
-        self._written += self._active.paths()
+        self.active_segment.on_become_inactive()
+        self._written += self.active_segment.paths()
 
     def _take_snapshot(self, offset: int) -> None:
         if offset > self._last_snapshot_offset:
