@@ -26,7 +26,8 @@ from tidelog.records.batch import (
     read_header,
 )
 
-FIRST_READ_BYTES = 16 * 1024
+FIRST_READ_BYTES = 8 * 1024
+"""Most look-ups walk one index interval, which is 4 KiB unless configured."""
 MAX_READ_BYTES = 512 * 1024
 HOP_READ_BYTES = 4096
 _LENGTH = Struct(">i")
@@ -48,7 +49,7 @@ def walk(
     Raises CorruptBatchError for a header, checksum or offset that cannot be, and for a batch that crosses `end_position`
     unless `stop_at_partial`; SegmentChangedError if the file became shorter than `end_position`.
     """
-    chunk, start, read_bytes = b"", position, FIRST_READ_BYTES
+    chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
     while position < end_position:
         index = position - start
         if index + HEADER_BYTES > len(chunk) and start + len(chunk) < end_position:

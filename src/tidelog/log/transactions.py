@@ -41,7 +41,7 @@ class Transactions:
         log = self._log
         stable = log.log_end_offset if log.high_watermark is None else log.high_watermark
         first_unstable = self.end_state().first_unstable_offset(log.high_watermark)
-        return stable if first_unstable is None else min(stable, first_unstable)
+        return max(log.log_start_offset, stable if first_unstable is None else min(stable, first_unstable))
 
     def end_state(self) -> ProducerState:
         """Return the producers' state at the log's end. Transactions that end above the high watermark are in `completed`."""
