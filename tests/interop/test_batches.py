@@ -15,7 +15,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.kafka import Kafka391, dump_log_segments, producer_performance
-from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume, produce
+from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume, produce, watermarks
+from tests.kafka.java import wait_until
 from tests.kafka.tools import complaints
 from tests.kafka.wire import produce_batch
 from tidelog.log.log import Log
@@ -103,6 +104,8 @@ def test_uncompressed_batches_of_transactions_and_their_markers(broker: Kafka391
             producer.produce("built-transactions", row.value, row.key, 0, timestamp=row.timestamp)
         producer.flush(TIMEOUT_S)
         (producer.commit_transaction if turn % 2 else producer.abort_transaction)(TIMEOUT_S)
+    # The last marker is written a moment after the coordinator has said yes.
+    wait_until(lambda: watermarks(broker.bootstrap, "built-transactions")[1] == 6 * 21, "the last marker")
     assert expect_same_bytes(broker, "built-transactions") >= 6 * 5
     assert sum(header.is_control for header, _ in stored(broker, "built-transactions")) == 6
 
