@@ -55,10 +55,12 @@ def cut(segment: Segment, run: Extent, target_bytes: int) -> Iterator[Extent]:
     """Yield pieces of about `target_bytes` that together are the run; never less than a batch."""
     pieces = max(1, round(run.size_bytes / target_bytes))
     first = run.first
-    for piece in range(1, pieces):
-        target = run.start_position + run.size_bytes * piece // pieces
-        if target <= first.end_position:
-            continue
+    while True:
+        # The cuts lie at even distances from the start; a batch that is longer than such a distance swallows some of them.
+        piece = (first.position - run.start_position) * pieces // run.size_bytes + 1
+        target = run.start_position + -(-run.size_bytes * piece // pieces)
+        if piece >= pieces:
+            break
         last = first
         for header in segment.headers(max(first.position, _floor(segment, target)), run.end_position):
             if header.position >= target:
