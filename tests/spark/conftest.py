@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 CONFIG = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "512m",
+    # A JVM that lives for seconds is faster when it compiles quickly rather than well.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "OFF",
@@ -35,11 +37,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    from pyspark import SparkContext
+
     from tidelog.spark import session
 
     started = session("tests", master="local[2]", config=CONFIG)
     yield started
     started.stop()
+    # PySpark leaves the JVM, and the pipe that keeps it alive, to the interpreter's end; here an open file is an error.
+    gateway: Any = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=30)
 
 
 @pytest.fixture

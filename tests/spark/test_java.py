@@ -140,7 +140,7 @@ def test_the_cache_folder_follows_the_desktop_standard(tmp_path: Path, wheel: Pa
 
 def test_ensure_java_sets_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = java_home(tmp_path / "21")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("JAVA_HOME", "")  # so that what is set below is taken back
     monkeypatch.setenv("PATH", str(home / "bin"))
     assert ensure_java() == home
     assert os.environ["JAVA_HOME"] == str(home)

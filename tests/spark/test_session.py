@@ -25,6 +25,7 @@ from tidelog.spark import ensure_java
 
 home = ensure_java()
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+builder = builder.config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.memory", "512m").getOrCreate()
 frame = spark.read.format("tidelog").options(path=sys.argv[1], subscribe="v2-zstd-ct").load()
 java = spark.sparkContext._jvm.java.lang.System

@@ -91,7 +91,7 @@ class TidelogReader(DataSourceReader):
         self.default_parallelism = default_parallelism
 
     def partitions(self) -> list[InputPartition]:
-        """Return one partition for each task, its value the task's splits; a single one without any where nothing is to be read."""
+        """Return one partition for each task, its value the task's splits; a single one without any if nothing is to be read."""
         from tidelog.spark.tasks import plan_tasks
 
         for notice in self.options.notices:
