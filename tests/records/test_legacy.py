@@ -222,6 +222,18 @@ def test_cut_inside(magic: int) -> None:
             read_all(wrap(magic, 1, inside[:-cut]))
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("offsets", [(-1,), (-(2**63), 0), (0, -(2**63)), (2**63 - 1, 5), (5, 2**63 - 1)])
+def test_impossible_offsets_inside(magic: int, offsets: tuple[int, ...]) -> None:
+    """Offsets inside a wrapper that are negative, or leave int64 once they are made absolute, are invalid."""
+    inside = b"".join(encode_message(magic, offset, NOW, b"k", b"v") for offset in offsets)
+    if magic == 0 and min(offsets) >= 0:
+        assert [record.offset for record in read_all(wrap(0, 9, inside))] == list(offsets)
+    else:
+        with pytest.raises(InvalidRecordError, match="offset"):
+            read_all(wrap(magic, 9, inside))
+
+
 def test_messages_of_different_sizes() -> None:
     """An uncompressed message set is a batch per message; walking and reading meet each."""
     records = [Record(3 * i, NOW - i, 0, None if i % 3 == 0 else b"k" * i, b"v" * (i * i)) for i in range(30)]

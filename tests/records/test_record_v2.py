@@ -163,10 +163,11 @@ def test_extreme_timestamps(base: int, delta: int) -> None:
     assert [record.timestamp for record in read_all(batch)] == [base + delta]
 
 
-def test_offset_beyond_int64() -> None:
-    """An offset delta that carries an offset out of int64 is an error."""
-    batch = raw_batch_v2(record_bytes(0, 1, -1, -1, 0), 1, base_offset=2**63 - 1)
-    with pytest.raises(InvalidRecordError, match="offset beyond int64"):
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 1), (0, -1), (5, -6)])
+def test_offset_out_of_range(base: int, delta: int) -> None:
+    """An offset delta that carries an offset out of int64 or below 0 is an error."""
+    batch = raw_batch_v2(record_bytes(0, delta, -1, -1, 0), 1, base_offset=base)
+    with pytest.raises(InvalidRecordError, match="offset out of range"):
         read_all(batch)
 
 

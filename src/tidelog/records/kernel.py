@@ -61,7 +61,7 @@ FAULTS = {
     -9: "header value longer than its record",
     -10: "fewer records than the batch declares",
     -11: "bytes behind the last record",
-    -12: "offset beyond int64",
+    -12: "offset out of range",
     -13: "timestamp beyond int64",
     -14: "negative number of records",
     -15: "more records than the batch has room for",
@@ -382,6 +382,8 @@ def scan_records_v2(
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
     rows.fault_position = start
+    if base_offset < 0:
+        return _OFFSET
     if count < 0:
         return _NEGATIVE_COUNT
     if count > (end - start) // _MIN_RECORD_BYTES:
@@ -407,11 +409,11 @@ def scan_records_v2(
     last_timestamp: cython.longlong = rows.last_timestamp
     min_offset: cython.longlong = rows.min_offset
     last_offset: cython.longlong = rows.last_offset
-    # Deltas outside of these would carry the sum out of int64.
+    # Deltas outside of these would carry a timestamp out of int64, an offset below 0 or out of int64.
     min_time_delta: cython.longlong = _INT64_MIN - base_timestamp if base_timestamp < 0 else _INT64_MIN
     max_time_delta: cython.longlong = _INT64_MAX - base_timestamp if base_timestamp > 0 else _INT64_MAX
-    min_offset_delta: cython.longlong = _INT64_MIN - base_offset if base_offset < 0 else _INT64_MIN
-    max_offset_delta: cython.longlong = _INT64_MAX - base_offset if base_offset > 0 else _INT64_MAX
+    min_offset_delta: cython.longlong = -base_offset
+    max_offset_delta: cython.longlong = _INT64_MAX - base_offset
 
     fault: cython.int = 0
     without_timestamp: cython.longlong = 0
@@ -735,6 +737,9 @@ def scan_messages(
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
     header_bytes: cython.Py_ssize_t = 26 if magic == 0 else 34
+    if base_offset < 0:
+        rows.fault_position = start
+        return _OFFSET
     rows.reserve(min((end - start) // header_bytes + 1, limit))
     p: cython.pointer(cython.const[cython.uchar]) = _input(data)
     first_row: cython.Py_ssize_t = rows.count
@@ -776,7 +781,7 @@ def scan_messages(
             if nested and p[pos + 17] & 7 != 0:
                 fault = _NESTED
                 break
-            if base_offset > 0 and offset > _INT64_MAX - base_offset:
+            if offset < 0 or offset > _INT64_MAX - base_offset:
                 fault = _OFFSET
                 break
             offset += base_offset

@@ -137,6 +137,8 @@ def _base_offset(header: BatchHeader, data: Bytes, path: PathLike) -> int:
         _raise_fault(messages, last_offset, header, None, path)
     if header.magic == 0 or header.base_offset == 0:
         return 0
+    if last_offset < 0:
+        raise InvalidRecordError("negative offset in compressed message", path=path, position=header.position, found=last_offset)
     if header.base_offset < last_offset:
         raise InvalidRecordError(
             "offset of compressed message below the last offset inside",
