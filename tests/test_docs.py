@@ -79,3 +79,13 @@ def test_rows_have_as_many_cells_as_their_heading(table: Path) -> None:
             continue
         heading = heading or line
         assert line.count("|") == heading.count("|"), f"{name_of(table)}:{number}: {line}"
+
+
+def test_every_source_row_names_a_test_a_plan_or_another_row() -> None:
+    """Columns: id, what it says, what Tidelog does, test, Kafka. A row that repeats another one refers to that."""
+    for line in TABLES[0].read_text(encoding="utf-8").splitlines():
+        if not ROW_ID.match(line):
+            continue
+        row, _says, does, test, _kafka = (cell.strip() for cell in line.strip("|").split(" | "))
+        shown = NODE_ID.search(test) or "planned: " in test or (test == "-" and REFERENCE.search(does))
+        assert shown, f"{row}: {test}"
