@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def bytes_of(text: str | None) -> bytes | None:
 
 
 def kafka_rows(answers: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Offset, timestamp, type, key, value, headers of each record that a consumer saw. Golden types count from 0, Kafka's from -1."""
+    """Offset, timestamp, type, key, value, headers of each record that a consumer saw. Golden types count from 0."""
     return [
         (
             offset,
@@ -99,7 +98,7 @@ def test_live_folders(version: str) -> None:
     """Copied while the broker ran: preallocated indexes, no checkpoints."""
     answers = json.loads((GOLDEN / version / "expected.json").read_text())["topics"]
     live = GOLDEN / version / "live"
-    for name in sorted(os.listdir(live)):
+    for name in sorted(folder.name for folder in live.iterdir()):
         topic, _, number = name.rpartition("-")
         partition = answers[topic][int(number)]
         reader = tidelog.scan(live, topic, columns=ROW_COLUMNS, partitions=[int(number)])

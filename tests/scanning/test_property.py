@@ -1,8 +1,10 @@
-"""A scan against a plain filter, on random logs: out of order, duplicates, no timestamps, control records, all codecs and formats."""
+"""A scan against a plain filter, on random logs.
+
+Out of order, duplicates, no timestamps, control records, all codecs and formats, with and without indexes.
+"""
 
 from __future__ import annotations
 
-import logging
 import pickle
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +20,7 @@ from tidelog.records.compression import Codec
 from tidelog.scanning.plan import plan
 from tidelog.scanning.reader import read_split
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.usefixtures("quiet")
 
 NOON = 1_373_457_600_000
 
@@ -78,7 +80,6 @@ def write(directory: Path, happened: list[dict[str, Any]], **how: Any) -> LogBui
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_scan_equals_a_plain_filter(data: st.DataObject) -> None:
-    logging.getLogger("tidelog").setLevel(logging.ERROR)
     happened = data.draw(st.lists(steps(), max_size=16), label="log")
     indexes = data.draw(st.sampled_from([{".index", ".timeindex"}, {".index"}, {".timeindex"}, set()]), label="indexes")
     with TemporaryDirectory() as folder:

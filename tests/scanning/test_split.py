@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_cuts_fall_between_batches(builder: LogBuilder, split_bytes: int, indexe
     boundaries = {path: {header.position for header in iter_headers(path.read_bytes())} for path in builder.logs()}
     for split in splits:
         assert split.start_position in boundaries[Path(split.path)]
-    for before, after in zip(splits, splits[1:], strict=False):
+    for before, after in pairwise(splits):
         if before.path == after.path:
             assert before.end_position == after.start_position
     assert rows(splits) == plain(builder.rows)
@@ -113,7 +114,7 @@ def test_a_copy_of_the_folder_is_as_good(builder: LogBuilder) -> None:
     splits = planned(builder, split_bytes=700).splits
     for path in builder.logs():
         shutil.copy(path, f"{path}.copy")
-        os.replace(f"{path}.copy", path)
+        Path(f"{path}.copy").replace(path)
     assert rows(splits) == plain(builder.rows)
 
 
