@@ -165,6 +165,15 @@ def test_xxh32() -> None:
         xxh32(bytes(16))
 
 
+def test_zstd_as_java_writes_it() -> None:
+    """A frame of unknown size that ends in an empty block: the bytes that Kafka 3.9.1's builder gave for this."""
+    section = bytes.fromhex(
+        "70000000066b32375e7b226964223a302c2263617272696572223a225541222c2264656c6179223a32372c2264657374223a22443630227d00"
+    )
+    packed = bytes(compress(Codec.ZSTD, section))
+    assert packed == bytes.fromhex("28b52ffd0058c80100") + section + bytes.fromhex("010000")
+
+
 def test_zstd_of_several_frames() -> None:
     packed = bytes(compress(Codec.ZSTD, b"tide")) + bytes(compress(Codec.ZSTD, b"log"))
     assert bytes(decompress(Codec.ZSTD, packed)) == b"tidelog"

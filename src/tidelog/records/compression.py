@@ -6,7 +6,10 @@ What Kafka writes, and what is accepted besides::
     gzip    one member, zlib level 6                           several members
     snappy  xerial frame: 16-byte header, 32 KiB raw blocks    one raw snappy block without a frame
     lz4     frame of independent 64 KiB blocks, no checksums   any LZ4 frame; for message format v0 any header checksum
-    zstd    one frame, level 3 (v2 batches only)               several frames
+    zstd    one streamed frame, level 3 (v2 batches only)      several frames
+
+Frames are laid out byte for byte as Kafka's. What stands in the blocks is up to the libraries: gzip, lz4 and (from zstd 1.5.7
+on) zstd give what Kafka's Java libraries give; snappy mostly does, and is as right where it does not.
 
 LZ4 in message format v0: Kafka 0.8 and 0.9 computed the frame's header checksum over the magic number too, which the LZ4 format
 does not. Kafka still writes it so for v0, and ignores the checksum when it reads v0. So do we.
@@ -185,7 +188,7 @@ def compress(codec: Codec, data: Bytes, level: int | None = None, *, magic: int 
         return _compress_lz4(memoryview(data), level, magic)
     if magic < 2:
         raise UnsupportedCompressionTypeError(f"message format v{magic} knows no zstd")
-    return memoryview(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
+    return _compress_zstd(bytes(data), _ZSTD_LEVEL if level is None else level)
 
 
 def _compress_gzip(data: Bytes, level: int) -> bytes:
@@ -219,6 +222,13 @@ def _compress_lz4(data: memoryview, level: int | None, magic: int) -> bytes:
             parts += (_UINT32_LE.pack(len(block) | _LZ4_UNCOMPRESSED_BIT), block)
     parts.append(_LZ4_END_MARK)
     return b"".join(parts)
+
+
+def _compress_zstd(data: bytes, level: int) -> bytes:
+    # As a stream whose size was not known when it began, flushed and then closed: an empty block ends it.
+    compressor = cramjam.zstd.Compressor(level)
+    compressor.compress(data)
+    return bytes(compressor.flush()) + bytes(compressor.finish())
 
 
 def _with_right_checksum(frame: Bytes) -> Bytes:
