@@ -101,12 +101,11 @@ def decompress(
         if codec is Codec.SNAPPY:
             return _decompress_snappy(memoryview(data), limit_bytes)
         if codec is Codec.GZIP:
-            return _decompress_growing(cramjam.gzip.decompress_into, data, limit_bytes)
+            return _decompress_growing(cramjam.gzip.decompress_into, data, _gzip_guess(data), limit_bytes)
         if codec is Codec.LZ4:
-            return _decompress_growing(
-                cramjam.lz4.decompress_into, _with_right_checksum(data) if magic == 0 else data, limit_bytes
-            )
-        return _decompress_growing(cramjam.zstd.decompress_into, data, limit_bytes)
+            frame = _with_right_checksum(data) if magic == 0 else data
+            return _decompress_growing(cramjam.lz4.decompress_into, frame, 4 * len(data), limit_bytes)
+        return _decompress_growing(cramjam.zstd.decompress_into, data, 8 * len(data), limit_bytes)
     except cramjam.DecompressionError as error:
         raise DecompressionError(f"damaged {codec.name.lower()} block: {error}", path=path, position=position) from None
     except _BeyondError as error:
@@ -123,8 +122,10 @@ class _BeyondError(Exception):
     """The data is larger than the bound; the text says how large, as far as that is known."""
 
 
-def _decompress_growing(decompress_into: Callable[[Bytes, bytearray], int], data: Bytes, limit_bytes: int) -> memoryview:
-    size = min(max(4 * len(data), 1024), limit_bytes)
+def _decompress_growing(
+    decompress_into: Callable[[Bytes, bytearray], int], data: Bytes, guess_bytes: int, limit_bytes: int
+) -> bytearray:
+    size = min(max(guess_bytes, 1024), limit_bytes)
     while True:
         out = bytearray(size)
         try:
@@ -133,11 +134,18 @@ def _decompress_growing(decompress_into: Callable[[Bytes, bytearray], int], data
             if str(error) != _OUTPUT_FULL:
                 raise
         else:
-            return memoryview(out)[:count]
+            del out[count:]  # gives the memory back where much of it was not needed
+            return out
         if size == limit_bytes:
             raise _BeyondError("more")
         del out  # before the next one is allocated
         size = min(size * 4, limit_bytes)
+
+
+def _gzip_guess(data: Bytes) -> int:
+    """Return the size that a gzip member claims in its last four bytes, if believable: it may lie, or be one of several."""
+    claimed: int = _UINT32_LE.unpack_from(data, len(data) - 4)[0] if len(data) >= 18 else 0
+    return claimed if 0 < claimed <= 64 * len(data) else 8 * len(data)
 
 
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
