@@ -663,9 +663,13 @@ def _append_constants(rows: Rows, end_row: cython.Py_ssize_t, source: cython.int
     sources: cython.p_int = rows.source
     types: cython.p_schar = rows.timestamp_type
     row: cython.Py_ssize_t
-    for row in range(rows.count, end_row):
-        sources[row] = source
-        types[row] = timestamp_type
+    if cython.compiled:
+        for row in range(rows.count, end_row):
+            sources[row] = source
+            types[row] = timestamp_type
+    else:
+        sources[rows.count : end_row] = array("i", [source]) * (end_row - rows.count)
+        types[rows.count : end_row] = array("b", [timestamp_type]) * (end_row - rows.count)
     rows.count = end_row
 
 
