@@ -22,7 +22,7 @@ each_import = pytest.mark.parametrize("one", IMPORTS, ids=lambda one: one.topic)
 
 
 @pytest.fixture(scope="module")
-def data_dir(kafka_can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with all the imports."""
     folder = tmp_path_factory.mktemp("imported")
     for one in IMPORTS:

@@ -34,7 +34,7 @@ SECONDS = 20
 
 
 @pytest.fixture(scope="module")
-def live_broker(kafka_can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
+def live_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
     with Kafka391(tmp_path_factory.mktemp("live"), live_topics.BROKER, heap_mb=512) as running:
         yield running
 

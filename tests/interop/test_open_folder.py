@@ -19,7 +19,7 @@ T = live_topics.T
 
 
 @pytest.fixture
-def killed_broker(kafka_can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
+def killed_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
     with Kafka391(tmp_path_factory.mktemp("killed"), live_topics.BROKER) as running:
         yield running
 
