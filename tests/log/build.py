@@ -178,3 +178,9 @@ def segment_of(directory: Path, data: Iterable[bytes], *, base_offset: int = 0, 
 
 def set_modified_ms(path: Path, milliseconds: int) -> None:
     os.utime(path, ns=(milliseconds * 1_000_000, milliseconds * 1_000_000))
+
+
+def open_descriptors(directory: Path) -> list[str]:
+    """Return the files below `directory` that this process has open."""
+    links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return sorted(link for link in links if link.startswith(str(directory)))

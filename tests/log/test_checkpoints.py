@@ -1,4 +1,5 @@
-"""Checkpoint files: OffsetCheckpointFileWithFailureHandlerTest, LeaderEpochCheckpointFileWithFailureHandlerTest, PartitionMetadataFileTest."""
+"""Checkpoint files: OffsetCheckpointFileWithFailureHandlerTest, LeaderEpochCheckpointFileWithFailureHandlerTest,
+PartitionMetadataFileTest."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_should_throw_if_version_is_not_recognised(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"x\n", b"0\nx\n", b"0\n2\nfoo 1 5\n", b"0\n1\nfoo 1\n", b"0\n1\nfoo 1 x\n", b"0\n1\nfoo 1 5 6\n", b"0\n1\nfoo\xff 1 5\n"]
+    "data",
+    [b"x\n", b"0\nx\n", b"0\n2\nfoo 1 5\n", b"0\n1\nfoo 1\n", b"0\n1\nfoo 1 x\n", b"0\n1\nfoo 1 5 6\n", b"0\n1\nfoo\xff 1 5\n"],
 )
 def test_damage_is_told(path: Path, data: bytes) -> None:
     path.write_bytes(data)
@@ -112,8 +114,15 @@ def test_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "version: 0", "version: 0\nid: x", "version: -1\ntopic_id: 8bHAiWzVQAKqTq3mJqq5sQ", "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"]
-    + ["version: 0\ntopic_id: short", "version: 0\ntopic_id: +bHAiWzVQAKqTq3mJqq5s!"],
+    [
+        "",
+        "version: 0",
+        "version: 0\nid: x",
+        "version: -1\ntopic_id: 8bHAiWzVQAKqTq3mJqq5sQ",
+        "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA",
+        "version: 0\ntopic_id: short",
+        "version: 0\ntopic_id: +bHAiWzVQAKqTq3mJqq5s!",
+    ],
 )
 def test_metadata_damage_is_told(tmp_path: Path, text: str) -> None:
     path = tmp_path / "partition.metadata"

@@ -28,7 +28,8 @@ def test_should_return_log_end_offset_if_latest_epoch_requested() -> None:
 
 def test_should_return_undefined() -> None:
     """LeaderEpochFileCacheTest.shouldReturnUndefinedOffsetIfUndefinedEpochRequested, shouldReturnUnsupportedIfNoEpochRecorded,
-    shouldReturnUnsupportedIfNoEpochRecordedAndUndefinedEpochRequested, shouldReturnInvalidOffsetIfEpochIsRequestedWhichIsNotCurrentlyTracked"""
+    shouldReturnUnsupportedIfNoEpochRecordedAndUndefinedEpochRequested,
+    shouldReturnInvalidOffsetIfEpochIsRequestedWhichIsNotCurrentlyTracked"""
     assert epochs((2, 11), (3, 12)).end_offset_for(-1, 14) == (-1, -1)
     assert epochs().end_offset_for(0, 0) == (-1, -1)
     assert epochs().end_offset_for(-1, 73) == (-1, -1)
@@ -50,7 +51,8 @@ def test_should_enforce_monotonically_increasing_start_offsets() -> None:
 
 
 def test_should_enforce_monotonically_increasing_epochs() -> None:
-    """LeaderEpochFileCacheTest.shouldTruncateIfMatchingEpochButEarlierStartingOffset: what contradicts is dropped from the tail"""
+    """LeaderEpochFileCacheTest.shouldTruncateIfMatchingEpochButEarlierStartingOffset: what contradicts is dropped from the
+    tail"""
     assert epochs((1, 5), (2, 6), (1, 7)).entries == [(1, 7)]
     assert epochs((2, 6), (3, 5)).entries == [(3, 5)]
     assert epochs((2, 6), (2, 5)).entries == [(2, 5)]

@@ -24,7 +24,9 @@ def header(data: bytes) -> BatchHeader:
     return read_header(data)
 
 
-def data_batch(offset: int, records: int = 1, producer_id: int = 1, sequence: int = 0, *, transactional: bool = True) -> BatchHeader:
+def data_batch(
+    offset: int, records: int = 1, producer_id: int = 1, sequence: int = 0, *, transactional: bool = True
+) -> BatchHeader:
     producer = Producer(producer_id, 0, sequence)
     return header(build.batch(offset, [100 + offset] * records, producer=producer, transactional=transactional))
 
@@ -68,7 +70,8 @@ def test_load_from_damaged_snapshot(damaged: bytes) -> None:
 
 
 def test_snapshots_that_kafka_wrote() -> None:
-    """ProducerStateManagerTest.testFetchSnapshotEmptySnapShot: and ones with producers; rebuilt from their entries they are the same"""
+    """ProducerStateManagerTest.testFetchSnapshotEmptySnapShot: and ones with producers; rebuilt from their entries they are
+    the same"""
     found = 0
     for path in GOLDEN.glob("*/*/*/*.snapshot"):
         entries = read_snapshot(path)
@@ -99,7 +102,8 @@ def test_recover_from_snapshot_finished_transaction() -> None:
 
 
 def test_recover_from_snapshot_empty_transaction() -> None:
-    """ProducerStateManagerTest.testRecoverFromSnapshotEmptyTransaction, testAppendTxnMarkerWithNoProducerState: no transaction ends"""
+    """ProducerStateManagerTest.testRecoverFromSnapshotEmptyTransaction, testAppendTxnMarkerWithNoProducerState: no
+    transaction ends"""
     state = ProducerState()
     assert state.apply(end(0, ControlType.COMMIT), COMMIT) is None
     (entry,) = parse_snapshot(build_snapshot(state.entries()))

@@ -109,7 +109,7 @@ class TestReading:
     def test_up_to_a_position(self, tmp_path: Path) -> None:
         """FileRecordsTest.testIteratorWithLimits, testRead: whole batches only"""
         segment = segment_of(tmp_path / "t-0", messages(range(10)))
-        ends = range(0, 10 * SIZE + 5)
+        ends = range(10 * SIZE + 5)
         for start in (0, 3):
             for end in ends:
                 got = [header.last_offset for header in segment.headers(start * SIZE, end)]
@@ -165,7 +165,8 @@ class TestSearch:
             assert (None if record is None else record.offset) == expected
 
     def test_largest_timestamp(self, tmp_path: Path) -> None:
-        """LogSegmentTest.testReloadLargestTimestampAndNextOffsetAfterTruncation, its reading half: 30 messages, an entry per two"""
+        """LogSegmentTest.testReloadLargestTimestampAndNextOffsetAfterTruncation, its reading half: 30 messages, an entry per
+        two"""
         builder = LogBuilder(tmp_path / "t-0", start_offset=40, interval_bytes=2 * SIZE - 1)
         builder.append(*messages(range(40, 70))).close_live()
         segment = Segment.open(builder.file(40, ".log"))
@@ -174,7 +175,11 @@ class TestSearch:
         assert segment.next_offset == 70
 
     def test_largest_timestamp_without_timestamps(self, tmp_path: Path) -> None:
-        for name, data in (("none-0", [build.batch(0, [1, 2], magic=0)]), ("empty-0", []), ("minus-0", [build.batch(0, [-1, -1])])):
+        for name, data in (
+            ("none-0", [build.batch(0, [1, 2], magic=0)]),
+            ("empty-0", []),
+            ("minus-0", [build.batch(0, [-1, -1])]),
+        ):
             segment = segment_of(tmp_path / name, data)
             build.set_modified_ms(segment.log_path, 123_456)
             segment = Segment.open(segment.log_path)
@@ -213,7 +218,8 @@ class TestSearch:
 class TestDamagedIndexes:
     @pytest.mark.parametrize("seed", range(3))
     def test_recovery_fixes_corrupt_index(self, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
-        """LogSegmentTest.testRecoveryFixesCorruptIndex: nonsense from byte 5 on; here nothing is rewritten, and every offset is found"""
+        """LogSegmentTest.testRecoveryFixesCorruptIndex: nonsense from byte 5 on; here nothing is rewritten, and every offset
+        is found"""
         segment = segment_of(tmp_path / "t-0", messages(range(100)))
         write_nonsense(segment.index_path(".index"), seed)
         for i in range(100):
@@ -305,7 +311,12 @@ class TestDamagedIndexes:
 class TestTornTail:
     def test_iteration_over_partial_and_truncation(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """FileRecordsTest.testIterationOverPartialAndTruncation: garbage behind the last message is ignored, and told"""
-        for name, garbage in (("a-0", b"hi"), ("b-0", b"hello there"), ("c-0", bytes(range(1, 200))), ("d-0", messages([20])[0][:-1])):
+        for name, garbage in (
+            ("a-0", b"hi"),
+            ("b-0", b"hello there"),
+            ("c-0", bytes(range(1, 200))),
+            ("d-0", messages([20])[0][:-1]),
+        ):
             segment = segment_of(tmp_path / name, messages(range(20)))
             with segment.log_path.open("ab") as file:
                 file.write(garbage)
@@ -314,8 +325,19 @@ class TestTornTail:
             assert (segment.end_position, segment.next_offset) == (20 * SIZE, 20)
             assert f"torn tail: {len(garbage)} bytes behind byte {20 * SIZE}" in caplog.records[-1].getMessage()
 
+    def test_an_append_going_on_is_no_torn_tail(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        segment = segment_of(tmp_path / "t-0", messages(range(20)))
+        half, rest = messages([20])[0][:20], messages([20])[0][20:]
+        with segment.log_path.open("ab", buffering=0) as file:
+            file.write(half)
+            listed = Segment.open(segment.log_path)
+            file.write(rest)
+        assert offsets(listed) == list(range(20))
+        assert not caplog.records
+
     def test_recovery_with_corrupt_message(self, tmp_path: Path) -> None:
-        """LogSegmentTest.testRecoveryWithCorruptMessage: of a flipped message at the end nothing is left; one with messages behind it
+        """LogSegmentTest.testRecoveryWithCorruptMessage: of a flipped message at the end nothing is left; one with messages
+        behind it
         is told as damage, not taken for the end"""
         for k in range(20):
             segment = segment_of(tmp_path / f"t-{k}", messages(range(20)))
@@ -327,7 +349,7 @@ class TestTornTail:
             if k == 19:
                 assert offsets(segment) == list(range(19))
                 continue
-            with pytest.raises(CorruptBatchError, match="checksum.*sound batch follows") as raised:
+            with pytest.raises(CorruptBatchError, match=r"checksum.*sound batch follows") as raised:
                 offsets(segment)
             assert (raised.value.path, raised.value.position) == (str(segment.log_path), k * SIZE)
 
@@ -422,6 +444,15 @@ class TestFiles:
         for target in range(0, 1000, 9):
             assert found(segment, target) == next((i for i, time in enumerate(times) if time >= target), None)
         assert str(segment.time_index and segment.time_index.path).endswith(".deleted")
+
+    def test_index_renamed_between_two_looks(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        segment = segment_of(tmp_path / "t-0", messages(range(50)))
+        assert found(segment, 130) == 13
+        segment.close()
+        for path in list((tmp_path / "t-0").iterdir()):
+            path.rename(f"{path}.deleted")
+        assert found(segment, 140) == 14
+        assert not caplog.records
 
     def test_truncated_while_read(self, tmp_path: Path) -> None:
         segment = segment_of(tmp_path / "t-0", messages(range(2000)))

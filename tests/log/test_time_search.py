@@ -68,7 +68,8 @@ class TestKafkasLines:
         assert answer(make(tmp_path, *batches, segment_bytes=2 * len(batches[0])), MAX_TIMESTAMP) == (5, 6)
 
     def test_fetch_offset_by_timestamp_for_max_timestamp_with_empty_log(self, tmp_path: Path) -> None:
-        """LogOffsetTest.testFetchOffsetByTimestampForMaxTimestampWithEmptyLog, ListOffsetsIntegrationTest.testListMaxTimestampWithEmptyLog"""
+        """LogOffsetTest.testFetchOffsetByTimestampForMaxTimestampWithEmptyLog,
+        ListOffsetsIntegrationTest.testListMaxTimestampWithEmptyLog"""
         assert find_offset(make(tmp_path), MAX_TIMESTAMP) is None
 
     @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
@@ -101,7 +102,14 @@ class TestKafkasLines:
     def test_offsets_for_times_with_legacy_formats(self, tmp_path: Path) -> None:
         """ConsumerWithLegacyMessageFormatIntegrationTest.testOffsetsForTimes, testEarliestOrLatestOffsets"""
         v1 = make(tmp_path, *(build.batch(i, [i], magic=1) for i in range(100)), name="v1-0")
-        assert [answer(v1, target) for target in (0, 20, 40, 60, 80, 100)] == [(0, 0), (20, 20), (40, 40), (60, 60), (80, 80), None]
+        assert [answer(v1, target) for target in (0, 20, 40, 60, 80, 100)] == [
+            (0, 0),
+            (20, 20),
+            (40, 40),
+            (60, 60),
+            (80, 80),
+            None,
+        ]
         v0 = make(tmp_path, *(build.batch(i, [i], magic=0) for i in range(100)), name="v0-0")
         for target in (0, 20, MAX_TIMESTAMP, EARLIEST_LOCAL):
             with pytest.raises(UnsupportedForMessageFormatError):
@@ -200,7 +208,9 @@ class TestTheDifference:
 
     def test_format_of_a_folder(self, tmp_path: Path) -> None:
         """A folder has no topic configuration: its format is the last batch's, unless it is said."""
-        builder = LogBuilder(tmp_path / "t-0").append(build.batch(0, [-1], magic=0)).roll().append(build.batch(1, [7])).roll().close()
+        builder = (
+            LogBuilder(tmp_path / "t-0").append(build.batch(0, [-1], magic=0)).roll().append(build.batch(1, [7])).roll().close()
+        )
         assert builder.open().message_format == 2
         assert answer(builder.open(), 5) == (1, 7)
         with pytest.raises(UnsupportedForMessageFormatError):
@@ -255,7 +265,10 @@ class TestTrace:
     def test_descriptors_are_given_back(self, tmp_path: Path) -> None:
         batches = [build.batch(i, [i]) for i in range(50)]
         log = make(tmp_path, *batches, segment_bytes=len(batches[0]))
-        before = len(list(Path("/proc/self/fd").iterdir()))
         assert answer(log, 49) == (49, 49)
+        assert len(build.open_descriptors(tmp_path)) <= 3, "those of the last segment at most"
+        list(log.headers())
+        log.aborted_transactions(0, 50)
+        assert len(build.open_descriptors(tmp_path)) <= 3
         log.close()
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        assert build.open_descriptors(tmp_path) == []

@@ -91,15 +91,20 @@ class TestLastStableOffset:
 
     def test_markers_above_the_high_watermark(self, tmp_path: Path) -> None:
         """ProducerStateManagerTest.testFirstUnstableOffset: a transaction is decided once its marker is replicated"""
-        builder = LogBuilder(tmp_path / "t-0").append(data(0, 7), build.batch(1, [1]), end(2, COMMIT, 7), build.batch(3, [3])).close()
+        builder = (
+            LogBuilder(tmp_path / "t-0").append(data(0, 7), build.batch(1, [1]), end(2, COMMIT, 7), build.batch(3, [3])).close()
+        )
         stable = {mark: builder.open(high_watermark=mark).last_stable_offset for mark in (1, 2, 3, 4)}
         assert stable == {1: 0, 2: 0, 3: 3, 4: 4}
 
     @pytest.mark.parametrize("damage", ["empty", "truncated", "corrupt", "gone"])
     def test_a_damaged_snapshot_falls_back(self, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
-        """ProducerStateManagerTest.testLoadFromEmptySnapshotFile, testLoadFromTruncatedSnapshotFile, testLoadFromCorruptSnapshotFile:
+        """ProducerStateManagerTest.testLoadFromEmptySnapshotFile, testLoadFromTruncatedSnapshotFile,
+        testLoadFromCorruptSnapshotFile:
         the next lower one is taken"""
-        builder = LogBuilder(tmp_path / "t-0").append(data(0, 7)).roll().append(data(1, 8)).roll().append(end(2, COMMIT, 7)).close()
+        builder = (
+            LogBuilder(tmp_path / "t-0").append(data(0, 7)).roll().append(data(1, 8)).roll().append(end(2, COMMIT, 7)).close()
+        )
         path = builder.file(3, ".snapshot")
         content = path.read_bytes()
         log = builder.open()
@@ -121,7 +126,8 @@ class TestLastStableOffset:
 
 class TestAborted:
     def test_full_transaction_index_recovery(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        """LogLoaderTest.testFullTransactionIndexRecovery, LogSegmentTest.testRecoverTransactionIndex: rebuilt from the log when the
+        """LogLoaderTest.testFullTransactionIndexRecovery, LogSegmentTest.testRecoverTransactionIndex: rebuilt from the log
+        when the
         index is gone (here in memory), with the last stable offset as it was"""
         builder = LogBuilder(tmp_path / "t-0", start_offset=100)
         builder.append(data(100, 1, 2), data(102, 2, 2), data(104, 1), data(105, 2))
@@ -224,7 +230,9 @@ class TestAborted:
         assert (log.last_stable_offset, log.aborted_transactions(0, 3)) == (3, [])
 
     def test_a_damaged_marker_is_told(self, tmp_path: Path) -> None:
-        builder = LogBuilder(tmp_path / "t-0").append(data(0, 7), end(1, ABORT, 7), *(build.batch(i, [i]) for i in range(2, 9))).close()
+        builder = (
+            LogBuilder(tmp_path / "t-0").append(data(0, 7), end(1, ABORT, 7), *(build.batch(i, [i]) for i in range(2, 9))).close()
+        )
         for path in builder.directory.glob("*.snapshot"):
             path.unlink()
         content = bytearray(builder.file(0, ".log").read_bytes())

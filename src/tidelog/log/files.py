@@ -57,7 +57,7 @@ class ReadOnlyFile:
         self.path = path
         self.identity = identity
         self.bytes_read = 0
-        self._fallbacks = (Path(f"{path}{DELETED_SUFFIX}"),) if fallbacks is None else tuple(fallbacks)
+        self.fallbacks: Sequence[Path] = (Path(f"{path}{DELETED_SUFFIX}"),) if fallbacks is None else tuple(fallbacks)
         self._fd = -1
 
     def __enter__(self) -> ReadOnlyFile:
@@ -72,7 +72,7 @@ class ReadOnlyFile:
     def locate(self) -> Path | None:
         """Return the name that the file bears at this moment, None if it bears none of those known."""
         self.open()
-        for candidate in (self.path, *self._fallbacks):
+        for candidate in (self.path, *self.fallbacks):
             try:
                 if FileIdentity.of(candidate.stat()) == self.identity:
                     return candidate
@@ -85,7 +85,7 @@ class ReadOnlyFile:
         if self._fd >= 0:
             return
         replaced = False
-        for candidate in (self.path, *self._fallbacks):
+        for candidate in (self.path, *self.fallbacks):
             try:
                 fd = os.open(candidate, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
@@ -126,6 +126,25 @@ class ReadOnlyFile:
             raise StorageError(f"cannot read a file: {error.strerror}", path=self.path, position=position) from error
         self.bytes_read += len(data)
         return data
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position`; return how many bytes, fewer than it holds only where the file ends."""
+        if not hasattr(os, "preadv"):
+            data = self.read(position, len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
+        self.open()
+        count = 0
+        try:
+            while count < len(buffer):
+                more = os.preadv(self._fd, [buffer[count:]], position + count)
+                if not more:
+                    break
+                count += more
+        except OSError as error:
+            raise StorageError(f"cannot read a file: {error.strerror}", path=self.path, position=position) from error
+        self.bytes_read += count
+        return count
 
     def close(self) -> None:
         """Give the descriptor back. A later read opens the file again and insists on the same inode."""

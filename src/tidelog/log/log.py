@@ -182,6 +182,7 @@ class Log:
                 if (header.base_offset if header.magic == 2 else header.last_offset) >= end:
                     return
                 yield segment, header
+            segment.close()  # A log may have more segments than a process may have descriptors.
 
     # --- transactions
 

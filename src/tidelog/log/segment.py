@@ -51,8 +51,7 @@ class Segment:
         self.modified_ms = file.stat.st_mtime_ns // 1_000_000
         self.notices = notices or Notices()
         plain = file.path.with_suffix("") if file.path.suffix == names.SWAP_SUFFIX else file.path
-        others = {file.path, plain, Path(f"{plain}{names.DELETED_SUFFIX}"), Path(f"{plain}{names.SWAP_SUFFIX}")} - {file.path}
-        self._file = ReadOnlyFile(file.path, file.identity, sorted(others))
+        self._file = ReadOnlyFile(file.path, file.identity, _other_names(plain))
         self._stem = str(plain).removesuffix(names.LOG_SUFFIX)
         self._indexes: dict[str, IndexEntries | None] = {}
         self._end: SegmentEnd | None = None
@@ -155,8 +154,8 @@ class Segment:
         try:
             slot = index.slot(offset)
             entry = OffsetPosition(self.base_offset, 0) if slot < 0 else index.entry(slot)
-        except SegmentChangedError:
-            self._distrust(names.INDEX_SUFFIX, "became shorter while it was read")
+        except SegmentChangedError as error:
+            self._distrust(names.INDEX_SUFFIX, error.message)
             return 0
         if slot >= 0 and self._batch_at(entry, self.end_position) is None:
             self._distrust(
@@ -271,6 +270,8 @@ class Segment:
                     continue
                 break
             if self._file.locate() == log_path:
+                if file is not None:
+                    file.fallbacks = _other_names(self.index_path(suffix))  # From here on it is known by its inode.
                 return file
             if file is not None:
                 file.close()
@@ -336,3 +337,8 @@ class Segment:
         """The same as Kafka's retention sees it: without timestamps, the file's modification time ("mtime")."""
         largest = self.max_timestamp()
         return LargestTimestamp(self.modified_ms, self.base_offset, "mtime") if largest.source == "none" else largest
+
+
+def _other_names(path: Path) -> list[Path]:
+    """Return the names that a file of a segment may bear before and after its own."""
+    return [path, Path(f"{path}{names.DELETED_SUFFIX}"), Path(f"{path}{names.SWAP_SUFFIX}")]

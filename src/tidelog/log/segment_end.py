@@ -1,13 +1,13 @@
 """Where the last segment ends: behind its last whole batch with a right checksum.
 
-======================================  ================================================================
+======================================  =================================================================================
 what stands behind a whole batch        is
-======================================  ================================================================
+======================================  =================================================================================
 nothing                                 the end
 zeros to the end of the file            the end (a preallocated file; nothing was lost)
-bytes that are no whole, sound batch    the end, with a notice: an append that a crash tore
+bytes that are no whole, sound batch    the end, with a notice (an append that a crash tore) unless the file is growing
 the same, but a sound batch follows     CorruptBatchError: records were damaged, and others come after them
-======================================  ================================================================
+======================================  =================================================================================
 
 A "sound batch" that follows has a right checksum and an offset that fits, so that a torn batch which carries another
 log's bytes in its value is not taken for damage.
@@ -59,9 +59,9 @@ def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int
                     found=error.found,
                     expected=error.expected,
                 ) from error
-            notices.tell(
-                file.path, f"torn tail: {size_bytes - position} bytes behind byte {position} are no whole batch, left out"
-            )
+            if file.size_bytes() == size_bytes:  # Else the owner is in the middle of an append.
+                torn = f"{size_bytes - position} bytes behind byte {position}"
+                notices.tell(file.path, f"torn tail: {torn} are no whole batch, left out")
     return SegmentEnd(position, min_offset if last is None else last.next_offset, last)
 
 

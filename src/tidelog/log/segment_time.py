@@ -128,8 +128,8 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
         return 0
     try:
         slot = index.slot(timestamp)
-    except SegmentChangedError:
-        segment.distrust_time_index("became shorter while it was read")
+    except SegmentChangedError as error:
+        segment.distrust_time_index(error.message)
         return 0
     known = _entry(segment, index, slot) if slot >= 0 else None
     if trace is not None and index.path is not None:
@@ -144,8 +144,8 @@ def _entry(segment: Segment, index: TimeIndex, slot: int) -> tuple[TimestampOffs
     try:
         entry = index.entry(slot)
         before = index.entry(slot - 1) if slot else None
-    except SegmentChangedError:
-        segment.distrust_time_index("became shorter while it was read")
+    except SegmentChangedError as error:
+        segment.distrust_time_index(error.message)
         return None
     batch = None if entry.offset < segment.base_offset else segment.translate_offset(entry.offset)
     if batch is not None and batch.magic == 0:

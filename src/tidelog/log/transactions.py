@@ -69,6 +69,7 @@ class Transactions:
         if segment.base_offset not in self._aborted:
             # An index without entries is no better than none: Kafka makes the file for the first entry.
             self._aborted[segment.base_offset] = self._from_index(segment) or self._from_log(segment)
+            segment.close()
         return self._aborted[segment.base_offset]
 
     def _from_index(self, segment: Segment) -> list[AbortedTxn] | None:
@@ -162,5 +163,6 @@ class Transactions:
                     break
                 is_marker = header.is_control and header.producer_id >= 0
                 state.apply(header, segment.end_txn_marker(header) if is_marker else None)
+            segment.close()
         state.map_end_offset = end_offset
         return state
