@@ -111,7 +111,7 @@ def test_recover_from_snapshot_empty_transaction() -> None:
 
 
 def test_first_unstable_offset() -> None:
-    """ProducerStateManagerTest.testFirstUnstableOffset, testFirstUnstableOffsetAfterTruncation: a marker counts when it is below
+    """ProducerStateManagerTest.testFirstUnstableOffset: a marker counts when it is below
     the high watermark"""
     state = ProducerState()
     state.apply(data_batch(99, producer_id=1))
