@@ -34,7 +34,7 @@ def sizes(reader: pa.RecordBatchReader) -> list[int]:
 def test_small_batches_segments_and_partitions_are_put_together(many_small: Path, views: bool) -> None:
     found = sizes(tidelog.scan(many_small, TOPIC, views=views))
     assert sum(found) == 45_000
-    assert all(10_000 <= rows <= 65_536 for rows in found[:-1])
+    assert all(10_000 <= rows <= 16_384 for rows in found[:-1])
     assert len(found) <= 5
 
 

@@ -176,7 +176,6 @@ def test_a_compacted_segment_is_an_error_when_the_old_one_is_gone(builder: LogBu
 
 def test_a_segment_replaced_while_it_is_read_is_an_error(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.scanning.reader.CHUNK_BYTES", 600)
-    monkeypatch.setattr("tidelog.scanning.reader.MAX_CHUNK_BYTES", 600)
     split = planned(builder).splits[0]
     batches = read_split(split, ["offset"], batch_rows=5)
     assert next(batches).num_rows == 5

@@ -13,8 +13,8 @@ import pyarrow as pa
 from tidelog.records.columns import BinaryBuffers, Columns, TimeBuffers, ViewBuffers
 from tidelog.scanning.schema import HEADERS, TIMESTAMP, scan_schema
 
-BATCH_ROWS = 65_536
-"""Rows of an Arrow batch, if the caller does not say."""
+BATCH_ROWS = 16_384
+"""Rows of an Arrow batch, if the caller does not say: what the processor's cache holds while it is made."""
 
 MIN_BATCH_ROWS = 10_000
 """Arrow batches with fewer rows are put together."""
@@ -34,6 +34,7 @@ class Assembler:
         self._topic = _Constant(topic, pa.string())
         self._partition = _Constant(partition, pa.int32())
         self._views = views
+        self._dense = True
         makers: dict[str, Callable[[Columns, int, int], pa.Array]] = {
             "topic": lambda _, first, last: self._topic.array(last - first),
             "partition": lambda _, first, last: self._partition.array(last - first),
@@ -49,17 +50,27 @@ class Assembler:
 
     def assemble(self, columns: Columns, first: int, last: int) -> pa.RecordBatch:
         """Return rows `first` to `last`, exclusive. `columns` may be cleared afterwards."""
+        if self._views:
+            self._dense = self._is_dense(columns)
         return pa.RecordBatch.from_arrays([make(columns, first, last) for make in self._makers], schema=self._schema)
 
     def _keys(self, columns: Columns, first: int, last: int) -> pa.Array:
-        if self._views and columns.key_bytes(first, last) * _SPARSE >= columns.source_bytes:
+        if self._views and self._dense:
             return _views(columns.key_views(first, last), last - first)
         return self._maybe_views(_binary(columns.keys(first, last), last - first))
 
     def _values(self, columns: Columns, first: int, last: int) -> pa.Array:
-        if self._views and columns.value_bytes(first, last) * _SPARSE >= columns.source_bytes:
+        if self._views and self._dense:
             return _views(columns.value_views(first, last), last - first)
         return self._maybe_views(_binary(columns.values(first, last), last - first))
+
+    def _is_dense(self, columns: Columns) -> bool:
+        size_bytes = 0
+        if "key" in columns.names:
+            size_bytes += columns.key_bytes()
+        if "value" in columns.names:
+            size_bytes += columns.value_bytes()
+        return size_bytes * _SPARSE >= columns.source_bytes
 
     def _maybe_views(self, array: pa.Array) -> pa.Array:
         return array.cast(pa.binary_view()) if self._views else array

@@ -24,19 +24,14 @@ import pyarrow as pa
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.log.batch_walk import check_crc_by_pieces
 from tidelog.log.files import ReadOnlyFile
-from tidelog.records.batch import BatchHeader, check_crc, iter_headers, read_header
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
 from tidelog.records.columns import Columns
 from tidelog.scanning.arrow import BATCH_BYTES, BATCH_ROWS, MIN_BATCH_ROWS, Assembler, coalesce
 from tidelog.scanning.bounds import check_positive
+from tidelog.scanning.chunks import CHUNK_BYTES, Chunks
 from tidelog.scanning.report import ScanReport
 from tidelog.scanning.schema import resolve_columns
 from tidelog.scanning.split import BatchMark, Split
-
-CHUNK_BYTES = 1024 * 1024
-"""Bytes of one read. What fits the processor's cache is read, checked, parsed and copied there."""
-
-MAX_CHUNK_BYTES = 8 * 1024 * 1024
-"""Chunks grow to this, so that they hold several of the batches met, where batches are large."""
 
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
 """A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""
@@ -61,10 +56,13 @@ def read_split(
     """
     names = resolve_columns(columns)
     check_positive("batch_rows", batch_rows)
-    return coalesce(read_rows(split, names, batch_rows, views, ScanReport() if report is None else report), batch_rows)
+    rows = read_rows(split, names, batch_rows, views, ScanReport() if report is None else report, Chunks())
+    return coalesce(rows, batch_rows)
 
 
-def read_rows(split: Split, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    split: Split, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, chunks: Chunks
+) -> Iterator[pa.RecordBatch]:
     """Yield the records of a split as they come, in Arrow batches of up to `batch_rows` rows and possibly few."""
     bounds = split.time
     columns = Columns(
@@ -78,9 +76,9 @@ def read_rows(split: Split, names: tuple[str, ...], batch_rows: int, views: bool
     aborted = _Aborted(split)
     path = split.path
     with split.open() as file:
-        for header, chunk, index in _walk(file, split, report):
+        for header, chunk, index in _walk(file, split, report, chunks):
             if aborted.withholds(header):
-                check_crc(header, memoryview(chunk)[index : index + header.size], path)
+                check_crc(header, chunk[index : index + header.size], path)
                 report.aborted_batches += 1
                 continue
             if columns.rows + header.record_count > batch_rows and columns.rows >= MIN_BATCH_ROWS:
@@ -106,14 +104,16 @@ def _emit(columns: Columns, assembler: Assembler, batch_rows: int, split: Split,
     columns.clear()
 
 
-def _walk(file: ReadOnlyFile, split: Split, report: ScanReport) -> Iterator[tuple[BatchHeader, bytes, int]]:
+def _walk(file: ReadOnlyFile, split: Split, report: ScanReport, chunks: Chunks) -> Iterator[tuple[BatchHeader, memoryview, int]]:
     """Yield each batch of the split: its header, a chunk that holds it whole, and where in the chunk it starts."""
     path, position, end = split.path, split.start_position, split.end_position
     next_offset = split.first.base_offset
     header = None
     read_bytes = CHUNK_BYTES
     while position < end:
-        chunk = _read(file, position, min(read_bytes, end - position), report)
+        chunk = chunks.take(min(read_bytes, end - position))
+        _fill(chunk, file, position)
+        report.bytes_read += len(chunk)
         start = position
         for header in iter_headers(chunk, position, path):
             first_offset = header.base_offset
@@ -129,18 +129,20 @@ def _walk(file: ReadOnlyFile, split: Split, report: ScanReport) -> Iterator[tupl
             next_offset = header.last_offset + 1
             position = header.position + header.size
             report.batches += 1
-        if position == start:
-            read_bytes = _whole_batch(file, chunk, position, end)
-        elif header is not None:
-            # The batch that a chunk cuts in two is read again with the next one: have several in each.
-            read_bytes = min(max(CHUNK_BYTES, 4 * header.size), MAX_CHUNK_BYTES)
+        if position < end:
+            read_bytes = _bytes_to_read(file, chunk, position - start, position, end)
     if header is None or BatchMark.of(header) != split.last:
         raise SegmentChangedError("segment was replaced while it was read", path=path, position=split.last.position)
 
 
-def _whole_batch(file: ReadOnlyFile, chunk: bytes, position: int, end: int) -> int:
-    """Return the size of the batch at `position`, of which `chunk` holds only a part."""
-    header = read_header(chunk, 0, position, file.path)
+def _bytes_to_read(file: ReadOnlyFile, chunk: memoryview, index: int, position: int, end: int) -> int:
+    """Return how much to read next, from `position`, where the whole batches of `chunk` end, at `index`.
+
+    A chunk; but where the next batch is so large that much of a chunk would be read twice, that batch and one more header.
+    """
+    if index > 0 and len(chunk) - index < HEADER_BYTES:
+        return CHUNK_BYTES
+    header = read_header(chunk, index, position, file.path)
     if header.end_position > end:
         raise CorruptBatchError(
             "batch reaches beyond its place",
@@ -151,17 +153,15 @@ def _whole_batch(file: ReadOnlyFile, chunk: bytes, position: int, end: int) -> i
         )
     if header.size > LARGE_BATCH_BYTES:
         check_crc_by_pieces(file, header)
-    return header.size
+    return CHUNK_BYTES if header.size < CHUNK_BYTES // 4 else header.size + HEADER_BYTES
 
 
-def _read(file: ReadOnlyFile, position: int, length: int, report: ScanReport) -> bytes:
-    chunk = file.read(position, length)
-    if len(chunk) < length:
+def _fill(chunk: memoryview, file: ReadOnlyFile, position: int) -> None:
+    count = file.read_into(position, chunk)
+    if count < len(chunk):
         raise SegmentChangedError(
-            "segment shrank while it was read", path=file.path, position=position, found=f"{len(chunk)} bytes", expected=length
+            "segment shrank while it was read", path=file.path, position=position, found=f"{count} bytes", expected=len(chunk)
         )
-    report.bytes_read += length
-    return chunk
 
 
 class _Aborted:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from tidelog.clock import Clock
 from tidelog.scanning.arrow import BATCH_ROWS, coalesce
 from tidelog.scanning.bounds import LOG_END, READ_UNCOMMITTED, OffsetRanges, Time, check_positive
+from tidelog.scanning.chunks import Chunks
 from tidelog.scanning.plan import ScanPlan, Source, plan
 from tidelog.scanning.reader import read_rows
 from tidelog.scanning.report import ScanReport
@@ -85,7 +86,10 @@ def _read(
     """Yield the batches of all splits, and say on the log what their reader should know."""
     for note in scan_plan.notes:
         logger.warning("%s", note)
-    one_after_the_other = (batch for split in scan_plan.splits for batch in read_rows(split, names, batch_rows, views, report))
+    chunks = Chunks()
+    one_after_the_other = (
+        batch for split in scan_plan.splits for batch in read_rows(split, names, batch_rows, views, report, chunks)
+    )
     yield from coalesce(one_after_the_other, batch_rows)
     for notice in report.notices():
         logger.warning("%s: %s", scan_plan.topic, notice)

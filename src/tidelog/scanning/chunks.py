@@ -1,0 +1,46 @@
+"""Buffers that a log is read into, used again as soon as nobody looks at them.
+
+Memory that is freed goes back to the system, and comes back page by page, each of them cleared first: for a scan that costs as
+much as half of its other work. So buffers are kept. Whether one may be written over is seen from its reference count:
+memoryviews, kernel columns and Arrow buffers, in whatever library they end up, all hold a reference to the object whose memory
+they show.
+
+Only `reader` and `stream` use this; one pool belongs to one scan, and so to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+
+CHUNK_BYTES = 1024 * 1024
+"""Bytes of one read. What fits the processor's cache is read, checked, parsed and copied there."""
+
+POOL_BYTES = 32 * 1024 * 1024
+"""Bytes kept at most. Views may hold more than that; the rest is left to the garbage collector."""
+
+
+class Chunks:
+    """A pool of buffers."""
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+        self._kept_bytes = 0
+        self._idle_references = 0
+
+    def take(self, size_bytes: int) -> memoryview:
+        """Return a writable view of `size_bytes`. It, and every slice of it, keeps its memory from being used again."""
+        for i in range(len(self._kept)):
+            if len(self._kept[i]) >= size_bytes and self._references(i) == self._idle_references:
+                return memoryview(self._kept[i])[:size_bytes]
+        buffer = bytearray(-(-size_bytes // CHUNK_BYTES) * CHUNK_BYTES)
+        if self._kept_bytes + len(buffer) > POOL_BYTES:
+            return memoryview(buffer)[:size_bytes]
+        self._kept_bytes += len(buffer)
+        self._kept.append(buffer)
+        del buffer
+        # What an idle buffer's count is depends on the interpreter's ways of calling; here is an idle one to look at.
+        self._idle_references = self._references(-1)
+        return memoryview(self._kept[-1])[:size_bytes]
+
+    def _references(self, i: int) -> int:
+        return sys.getrefcount(self._kept[i])
