@@ -176,6 +176,8 @@ def test_refusals_of_batches() -> None:
         build_batch_v2([record._replace(timestamp=-2)])
     with pytest.raises(InvalidArgumentError, match="int64"):
         build_batch_v2([record._replace(timestamp=2**63)])
+    with pytest.raises(InvalidArgumentError, match="too far from the batch's first"):
+        build_batch_v2([record._replace(timestamp=-1), record._replace(offset=6, timestamp=2**63 - 1)])
     with pytest.raises(InvalidArgumentError, match="producer id"):
         build_batch_v2([record], is_transactional=True)
     with pytest.raises(InvalidArgumentError, match="timestamp type"):

@@ -73,6 +73,8 @@ DELETE_HORIZON_BIT = 0x40
 
 MAX_OFFSET = 2**63 - 1
 
+_MIN_LENGTH_V2 = HEADER_BYTES - LOG_OVERHEAD
+
 _PREFIX = Struct(">qiIbb")
 _LENGTH = Struct(">i")
 _TIMESTAMP = Struct(">q")
@@ -161,6 +163,47 @@ class BatchHeader(NamedTuple):
         return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
 
 
+def _read_sound_v2(buffer: Bytes, index: int, position: int) -> BatchHeader | None:
+    """Parse 61 bytes that are there; None where they are no v2 header or break its rules. The fast way of the two."""
+    (
+        base_offset,
+        length,
+        leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    ) = _V2.unpack_from(buffer, index)
+    last_offset = base_offset + last_offset_delta
+    if magic != 2 or length < _MIN_LENGTH_V2 or base_offset < 0 or last_offset_delta < 0 or last_offset > MAX_OFFSET:
+        return None
+    return tuple.__new__(
+        BatchHeader,
+        (
+            position,
+            length + LOG_OVERHEAD,
+            base_offset,
+            last_offset,
+            2,
+            crc,
+            attributes,
+            base_timestamp,
+            max_timestamp,
+            leader_epoch,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        ),
+    )
+
+
 def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike = None) -> BatchHeader:
     """Parse the header at `buffer[index:]` of the batch at file position `position`.
 
@@ -189,45 +232,11 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
     if magic == 2:
         if available < HEADER_BYTES:
             raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
-        (
-            _,
-            _,
-            leader_epoch,
-            _,
-            crc,
-            attributes,
-            last_offset_delta,
-            base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            record_count,
-        ) = _V2.unpack_from(buffer, index)
-        last_offset = base_offset + last_offset_delta
-        if last_offset_delta < 0 or last_offset > MAX_OFFSET:
-            raise CorruptBatchError(
-                "last offset of batch out of range", path=path, position=position, found=f"delta {last_offset_delta}"
-            )
-        return tuple.__new__(
-            BatchHeader,
-            (
-                position,
-                size,
-                base_offset,
-                last_offset,
-                2,
-                crc,
-                attributes,
-                base_timestamp,
-                max_timestamp,
-                leader_epoch,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                record_count,
-            ),
-        )
+        header = _read_sound_v2(buffer, index, position)
+        if header is None:
+            (delta,) = _LENGTH.unpack_from(buffer, index + 23)
+            raise CorruptBatchError("last offset of batch out of range", path=path, position=position, found=f"delta {delta}")
+        return header
     timestamp = NO_TIMESTAMP
     if magic == 1:
         if available < MIN_HEADER_BYTES + 8:
@@ -248,12 +257,17 @@ def iter_headers(buffer: Bytes, position: int = 0, path: PathLike = None) -> Ite
     index = 0
     end = len(buffer)
     while end - index >= MIN_HEADER_BYTES:
-        (length,) = _LENGTH.unpack_from(buffer, index + 8)
-        if length >= MIN_LENGTH and length + LOG_OVERHEAD > end - index:
+        header = _read_sound_v2(buffer, index, position + index) if end - index >= HEADER_BYTES else None
+        if header is None:
+            (length,) = _LENGTH.unpack_from(buffer, index + 8)
+            if length >= MIN_LENGTH and length + LOG_OVERHEAD > end - index:
+                return
+            header = read_header(buffer, index, position + index, path)
+        size = header.size
+        if size > end - index:
             return
-        header = read_header(buffer, index, position + index, path)
         yield header
-        index += header.size
+        index += size
 
 
 def compute_crc(magic: int, batch: Bytes) -> int:

@@ -16,12 +16,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from tidelog.errors import InvalidArgumentError
 from tidelog.records import batch as batches
 from tidelog.records import kernel
-from tidelog.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, PathLike
+from tidelog.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_BIT,
+    MAX_OFFSET,
+    NO_TIMESTAMP,
+    BatchHeader,
+    PathLike,
+)
 from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes
-from tidelog.records.scanner import scan_batch
+from tidelog.records.scanner import raise_fault, scan_batch
 
 COLUMN_NAMES = ("offset", "timestamp", "timestamp_type", "create_time", "key", "value", "headers")
 
@@ -100,6 +112,8 @@ class Columns:
         self._sources: list[Bytes] = []
         self._last_source: Bytes | None = None
         self._last_buffer: Bytes | None = None
+        self._viewed: Bytes | None = None
+        self._view = memoryview(b"")
         self._source_bytes = 0
         self._rows = kernel.Rows(capacity)
         self._rows.positions = self._keeps_sources = not self.names.isdisjoint(("key", "value", "headers"))
@@ -117,6 +131,9 @@ class Columns:
         self.end_timestamp = end_timestamp
         self.min_offset = min_offset
         self.end_offset = end_offset
+        self._low_offset = -1 if min_offset is None else min_offset
+        self._high_offset = MAX_OFFSET if end_offset is None else end_offset - 1
+        self._is_timed = min_timestamp is not None or end_timestamp is not None
         self._rows.set_bounds(min_timestamp, end_timestamp, min_offset, end_offset)
 
     def add(self, header: BatchHeader, buffer: Bytes, index: int = 0, path: PathLike = None) -> int:
@@ -126,38 +143,72 @@ class Columns:
         not change until `clear`, and must not be larger than 2 GiB.
         Raises CorruptBatchError, InvalidRecordError, DecompressionError; nothing was appended then.
         """
-        if header.is_control and not self.include_control:
+        # Once per batch, and batches may hold a single record: fields are unpacked at once, and the common kind goes to the
+        # kernel directly.
+        _, size, base_offset, last_offset, magic, crc, attributes, base_timestamp, max_timestamp, _, _, _, _, count = header
+        is_v2 = magic == 2
+        if attributes & CONTROL_BIT and is_v2 and not self.include_control:
             return 0
-        if (self.min_offset is not None and header.last_offset < self.min_offset) or (
-            # A legacy wrapper's offset is that of its last record: the ones before it may still be inside.
-            self.end_offset is not None and header.base_offset >= self.end_offset and header.magic == 2
-        ):
+        # A legacy wrapper's offset is that of its last record: the ones before it may still be inside.
+        if last_offset < self._low_offset or (base_offset > self._high_offset and is_v2):
             return 0
+        if buffer is not self._viewed:
+            self._view_buffer(buffer)
+        if self.check_crc:
+            batch = self._view[index : index + size]
+            if not is_v2 or len(batch) != size or crc32c(batch[21:]) != crc:
+                batches.check_crc(header, batch, path)
+        if self._is_timed and self._is_outside_of_time(header):
+            return 0
+        if not is_v2 or attributes & CODEC_MASK:
+            return self._add_by_scanner(header, buffer, index, path)
+        if index + size > len(self._view):
+            return self._add_by_scanner(header, buffer, index, path)  # which says what is wrong with that
+        is_new = buffer is not self._last_source
+        appended = kernel.scan_records_v2(
+            self._rows,
+            buffer,
+            index + HEADER_BYTES,
+            index + size,
+            count,
+            base_offset,
+            base_timestamp,
+            max_timestamp,
+            1 if attributes & LOG_APPEND_TIME_BIT else 0,
+            len(self._sources) if is_new else len(self._sources) - 1,
+            kernel.NO_LIMIT,
+        )
+        if appended < 0:
+            raise_fault(appended, self._rows.fault_position, header, index, path)
+        if is_new and appended and self._keeps_sources:
+            self._keep(buffer)
+        return appended
+
+    def _view_buffer(self, buffer: Bytes) -> None:
         if len(buffer) > MAX_BUFFER_BYTES:
             raise InvalidArgumentError(
                 "buffer too large for int32 positions", found=f"{len(buffer)} bytes", expected="less than 2 GiB"
             )
-        if self.check_crc:
-            batches.check_crc(header, memoryview(buffer)[index : index + header.size], path)
-        if self._is_outside_of_time(header):
-            return 0
-        rows = self._rows
-        count, data = scan_batch(
-            rows, header, buffer, index, source=self._source_index(header, buffer), limit_bytes=self.limit_bytes, path=path
-        )
-        if count and self._keeps_sources and data is not self._last_source:
-            self._sources.append(data)
-            self._last_source = data
-            # Compressed and other batches of one buffer may take turns: that buffer is then in the list again and again.
-            if data is not self._last_buffer:
-                self._source_bytes += len(data)
-            if data is buffer:
-                self._last_buffer = buffer
-        return count
+        self._view = memoryview(buffer)
+        self._viewed = buffer
 
-    def _source_index(self, header: BatchHeader, buffer: Bytes) -> int:
-        # The buffer last added goes on being the source; anything else, and whatever gets decompressed, becomes the next one.
-        return len(self._sources) - (buffer is self._last_source and not header.is_compressed)
+    def _add_by_scanner(self, header: BatchHeader, buffer: Bytes, index: int, path: PathLike) -> int:
+        """Append a batch that is compressed or of an old format."""
+        is_in_place = not header.is_compressed and buffer is self._last_source
+        source = len(self._sources) - 1 if is_in_place else len(self._sources)
+        appended, data = scan_batch(self._rows, header, buffer, index, source=source, limit_bytes=self.limit_bytes, path=path)
+        if appended and self._keeps_sources and not is_in_place:
+            self._keep(data)
+        return appended
+
+    def _keep(self, source: Bytes) -> None:
+        self._sources.append(source)
+        self._last_source = source
+        # Compressed and other batches of one buffer may take turns: that buffer is then in the list again and again.
+        if source is not self._last_buffer:
+            self._source_bytes += len(source)
+        if source is self._viewed:
+            self._last_buffer = source
 
     def _is_outside_of_time(self, header: BatchHeader) -> bool:
         """Whether the header alone, its checksum verified, says that no record is inside the time bounds."""
@@ -174,6 +225,8 @@ class Columns:
         self._sources = []
         self._last_source = None
         self._last_buffer = None
+        self._viewed = None
+        self._view = memoryview(b"")
         self._source_bytes = 0
 
     # --- How much there is ---
@@ -190,7 +243,7 @@ class Columns:
 
     @property
     def without_timestamp(self) -> int:
-        """Records within the offset bounds that a time bound left out because they carry no timestamp."""
+        """Records that a time bound left out because they carry no timestamp, of those looked at and within the offset bounds."""
         return self._rows.without_timestamp
 
     @property

@@ -1403,6 +1403,9 @@ def _encode(
                 break
             if i == first and not has_base:
                 base = timestamp
+            if base < 0 and timestamp == _INT64_MAX:
+                fault = 4
+                break
             offset_delta = delta[row] if has_deltas else i - first
             key_length = _entry_length(keys, row)
             value_length = _entry_length(values, row)
@@ -1438,6 +1441,8 @@ def _encode(
         raise ValueError(f"negative timestamp {timestamp} in row {row}")
     if fault == 3:
         raise ValueError(f"no room for record {i - first} at byte {at} of {room}")
+    if fault == 4:
+        raise ValueError(f"timestamp {timestamp} in row {row} too far from the batch's first, {base}")
     return (i - first, total, max_timestamp)
 
 

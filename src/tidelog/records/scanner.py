@@ -83,7 +83,7 @@ def scan_batch(
             rows, data, start, end, magic, base_offset, header.max_timestamp, header.timestamp_type, nested, source, limit
         )
     if count < 0:
-        _raise_fault(count, rows.fault_position, header, None if header.is_compressed else index, path)
+        raise_fault(count, rows.fault_position, header, None if header.is_compressed else index, path)
     return count, data
 
 
@@ -134,7 +134,7 @@ def _base_offset(header: BatchHeader, data: Bytes, path: PathLike) -> int:
     """
     messages, last_offset = kernel.last_message_offset(data, 0, len(data))
     if messages < 0:
-        _raise_fault(messages, last_offset, header, None, path)
+        raise_fault(messages, last_offset, header, None, path)
     if header.magic == 0 or header.base_offset == 0:
         return 0
     if last_offset < 0:
@@ -150,7 +150,7 @@ def _base_offset(header: BatchHeader, data: Bytes, path: PathLike) -> int:
     return header.base_offset - last_offset
 
 
-def _raise_fault(fault: int, fault_position: int, header: BatchHeader, index: int | None, path: PathLike) -> NoReturn:
+def raise_fault(fault: int, fault_position: int, header: BatchHeader, index: int | None, path: PathLike) -> NoReturn:
     """Raise what a kernel fault means; `index` is where the batch starts in an uncompressed buffer, else None."""
     what = kernel.FAULTS[fault]
     if index is None:
