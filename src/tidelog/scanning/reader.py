@@ -73,19 +73,22 @@ def read_rows(
         names=[name for name in names if name not in ("topic", "partition")],
     )
     assembler = Assembler(split.topic, split.partition, names, views)
-    aborted = _Aborted(split)
+    aborted = _Aborted(split) if split.aborted else None
     path = split.path
+    rows = 0
     with split.open() as file:
         for header, chunk, index in _walk(file, split, report, chunks):
-            if aborted.withholds(header):
+            if aborted and aborted.withholds(header):
                 check_crc(header, chunk[index : index + header.size], path)
                 report.aborted_batches += 1
                 continue
-            if columns.rows + header.record_count > batch_rows and columns.rows >= MIN_BATCH_ROWS:
+            if rows >= MIN_BATCH_ROWS and rows + header.record_count > batch_rows:
                 yield from _emit(columns, assembler, batch_rows, split, report)
-            columns.add(header, chunk, index, path)
-            if columns.rows >= batch_rows or columns.source_bytes >= BATCH_BYTES:
+                rows = 0
+            rows += columns.add(header, chunk, index, path)
+            if rows >= batch_rows or columns.source_bytes >= BATCH_BYTES:
                 yield from _emit(columns, assembler, batch_rows, split, report)
+                rows = 0
         yield from _emit(columns, assembler, batch_rows, split, report)
 
 
@@ -174,6 +177,6 @@ class _Aborted:
 
     def withholds(self, header: BatchHeader) -> bool:
         """Whether the batch holds records of an aborted transaction. Transactions of one producer never overlap."""
-        if not self._ranges or header.is_control or not header.is_transactional:
+        if header.is_control or not header.is_transactional:
             return False
         return any(first <= header.base_offset <= last for first, last in self._ranges.get(header.producer_id, ()))
