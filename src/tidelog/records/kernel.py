@@ -418,6 +418,7 @@ def scan_records_v2(
     fault: cython.int = 0
     without_timestamp: cython.longlong = 0
     first_row: cython.Py_ssize_t = rows.count
+    end_row: cython.Py_ssize_t = first_row + limit
     row: cython.Py_ssize_t = first_row
     pos: cython.Py_ssize_t = start
     record: cython.Py_ssize_t = start
@@ -429,6 +430,7 @@ def scan_records_v2(
     size: cython.int
     time_delta: cython.longlong
     timestamp: cython.longlong
+    create_time: cython.longlong
     offset: cython.longlong
     key_position: cython.Py_ssize_t
     key_length: cython.longlong
@@ -621,7 +623,8 @@ def scan_records_v2(
             pos = record_end
             i += 1
 
-            timestamp = append_time if timestamp_type == 1 else base_timestamp + time_delta
+            create_time = base_timestamp + time_delta
+            timestamp = append_time if timestamp_type == 1 else create_time
             if bounded:
                 if offset < min_offset or offset > last_offset:
                     continue
@@ -633,7 +636,7 @@ def scan_records_v2(
                         continue
             offsets[row] = offset
             timestamps[row] = timestamp
-            create_times[row] = base_timestamp + time_delta
+            create_times[row] = create_time
             if positions:
                 key_positions[row] = key_position
                 key_lengths[row] = key_length
@@ -642,7 +645,7 @@ def scan_records_v2(
                 headers_positions[row] = headers_position
                 header_counts[row] = header_count
             row += 1
-            if row - first_row == limit:
+            if row == end_row:
                 break
         else:
             if pos != end:
