@@ -68,9 +68,12 @@ def test_flipped_or_cut_bytes(sound: LogBuilder, data: st.DataObject) -> None:
         start = data.draw(st.sampled_from([None, 0, 30, 120, 215]), label="start")
         committed = data.draw(st.booleans(), label="committed")
         isolation = "read_committed" if committed else "read_uncommitted"
-        wanted = plain(expected(sound, start, committed=committed))
+        last = data.draw(st.sampled_from([None, 20, 100, 151, 170, 210]), label="last")
+        wanted = plain(expected(sound, start, last=last, committed=committed))
         try:
-            got = rows_of(tidelog.scan(folder, TOPIC, columns=ROW_COLUMNS, start=start, isolation=isolation))
+            got = rows_of(
+                tidelog.scan(folder, TOPIC, columns=ROW_COLUMNS, start=start, offsets={0: (0, last)}, isolation=isolation)
+            )
         except CorruptDataError as error:
             assert error.path is not None
             assert str(directory) in error.path

@@ -160,7 +160,7 @@ class Transactions:
                 if header.last_offset < start:
                     continue
                 if header.base_offset >= end_offset:
-                    break
+                    continue  # Not the end: no checksum covers an offset, and the walk sees from the next one that it lies.
                 is_marker = header.is_control and header.producer_id >= 0
                 state.apply(header, segment.end_txn_marker(header) if is_marker else None)
             segment.close()

@@ -92,11 +92,13 @@ def _floor(segment: Segment, position: int) -> int:
 def _last_before(segment: Segment, end_offset: int) -> BatchHeader | None:
     """Return the last batch that may hold an offset below `end_offset`."""
     last = None
-    for header in segment.headers(segment.floor_position(end_offset - 1)):
-        if _begins_at_or_behind(header, end_offset):
-            break
-        last = header
+    headers = segment.headers(segment.floor_position(end_offset - 1))
+    for header in headers:
+        if not _begins_at_or_behind(header, end_offset):
+            last = header
         if header.last_offset >= end_offset - 1:
+            # No checksum covers an offset. The walk sees from the next one whether this one is too high.
+            next(headers, None)
             break
     return last
 
