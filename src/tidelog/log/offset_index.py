@@ -55,15 +55,19 @@ class OffsetIndex(IndexEntries):
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
         """Return the first entry whose position is at or behind `start.position + size_bytes`, None without one."""
-        bound = start.position + size_bytes
+        slot = self.entries_before(start.position + size_bytes)
+        return self.entry(slot) if slot < self.entries else None
+
+    def entries_before(self, position: int) -> int:
+        """Return how many entries point before a byte position."""
         low, high = 0, self.entries
         while low < high:
             middle = (low + high) // 2
-            if self.entry(middle).position < bound:
+            if self.entry(middle).position < position:
                 low = middle + 1
             else:
                 high = middle
-        return self.entry(low) if low < self.entries else None
+        return low
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry. Raises IndexFullError, InvalidOffsetError if not above the last one, OffsetOverflowError."""

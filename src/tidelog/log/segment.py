@@ -7,6 +7,7 @@ Invariants
     * An index is a hint. Each entry that is used is checked against the batch that it points to. An index that lies, or
       is missing or broken, costs a notice and a walk through the log, never an answer.
     * The last segment ends where `segment_end` says; any other ends with its file, and a torn batch there is an error.
+      What its owner appends later does not show, and index entries about that are passed over without a word.
 
 One thread at a time.
 """
@@ -109,7 +110,7 @@ class Segment:
         """Return where the batches end. Reads the index's last entry and what follows it. Raises CorruptBatchError."""
         if self._end is None:
             start, min_offset = 0, self.base_offset
-            entry = self._last_true_entry()
+            entry, lies = self._last_true_entry()
             if entry is not None:
                 start, min_offset = entry.position, entry.base_offset
             if self.is_last:
@@ -119,7 +120,18 @@ class Segment:
                 last = walked[0] if walked else None
                 next_offset = self.base_offset if last is None else last.next_offset
                 self._end = SegmentEnd(self.size_bytes, next_offset, last)
+            for slot, lie in lies:
+                if not (lie.position >= self._end.position and self.may_have_grown):
+                    self.notices.tell(self.index_path(names.INDEX_SUFFIX), _no_such_batch(slot, lie))
         return self._end
+
+    @property
+    def may_have_grown(self) -> bool:
+        """Whether index entries at or behind the end may tell of batches that were appended since the segment was listed.
+
+        That is so if the file has grown, or was longer than its batches (preallocated, or in the middle of an append).
+        """
+        return self.is_last and (self.size_bytes > self.end_position or self._file.size_bytes() > self.size_bytes)
 
     def headers(self, position: int = 0, end_position: int | None = None, *, check_crc: bool = False) -> Iterator[BatchHeader]:
         """Yield the batches from `position`, where one starts, up to `end_position` or the segment's end.
@@ -151,16 +163,18 @@ class Segment:
         index = self.offset_index
         if index is None:
             return 0
+        end_position = self.end_position
         try:
             slot = index.slot(offset)
             entry = OffsetPosition(self.base_offset, 0) if slot < 0 else index.entry(slot)
+            if slot >= 0 and entry.position >= end_position and self.may_have_grown:
+                slot = index.entries_before(end_position) - 1
+                entry = OffsetPosition(self.base_offset, 0) if slot < 0 else index.entry(slot)
         except SegmentChangedError as error:
             self._distrust(names.INDEX_SUFFIX, error.message)
             return 0
-        if slot >= 0 and self._batch_at(entry, self.end_position) is None:
-            self._distrust(
-                names.INDEX_SUFFIX, f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch"
-            )
+        if slot >= 0 and self._batch_at(entry, end_position) is None:
+            self._distrust(names.INDEX_SUFFIX, _no_such_batch(slot, entry))
             return 0
         if trace is not None and index.path is not None:
             trace.add(OffsetIndexStep(index.path, offset, slot, index.entries, entry.offset, entry.position))
@@ -305,24 +319,26 @@ class Segment:
                 return None
         return header if first_offset <= entry.offset else None
 
-    def _last_true_entry(self) -> BatchHeader | None:
-        """Return the batch of the last offset index entry that is true; entries behind the log's end are stepped over."""
+    def _last_true_entry(self) -> tuple[BatchHeader | None, list[tuple[int, OffsetPosition]]]:
+        """Return the batch of the last offset index entry that is true, and the entries behind it that are not (yet)."""
         index = self.offset_index
+        lies: list[tuple[int, OffsetPosition]] = []
         step, slot = 1, 0 if index is None else index.entries - 1
         while index is not None and slot >= 0:
             try:
                 entry = index.entry(slot)
+                if not lies and self.is_last and entry.position >= self.size_bytes:
+                    lies.append((slot, entry))
+                    slot = min(slot, index.entries_before(self.size_bytes)) - 1
+                    continue
             except SegmentChangedError:
                 break
             header = self._batch_at(entry, self.size_bytes)
             if header is not None:
-                return header
-            self.notices.tell(
-                index.path or self.log_path,
-                f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch",
-            )
+                return header, lies
+            lies.append((slot, entry))
             slot, step = slot - step, step * 2
-        return None
+        return None, lies
 
     # --- time
 
@@ -337,6 +353,10 @@ class Segment:
         """The same as Kafka's retention sees it: without timestamps, the file's modification time ("mtime")."""
         largest = self.max_timestamp()
         return LargestTimestamp(self.modified_ms, self.base_offset, "mtime") if largest.source == "none" else largest
+
+
+def _no_such_batch(slot: int, entry: OffsetPosition) -> str:
+    return f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch"
 
 
 def _other_names(path: Path) -> list[Path]:

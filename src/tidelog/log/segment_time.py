@@ -54,8 +54,9 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
     position = 0
     largest = LargestTimestamp(NO_TIMESTAMP, segment.base_offset, "none")
     index = segment.time_index
-    if index is not None and index.entries:
-        last = _entry(segment, index, index.entries - 1)
+    if index is not None:
+        slot = _last_slot(segment, index)
+        last = _entry(segment, index, slot) if slot >= 0 else None
         if last is not None:
             entry, batch = last
             largest = LargestTimestamp(entry.timestamp, entry.offset, "index")
@@ -127,7 +128,7 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
     if index is None:
         return 0
     try:
-        slot = index.slot(timestamp)
+        slot = min(index.slot(timestamp), _last_slot(segment, index))
     except SegmentChangedError as error:
         segment.distrust_time_index(error.message)
         return 0
@@ -137,6 +138,19 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
         trace.add(TimeIndexStep(index.path, -1 if known is None else slot, index.entries, entry.timestamp, entry.offset))
         segment.floor_position(entry.offset, trace)
     return 0 if known is None else known[1].position
+
+
+def _last_slot(segment: Segment, index: TimeIndex) -> int:
+    """Return the slot of the last entry about what is seen of the segment: its owner may have added others since."""
+    if not segment.may_have_grown:
+        return index.entries - 1
+    next_offset = segment.next_offset
+    try:
+        last = index.entries - 1
+        return index.entries_below(next_offset) - 1 if last >= 0 and index.entry(last).offset >= next_offset else last
+    except SegmentChangedError as error:
+        segment.distrust_time_index(error.message)
+        return -1
 
 
 def _entry(segment: Segment, index: TimeIndex, slot: int) -> tuple[TimestampOffset, BatchHeader] | None:

@@ -87,6 +87,10 @@ class TimeIndex(IndexEntries):
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries whose offset is at or above `offset`."""
+        self._keep(self.entries_below(offset))
+
+    def entries_below(self, offset: int) -> int:
+        """Return how many entries have an offset below `offset`."""
         low, high = 0, self.entries
         while low < high:
             middle = (low + high) // 2
@@ -94,7 +98,7 @@ class TimeIndex(IndexEntries):
                 low = middle + 1
             else:
                 high = middle
-        self._keep(low)
+        return low
 
     def sanity_check(self) -> None:
         """Raise CorruptIndexError if the ends are out of order, the last offset is below the base or the length is broken."""
