@@ -17,6 +17,7 @@ from tests.log.test_golden import read_committed
 from tidelog.errors import CorruptBatchError
 from tidelog.log.log import Log
 from tidelog.log.producer_snapshot import read_snapshot
+from tidelog.log.time_search import LATEST, find_offset
 from tidelog.log.txn_index import AbortedTxn, TxnIndex
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
@@ -96,6 +97,39 @@ class TestLastStableOffset:
         )
         stable = {mark: builder.open(high_watermark=mark).last_stable_offset for mark in (1, 2, 3, 4)}
         assert stable == {1: 0, 2: 0, 3: 3, 4: 4}
+
+    @pytest.mark.parametrize(
+        ("mark", "told"),
+        [
+            (None, None),
+            (6, None),
+            (5, "read_committed ends at the checkpointed high watermark 5; the log goes on to 6"),
+            (4, "read_committed ends at the checkpointed high watermark 4; the log goes on to 6"),
+            (3, "read_committed ends at 1, before a transaction that ends at or past the checkpointed high watermark 3;"),
+            (1, "read_committed ends at the checkpointed high watermark 1; the log goes on to 6"),
+        ],
+    )
+    def test_what_only_the_checkpoint_withholds_is_told(
+        self, tmp_path: Path, mark: int | None, told: str | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The checkpoint of a running broker is up to 5 s old: committed records behind it would look as if they were lost."""
+        builder = LogBuilder(tmp_path / "t-0").append(build.batch(0, [1]), data(1, 7), build.batch(2, [2]), end(3, COMMIT, 7))
+        log = builder.append(build.batch(4, [4, 5])).close().open(high_watermark=mark)
+        assert find_offset(log, 0) == (0, 1, -1, False)
+        assert (log.log_end_offset, log.aborted_transactions(0, 6)) == (6, [])
+        assert not caplog.records, "nobody asked for read_committed"
+        for _ in range(3):
+            assert log.last_stable_offset == {None: 6, 3: 1}.get(mark, mark)
+        assert find_offset(log, LATEST, "read_committed") is not None
+        texts = [record.getMessage() for record in caplog.records]
+        assert len(texts) == (told is not None)
+        assert all(text.startswith(f"{builder.directory}: {told}") and text.endswith("the log goes on to 6") for text in texts)
+
+    def test_what_a_transaction_withholds_is_not(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """It is open still: without the checkpoint it would be the end just so."""
+        builder = LogBuilder(tmp_path / "t-0").append(data(0, 7), build.batch(1, [1]), build.batch(2, [2])).close()
+        assert builder.open(high_watermark=2).last_stable_offset == 0
+        assert not caplog.records
 
     @pytest.mark.parametrize("damage", ["empty", "truncated", "corrupt", "gone"])
     def test_a_damaged_snapshot_falls_back(self, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -37,10 +37,21 @@ class Transactions:
 
     @property
     def last_stable_offset(self) -> int:
-        """See `Log.last_stable_offset`."""
+        """See `Log.last_stable_offset`. What only the checkpoint withholds is told, once: in a running broker it lags behind."""
+        log, mark = self._log, self._log.high_watermark
+        stable = self._stable_below(mark)
+        if mark is not None and stable < self._stable_below(None):
+            because = "" if stable == mark else f"{stable}, before a transaction that ends at or past "
+            text = (
+                f"read_committed ends at {because}the checkpointed high watermark {mark}; the log goes on to {log.log_end_offset}"
+            )
+            log.notices.tell(log.directory, text)
+        return stable
+
+    def _stable_below(self, high_watermark: int | None) -> int:
         log = self._log
-        stable = log.log_end_offset if log.high_watermark is None else log.high_watermark
-        first_unstable = self.end_state().first_unstable_offset(log.high_watermark)
+        stable = log.log_end_offset if high_watermark is None else high_watermark
+        first_unstable = self.end_state().first_unstable_offset(high_watermark)
         return max(log.log_start_offset, stable if first_unstable is None else min(stable, first_unstable))
 
     def end_state(self) -> ProducerState:
