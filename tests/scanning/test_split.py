@@ -7,9 +7,11 @@ import pickle
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tidelog
 from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, plain, rows_of
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, SegmentChangedError
 from tidelog.records.batch import iter_headers
@@ -108,6 +110,31 @@ def test_a_vanished_segment_is_an_error(builder: LogBuilder) -> None:
     builder.logs()[0].unlink()
     with pytest.raises(SegmentChangedError):
         rows(splits)
+
+
+def test_what_a_broker_deletes_after_the_call_is_read_all_the_same(builder: LogBuilder) -> None:
+    wanted = rows(planned(builder).splits)
+    reader = tidelog.scan(builder.data_dir, TOPIC, columns=ROW_COLUMNS)
+    for path in builder.logs():
+        path.unlink()
+    assert rows_of(reader) == wanted
+
+
+def test_a_segment_that_vanishes_while_the_plan_is_made_is_planned_around(
+    builder: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention took the oldest segment between the plan and its first open: what is left is read, no row of it twice."""
+    wanted = rows(planned(builder).splits[1:])
+    plans: list[ScanPlan] = []
+
+    def plan_and_lose_one(*arguments: Any, **keywords: Any) -> ScanPlan:
+        plans.append(plan(*arguments, **keywords))
+        builder.logs()[0].unlink() if len(plans) == 1 else None
+        return plans[-1]
+
+    monkeypatch.setattr("tidelog.scanning.stream.plan", plan_and_lose_one)
+    assert rows_of(tidelog.scan(builder.data_dir, TOPIC, columns=ROW_COLUMNS)) == wanted
+    assert len(plans) == 2
 
 
 def test_a_copy_of_the_folder_is_as_good(builder: LogBuilder) -> None:

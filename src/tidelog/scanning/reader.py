@@ -61,9 +61,18 @@ def read_split(
 
 
 def read_rows(
-    split: Split, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, chunks: Chunks
+    split: Split,
+    names: tuple[str, ...],
+    batch_rows: int,
+    views: bool,
+    report: ScanReport,
+    chunks: Chunks,
+    opened: ReadOnlyFile | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a split as they come, in Arrow batches of up to `batch_rows` rows and possibly few."""
+    """Yield the records of a split as they come, in Arrow batches of up to `batch_rows` rows and possibly few.
+
+    `opened` is what `split.open()` gave, where that was called before; it is closed at the end.
+    """
     bounds = split.time
     columns = Columns(
         bounds.start_ms,
@@ -76,7 +85,7 @@ def read_rows(
     aborted = _Aborted(split) if split.aborted else None
     path = split.path
     rows = 0
-    with split.open() as file:
+    with split.open() if opened is None else opened as file:
         for header, chunk, index in _walk(file, split, report, chunks):
             if aborted and aborted.withholds(header):
                 check_crc(header, chunk[index : index + header.size], path)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain, repeat
 
 import pyarrow as pa
 
 from tidelog.clock import Clock
+from tidelog.errors import SegmentChangedError
+from tidelog.log.files import ReadOnlyFile
 from tidelog.scanning.arrow import BATCH_ROWS, coalesce
 from tidelog.scanning.bounds import LOG_END, READ_UNCOMMITTED, OffsetRanges, Time, check_positive
 from tidelog.scanning.chunks import Chunks
@@ -17,6 +21,13 @@ from tidelog.scanning.report import ScanReport
 from tidelog.scanning.schema import resolve_columns, scan_schema
 
 logger = logging.getLogger("tidelog.scanning")
+
+PINNED_SPLITS = 256
+"""How many splits have their file opened as soon as they are planned: retention takes a log's oldest segments, and an open
+file outlives its deletion. The rest is opened when it is read, so that a log of many segments costs no descriptor each."""
+
+PLAN_ATTEMPTS = 5
+"""How often a plan is made before a folder is given up in which files vanish faster than they can be opened."""
 
 
 def scan(
@@ -65,7 +76,8 @@ def scan(
     """
     names = resolve_columns(columns)
     check_positive("batch_rows", batch_rows)
-    scan_plan = plan(
+    make_plan = partial(
+        plan,
         source,
         topic,
         start=start,
@@ -76,19 +88,39 @@ def scan(
         until=until,
         clock=clock,
     )
-    batches = _read(scan_plan, names, batch_rows, views, ScanReport() if report is None else report)
+    scan_plan, pinned = _plan_and_pin(make_plan)
+    batches = _read(scan_plan, pinned, names, batch_rows, views, ScanReport() if report is None else report)
     return pa.RecordBatchReader.from_batches(scan_schema(names, views=views), batches)
 
 
+def _plan_and_pin(make_plan: Callable[[], ScanPlan]) -> tuple[ScanPlan, list[ReadOnlyFile]]:
+    """Plan, and open the files of the first splits at once; plan again where one is gone already: no row is out yet."""
+    for attempt in range(1, PLAN_ATTEMPTS + 1):
+        pinned: list[ReadOnlyFile] = []
+        try:
+            scan_plan = make_plan()
+            pinned.extend(split.open() for split in scan_plan.splits[:PINNED_SPLITS])
+        except SegmentChangedError:
+            for file in pinned:
+                file.close()
+            if attempt == PLAN_ATTEMPTS:
+                raise
+        else:
+            break
+    return scan_plan, pinned
+
+
 def _read(
-    scan_plan: ScanPlan, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport
+    scan_plan: ScanPlan, pinned: list[ReadOnlyFile], names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of all splits, and say on the log what their reader should know."""
     for note in scan_plan.notes:
         logger.warning("%s", note)
     chunks = Chunks()
     one_after_the_other = (
-        batch for split in scan_plan.splits for batch in read_rows(split, names, batch_rows, views, report, chunks)
+        batch
+        for split, file in zip(scan_plan.splits, chain(pinned, repeat(None)), strict=False)
+        for batch in read_rows(split, names, batch_rows, views, report, chunks, file)
     )
     yield from coalesce(one_after_the_other, batch_rows)
     for notice in report.notices():
