@@ -230,6 +230,110 @@ class TestAborted:
             path.write_bytes(content)
         model.check(builder.open())
 
+    @pytest.mark.parametrize("snapshots", ["all", "some", "none"])
+    @pytest.mark.parametrize("seed", range(6))
+    def test_indexes_without_some_entries(
+        self, tmp_path: Path, seed: int, snapshots: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Whole entries gone from any segment's index, at the end or in between: seen from the log, and told."""
+        model = Model(tmp_path, seed % 3, segment_bytes=1500)
+        builder, chance = model.builder.close(), random.Random(seed)
+        cut = set()
+        for path in sorted(builder.directory.glob("*.txnindex")):
+            content = path.read_bytes()
+            entries = [content[i : i + 34] for i in range(0, len(content), 34)]
+            kept = entries[:-1] if seed < 3 else [entry for entry in entries if chance.random() < 0.5]
+            if len(kept) < len(entries):
+                cut.add(str(path))
+                path.write_bytes(b"".join(kept))
+        for path in sorted(builder.directory.glob("*.snapshot")):
+            if snapshots == "none" or (snapshots == "some" and chance.random() < 0.5):
+                path.unlink()
+        log = builder.open()
+        model.check(log)
+        log.aborted_transactions(0, log.log_end_offset)
+        assert cut
+        assert {record.getMessage().split(": ")[0] for record in caplog.records} == cut
+
+    @pytest.mark.parametrize("with_end_state", [False, True])
+    @pytest.mark.parametrize("snapshot", [True, False])
+    @pytest.mark.parametrize(
+        ("entries", "told"),
+        [
+            ([(7, 2, 5), (7, 6, 7)], None),
+            ([(7, 2, 5)], "is not in the index (7)"),
+            ([(7, 6, 7)], "is not in the index (5)"),
+            ([(7, 0, 5), (7, 6, 7)], "begins elsewhere (0)"),
+            ([(7, 3, 5), (7, 6, 7)], "begins elsewhere (3)"),
+            ([(7, 2, 5), (7, 2, 7)], "begins elsewhere (2)"),
+            ([(7, 2, 5), (8, 6, 7)], "without its marker (7)"),
+            ([(7, 0, 1), (7, 2, 5), (7, 6, 7)], "was committed (1)"),
+            ([(7, 2, 5), (7, 6, 7), (9, 8, 8)], None),
+            ([(7, 2, 5), (7, 6, 7), (9, 0, 8)], None),
+            ([(7, 2, 5), (7, 6, 7), (7, 2, 8)], "without its marker (8)"),
+            ([(7, 2, 5), (7, 6, 7), (10, 8, 9)], "without its marker (9)"),
+            ([(7, 2, 5), (7, 6, 7), (11, 8, 10)], "without its marker (10)"),
+        ],
+    )
+    def test_what_an_index_may_say(
+        self,
+        tmp_path: Path,
+        snapshot: bool,
+        with_end_state: bool,
+        entries: list[tuple[int, int, int]],
+        told: str | None,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Against: 0-1 committed; 2-5 and 6-7 aborted; 8 the ABORT and 9 the COMMIT of transactions without records; 10 plain."""
+        builder = LogBuilder(tmp_path / "t-0").append(data(0, 7), end(1, COMMIT, 7), data(2, 7), data(3, 7, 2), end(5, ABORT, 7))
+        builder.append(data(6, 7), end(7, ABORT, 7), end(8, ABORT, 9), end(9, COMMIT, 10), build.batch(10, [10])).roll()
+        builder.append(build.batch(11, [11])).close()
+        index = TxnIndex(0, [AbortedTxn(*entry, entry[2] + 1) for entry in entries])
+        builder.file(0, ".txnindex").write_bytes(index.to_bytes())
+        if not snapshot:
+            for path in builder.directory.glob("*.snapshot"):
+                path.unlink()
+        log = builder.open()
+        if with_end_state:
+            assert log.last_stable_offset == 12
+        aborted = log.aborted_transactions(0, 12)
+        assert [txn[:3] for txn in aborted] == ([(7, 2, 5), (7, 6, 7)] if told else entries)
+        assert read_committed(builder.open()) == [0, 10, 11]
+        texts = {record.getMessage() for record in caplog.records}
+        assert len(texts) == bool(told)
+        assert all(str(told) in text and text.endswith("aborted transactions are read from the log") for text in texts)
+
+    def test_an_index_entry_from_before_the_snapshot(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """What was open at a segment's base is in its snapshot: an entry cannot begin before without that."""
+        builder = LogBuilder(tmp_path / "t-0").append(data(0, 7), end(1, COMMIT, 7)).roll()
+        builder.append(build.batch(2, [2]), data(3, 7), end(4, ABORT, 7)).close()
+        builder.file(2, ".txnindex").write_bytes(AbortedTxn(7, 0, 4, 5).to_bytes())
+        builder.file(0, ".snapshot").unlink(missing_ok=True)
+        assert builder.open().aborted_transactions(2, 5) == [AbortedTxn(7, 3, 4, 5)]
+        assert "begins elsewhere (0)" in caplog.text
+
+    def test_an_entry_newer_than_what_is_seen(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """The owner went on after the listing: to the log, and to the index."""
+        builder = LogBuilder(tmp_path / "t-0").append(data(0, 7), end(1, ABORT, 7)).close_live()
+        log = builder.open()
+        builder.append(data(2, 7), end(3, ABORT, 7)).close_live()
+        assert log.log_end_offset == 2
+        assert log.aborted_transactions(0, 10) == [AbortedTxn(7, 0, 1, 2)]
+        assert not caplog.records
+
+    def test_every_segment_is_walked_once(self, tmp_path: Path) -> None:
+        """Also where there is no snapshot to start from: older releases kept two."""
+        builder = LogBuilder(tmp_path / "t-0")
+        for base in range(0, 300, 3):
+            builder.append(data(base, 7, 2), end(base + 2, ABORT, 7)).roll()
+        builder.close()
+        for path in builder.directory.glob("*.snapshot"):
+            path.unlink()
+        log = builder.open()
+        assert len(log.aborted_transactions(0, 300)) == 100
+        one = log.segments[0].size_bytes
+        assert sum(segment.bytes_read for segment in log.segments) < 20 * 100 * one
+
     def test_an_index_cut_short(self, tmp_path: Path) -> None:
         """In the last segment, whose end is replayed anyway, even a cut between two entries is found out."""
         builder = LogBuilder(tmp_path / "t-0")
@@ -269,11 +373,14 @@ class TestAborted:
         )
         for path in builder.directory.glob("*.snapshot"):
             path.unlink()
-        content = bytearray(builder.file(0, ".log").read_bytes())
-        content[len(data(0, 7)) + 70] ^= 1
-        builder.file(0, ".log").write_bytes(content)
-        with pytest.raises(CorruptBatchError):
-            _ = builder.open().last_stable_offset
+        content = builder.file(0, ".log").read_bytes()
+        start, stop = len(data(0, 7)), len(data(0, 7)) + len(end(1, ABORT, 7))
+        for position in range(start + 61, stop):
+            damaged = bytearray(content)
+            damaged[position] ^= 1
+            builder.file(0, ".log").write_bytes(damaged)
+            with pytest.raises(CorruptBatchError):
+                _ = builder.open().last_stable_offset
 
     def test_snapshots_of_the_builder_are_those_of_a_replay(self, model: Model) -> None:
         """The state that replaying the log gives is the one that was written on the way."""

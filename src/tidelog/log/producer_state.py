@@ -29,10 +29,11 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerState:
-    """Producers by id, at `map_end_offset`: the offset that comes next."""
+    """Producers by id, at `map_end_offset`: the offset that comes next. What was completed is known from `start_offset` on."""
 
     def __init__(self, entries: Iterable[ProducerEntry] = (), map_end_offset: int = 0) -> None:
         self.producers: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
+        self.start_offset = map_end_offset
         self.map_end_offset = map_end_offset
         self.completed: list[CompletedTxn] = []
         self.aborted: list[AbortedTxn] = []

@@ -31,7 +31,7 @@ from tidelog.log.segment_time import LargestTimestamp
 from tidelog.log.time_index import TimeIndex, TimestampOffset
 from tidelog.log.trace import OffsetIndexStep, Trace
 from tidelog.log.txn_index import TxnIndex
-from tidelog.records.batch import MAX_OFFSET, BatchHeader
+from tidelog.records.batch import MAX_OFFSET, BatchHeader, check_crc
 from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
 from tidelog.records.records import iter_records
 
@@ -181,9 +181,14 @@ class Segment:
         return entry.position
 
     def end_txn_marker(self, header: BatchHeader) -> EndTxnMarker | None:
-        """Return what a control batch says about its producer's transaction; None if it is none or was emptied by compaction."""
+        """Return what a control batch says about its producer's transaction; None if it is none or was emptied by compaction.
+
+        Raises CorruptBatchError, also for a wrong checksum.
+        """
         path, position = self.log_path, header.position
-        for record in iter_records(header, self.read_batch(header), path=path):
+        batch = self.read_batch(header)
+        check_crc(header, batch, path)
+        for record in iter_records(header, batch, path=path):
             if parse_control_type(record.key, path=path, position=position) in (ControlType.ABORT, ControlType.COMMIT):
                 return parse_end_txn_marker(record.key, record.value, path=path, position=position)
         return None

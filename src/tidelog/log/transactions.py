@@ -3,21 +3,25 @@
 The state of the producers at an offset comes from the last sound snapshot at or below it and the batches since. Replayed
 to the log's end it says which transactions are open, whatever the indexes hold.
 
-Aborted transactions of the past come from each segment's ``.txnindex``, if every entry agrees with the log: at its last
-offset stands an ABORT marker of its producer. A segment without one (Kafka makes it with the first abort) or with one that
-does not agree is walked instead, header by header, from the state at its base. So a lost index costs time, not aborted
-records shown as if they had been committed.
+Aborted transactions of the past come from the same replay, segment by segment, from the snapshot at its base. Kafka notes
+them in the segment's ``.txnindex``; that is a hint here, compared with what the log says:
+
+* an ABORT marker that ended a transaction with records must be in it, with the transaction's first offset, or an earlier one
+  where the log has nothing of the transaction (any more) before the first found;
+* each entry must have its ABORT marker; it may stand for a transaction of which compaction left nothing else.
+
+If they differ, that is told, and the log is right. So a lost or cut index costs a notice, not aborted records shown as if
+they had been committed.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptIndexError, CorruptSnapshotError, SegmentChangedError
 from tidelog.log import names
 from tidelog.log.producer_snapshot import ProducerEntry, read_snapshot
-from tidelog.log.producer_state import ProducerState
+from tidelog.log.producer_state import CompletedTxn, ProducerState
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.records.control import ControlType
 
@@ -34,6 +38,7 @@ class Transactions:
         self._snapshots: dict[int, list[ProducerEntry] | None] = {}
         self._aborted: dict[int, list[AbortedTxn]] = {}
         self._end_state: ProducerState | None = None
+        self._state: ProducerState | None = None
 
     @property
     def last_stable_offset(self) -> int:
@@ -73,70 +78,93 @@ class Transactions:
 
     def _reach_into(self, offset: int, end_offset: int) -> bool:
         """Say whether a transaction open at `offset` began below `end_offset`."""
-        state = self._replay(self._snapshot_state(offset), offset)
-        return any(first < end_offset for first in state.open_transactions.values())
+        return any(first < end_offset for first in self._state_at(offset).open_transactions.values())
 
     def _of_segment(self, segment: Segment) -> list[AbortedTxn]:
         if segment.base_offset not in self._aborted:
-            # An index without entries is no better than none: Kafka makes the file for the first entry.
-            self._aborted[segment.base_offset] = self._from_index(segment) or self._from_log(segment)
+            state = self._state_behind(segment)
+            walked = [txn for txn in state.aborted if txn.last_offset >= segment.base_offset]
+            path = segment.index_path(names.TXN_INDEX_SUFFIX)
+            try:
+                entries = self._entries(segment)
+                if entries:
+                    self._compare(segment, entries, state)
+            except CorruptIndexError as error:
+                found = "" if error.found is None else f" ({error.found})"
+                self._log.notices.tell(path, f"{error.message}{found}: aborted transactions are read from the log")
+                entries = []
+            else:
+                # An index without entries is no better than none: Kafka makes the file for the first entry.
+                if walked and not entries:
+                    text = f"is missing or damaged: {len(walked)} aborted transactions were read from the log"
+                    self._log.notices.tell(path, text)
+            self._aborted[segment.base_offset] = entries or walked
+            if state is self._state:  # What comes next needs each producer's last transaction at most.
+                state.completed = list({txn.producer_id: txn for txn in state.completed}.values())
             segment.close()
         return self._aborted[segment.base_offset]
 
-    def _from_index(self, segment: Segment) -> list[AbortedTxn] | None:
-        """Return what a segment's index tells; None if it has none, or one that does not agree with the log."""
-        path = segment.index_path(names.TXN_INDEX_SUFFIX)
-        try:
-            index = segment.open_txn_index()
-            if index is None:
-                return None
-            for txn in index.aborted:
-                self._check(segment, txn, path)
-        except CorruptIndexError as error:
-            self._log.notices.tell(path, f"{error.message}: aborted transactions are read from the log")
-            return None
-        known = {txn.last_offset for txn in index.aborted}
-        last = segment.next_offset
-        missing = [
-            txn
-            for txn in self.end_state().aborted
-            if segment.base_offset <= txn.last_offset < last and txn.last_offset not in known
-        ]
-        if missing:
-            self._log.notices.tell(path, f"lacks {len(missing)} aborted transactions, read from the log")
-        return sorted([*index.aborted, *missing], key=lambda txn: txn.last_offset)
+    def _entries(self, segment: Segment) -> list[AbortedTxn]:
+        """Return what a segment's index has about batches seen here: the owner may have added others since."""
+        index = segment.open_txn_index()
+        if index is None:
+            return []
+        if segment.may_have_grown:
+            return [txn for txn in index.aborted if txn.last_offset < segment.next_offset]
+        return index.aborted
 
-    def _check(self, segment: Segment, txn: AbortedTxn, path: Path) -> None:
-        header = segment.translate_offset(txn.last_offset)
-        if (
-            header is None
-            or not header.is_control
-            or header.producer_id != txn.producer_id
-            or header.base_offset != txn.last_offset
-        ):
-            raise CorruptIndexError("an aborted transaction without its marker", path=path, found=txn.last_offset)
-        marker = segment.end_txn_marker(header)
-        if marker is not None and marker.type is not ControlType.ABORT:
-            raise CorruptIndexError("an aborted transaction that was committed", path=path, found=txn.last_offset)
-        owner = self._log.segment_for(txn.first_offset)
-        if txn.first_offset >= txn.last_offset or (owner is None and txn.first_offset < 0):
-            raise CorruptIndexError("an aborted transaction's first offset", path=path, found=txn.first_offset)
-        # Where the first batch is no longer there (compaction, retention) the entry covers more than there is: no harm.
-        first = owner.translate_offset(txn.first_offset) if owner is not None else None
-        if first is None or first.base_offset > txn.first_offset:
+    def _compare(self, segment: Segment, entries: list[AbortedTxn], state: ProducerState) -> None:
+        """Raise CorruptIndexError where entries and log disagree."""
+        by_end = {entry.last_offset: entry for entry in entries}
+        completed = {txn.last_offset: txn for txn in state.completed}
+        # Where an entry may begin at the earliest: a replay from a snapshot knows of all that was open there.
+        earliest = 0 if state.start_offset <= self._log.segments[0].base_offset else state.start_offset
+        free_from: dict[int, int] = {}
+        for offset in sorted({*by_end, *completed}):
+            entry, txn = by_end.get(offset), completed.get(offset)
+            if entry is not None:
+                self._compare_entry(segment, entry, txn, free_from.get(entry.producer_id, earliest))
+            elif txn is not None and txn.is_aborted and offset >= segment.base_offset:
+                raise CorruptIndexError("an aborted transaction is not in the index", found=offset)
+            if txn is not None:
+                free_from[txn.producer_id] = offset + 1
+
+    def _compare_entry(self, segment: Segment, entry: AbortedTxn, txn: CompletedTxn | None, earliest: int) -> None:
+        if txn is None:
+            header = segment.translate_offset(entry.last_offset)
+            if header is None or (header.base_offset, header.producer_id) != (entry.last_offset, entry.producer_id):
+                raise CorruptIndexError("an aborted transaction without its marker", found=entry.last_offset)
+            marker = segment.end_txn_marker(header) if header.is_control else None
+            if not header.is_control or (marker is not None and marker.type is not ControlType.ABORT):
+                raise CorruptIndexError("an aborted transaction without its marker", found=entry.last_offset)
+        elif txn.producer_id != entry.producer_id:
+            raise CorruptIndexError("an aborted transaction without its marker", found=entry.last_offset)
+        elif not txn.is_aborted:
+            raise CorruptIndexError("an aborted transaction that was committed", found=entry.last_offset)
+        elif txn.first_offset == entry.first_offset:
             return
-        if first.base_offset != txn.first_offset or first.producer_id != txn.producer_id or not first.is_transactional:
-            raise CorruptIndexError("an aborted transaction that begins elsewhere", path=path, found=txn.first_offset)
+        # Compaction and retention take records away: then the entry reaches further back than there is anything.
+        if not earliest <= entry.first_offset <= (entry.last_offset if txn is None else txn.first_offset):
+            raise CorruptIndexError("an aborted transaction that begins elsewhere", found=entry.first_offset)
 
-    def _from_log(self, segment: Segment) -> list[AbortedTxn]:
-        """Walk a segment for its ABORT markers; each that ends a transaction with records counts."""
-        path = segment.index_path(names.TXN_INDEX_SUFFIX)
-        state = self._replay(self._snapshot_state(segment.base_offset), segment.base_offset)
-        before = len(state.aborted)
-        aborted = self._replay(state, segment.next_offset).aborted[before:]
-        if aborted:
-            self._log.notices.tell(path, f"is missing or damaged: {len(aborted)} aborted transactions were read from the log")
-        return aborted
+    def _state_behind(self, segment: Segment) -> ProducerState:
+        """Return a state that was replayed over a segment, from its base or before."""
+        end_state = self._end_state
+        if segment.is_last and end_state is not None and end_state.start_offset <= segment.base_offset:
+            return end_state
+        end = segment.next_offset if segment.next_base_offset is None else segment.next_base_offset
+        state = self._state_at(segment.base_offset)
+        state.aborted = []
+        return self._replay(state, end)
+
+    def _state_at(self, offset: int) -> ProducerState:
+        """Return the state at `offset`, from the last one asked for if no snapshot is nearer."""
+        snapshot = max((one for one in self._log.snapshots if one <= offset), default=0)
+        state = self._state
+        if state is None or not snapshot <= state.map_end_offset <= offset:
+            state = self._snapshot_state(offset)
+        self._state = self._replay(state, offset)
+        return self._state
 
     def _snapshot_state(self, offset: int) -> ProducerState:
         """Return the state of the last sound snapshot at or below `offset`, the empty one at the log's start without any."""
