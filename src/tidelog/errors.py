@@ -122,7 +122,10 @@ class CorruptCheckpointError(CorruptDataError):
 
 
 class SegmentChangedError(TidelogError):
-    """A segment vanished, shrank or was replaced between plan and read. Plan again."""
+    """A segment vanished, shrank or was replaced between plan and read. Plan again, read again: then it is found as it is."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; read again"
 
 
 class OffsetOutOfRangeError(TidelogError):
