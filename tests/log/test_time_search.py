@@ -251,6 +251,20 @@ class TestTrace:
         verdicts = [(step.base_offset, step.verdict) for step in trace.steps if isinstance(step, SegmentStep)]
         assert verdicts == [(0, "no timestamps"), (1, "too early")]
 
+    @pytest.mark.parametrize("damage", [None, ".index", ".timeindex"])
+    def test_bytes_read_are_those_of_the_search_alone(self, tmp_path: Path, damage: str | None) -> None:
+        """As many as without a trace; to tell Kafka's answer more is read, which does not count."""
+        builder = LogBuilder(tmp_path / "t-0", segment_bytes=3000).append(*(build.batch(i, [i]) for i in range(300))).close()
+        base = sorted(int(path.stem) for path in builder.directory.glob("*.log"))[2]
+        if damage is not None:
+            path = builder.file(base, damage)
+            path.write_bytes(bytes(range(1, 13)) * (path.stat().st_size // 12))
+        for target in (0, base - 1, base, base + 10, base + 20, 298, 299, 300, EARLIEST, LATEST, MAX_TIMESTAMP):
+            plain, traced, trace = builder.open(), builder.open(), Trace()
+            assert find_offset(plain, target) == find_offset(traced, target, trace=trace)
+            assert trace.bytes_read == sum(segment.bytes_read for segment in plain.segments)
+            assert trace.bytes_read <= sum(segment.bytes_read for segment in traced.segments)
+
     def test_only_what_is_needed_is_read(self, tmp_path: Path) -> None:
         """Of the segments before the answer a look-up reads ends and neighbours, of those behind it only the log's last batch."""
         builder = LogBuilder(tmp_path / "t-0", interval_bytes=4096, segment_bytes=2_000_000)

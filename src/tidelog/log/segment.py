@@ -55,6 +55,7 @@ class Segment:
         self._file = ReadOnlyFile(file.path, file.identity, _other_names(plain))
         self._stem = str(plain).removesuffix(names.LOG_SUFFIX)
         self._indexes: dict[str, IndexEntries | None] = {}
+        self._bytes_of_distrusted = 0
         self._end: SegmentEnd | None = None
         self.largest: LargestTimestamp | None = None
 
@@ -85,7 +86,7 @@ class Segment:
     def bytes_read(self) -> int:
         """Bytes read from the segment's files so far."""
         indexes = (index.bytes_read for index in self._indexes.values() if index is not None)
-        return self._file.bytes_read + sum(indexes)
+        return self._file.bytes_read + self._bytes_of_distrusted + sum(indexes)
 
     def close(self) -> None:
         """Give the descriptors back; they are taken again when needed."""
@@ -262,6 +263,7 @@ class Segment:
             index.sanity_check()
         except (CorruptIndexError, SegmentChangedError) as error:
             file.close()
+            self._bytes_of_distrusted += file.bytes_read
             found = "" if error.found is None else f" ({error.found})"
             self.notices.tell(file.path, f"{error.message}{found}, the log is read instead")
             return None
@@ -300,6 +302,7 @@ class Segment:
         index = self._indexes.get(suffix)
         if index is not None:
             index.close()
+            self._bytes_of_distrusted += index.bytes_read
         if index is not None and reason is not None:
             self.notices.tell(index.path or self.index_path(suffix), f"{reason}, the log is read instead")
         self._indexes[suffix] = None

@@ -132,11 +132,12 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
     except SegmentChangedError as error:
         segment.distrust_time_index(error.message)
         return 0
-    known = _entry(segment, index, slot) if slot >= 0 else None
-    if trace is not None and index.path is not None:
+    inner = None if trace is None else Trace()
+    known = _entry(segment, index, slot, inner) if slot >= 0 else None
+    if trace is not None and inner is not None and index.path is not None:
         entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset) if known is None else known[0]
         trace.add(TimeIndexStep(index.path, -1 if known is None else slot, index.entries, entry.timestamp, entry.offset))
-        segment.floor_position(entry.offset, trace)
+        trace.steps += [] if known is None else inner.steps
     return 0 if known is None else known[1].position
 
 
@@ -153,7 +154,9 @@ def _last_slot(segment: Segment, index: TimeIndex) -> int:
         return -1
 
 
-def _entry(segment: Segment, index: TimeIndex, slot: int) -> tuple[TimestampOffset, BatchHeader] | None:
+def _entry(
+    segment: Segment, index: TimeIndex, slot: int, trace: Trace | None = None
+) -> tuple[TimestampOffset, BatchHeader] | None:
     """Return an entry with its batch, if both agree; otherwise the index is not used any more."""
     try:
         entry = index.entry(slot)
@@ -161,7 +164,7 @@ def _entry(segment: Segment, index: TimeIndex, slot: int) -> tuple[TimestampOffs
     except SegmentChangedError as error:
         segment.distrust_time_index(error.message)
         return None
-    batch = None if entry.offset < segment.base_offset else segment.translate_offset(entry.offset)
+    batch = None if entry.offset < segment.base_offset else segment.translate_offset(entry.offset, trace)
     if batch is not None and batch.magic == 0:
         segment.distrust_time_index(None)
         return None

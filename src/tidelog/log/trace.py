@@ -95,7 +95,10 @@ Step: TypeAlias = SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep | 
 
 @dataclass(slots=True)
 class Trace:
-    """The steps of one search, in order, and the bytes that it read from all files."""
+    """The steps of one search, in order, and the bytes that it read from all files: as many as without a trace.
+
+    What is read to tell Kafka's answer is not among them.
+    """
 
     steps: list[Step] = field(default_factory=list)
     bytes_read: int = 0
