@@ -7,6 +7,11 @@ The time index bounds both from below: an entry (T, o) says that nothing up to o
 
 What lies behind the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only.
 
+Kafka's entries are about o's batch. KIP-33's text means something else, which no release wrote, and which is understood: o is
+the next offset at the time of the entry (after the roll, the next segment's base), and T was reached before it. Then the batch
+is the first that reaches T, found by a walk from the entry before. And it gives a segment without timestamps one entry, the
+file's time with the first message's offset or the next segment's base: that leads to no record, and is passed over.
+
 A topic of format v0 with LogAppendTime has entries too (Kafka noted the append times, which v0 cannot store): those lead to
 no record, and are passed over without a notice.
 """
@@ -168,10 +173,16 @@ def _entry(
     if batch is not None and batch.magic == 0:
         segment.distrust_time_index(None)
         return None
-    if batch is None or not _agrees(segment, entry, before, batch):
-        segment.distrust_time_index(f"entry {slot} ({entry.timestamp} at offset {entry.offset}) does not agree with the log")
-        return None
-    return entry, batch
+    if batch is not None and _agrees(segment, entry, before, batch):
+        return entry, batch
+    batch = _first_to_reach(segment, entry, before)
+    if batch is not None:
+        if trace is not None:
+            trace.steps.clear()  # The offset index was asked for another batch than the one that counts.
+        return TimestampOffset(entry.timestamp, batch.last_offset), batch
+    reason = f"entry {slot} ({entry.timestamp} at offset {entry.offset}) does not agree with the log"
+    segment.distrust_time_index(None if index.entries == 1 and _is_file_time(segment, entry) else reason)
+    return None
 
 
 def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None, batch: BatchHeader) -> bool:
@@ -189,6 +200,31 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
         return all(header.max_timestamp < entry.timestamp for header in segment.headers(position, batch.position))
     except CorruptBatchError:
         return False  # The walk through the log, which checks everything, will tell.
+
+
+def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None) -> BatchHeader | None:
+    """Return the batch that KIP-33's text means by an entry, if it is true: the first to reach T, all before o being no later."""
+    if before is not None and not (segment.base_offset <= before.offset <= entry.offset and before.timestamp < entry.timestamp):
+        return None
+    first = None
+    for header in segment.headers(0 if before is None else segment.floor_position(before.offset), check_crc=True):
+        if header.last_offset >= entry.offset:
+            return first if header.magic < 2 or header.base_offset >= entry.offset else None
+        if header.max_timestamp > entry.timestamp:
+            return None
+        if first is None and header.max_timestamp == entry.timestamp:
+            first = header
+    return first if entry.offset in (segment.next_offset, segment.next_base_offset) else None
+
+
+def _is_file_time(segment: Segment, entry: TimestampOffset) -> bool:
+    """Say whether an entry is one that KIP-33's text gives to a segment without timestamps, told by its offset."""
+    headers = segment.headers(check_crc=True)
+    first = next(headers, None)
+    is_first = first is not None and segment.base_offset <= entry.offset <= first.last_offset
+    if not is_first and entry.offset not in (segment.base_offset, segment.next_offset, segment.next_base_offset):
+        return False
+    return first is None or (first.max_timestamp < 0 and all(header.max_timestamp < 0 for header in headers))
 
 
 def _is_v0_throughout(segment: Segment) -> bool:
