@@ -75,7 +75,18 @@ def measure(records: int, records_a_batch: int) -> dict[str, float]:
             rows.clear()
             start = header.position + HEADER_BYTES
             used.scan_records_v2(
-                rows, log, start, header.end_position, header.record_count, header.base_offset, 0, -1, 0, 0, used.NO_LIMIT
+                rows,
+                log,
+                start,
+                header.end_position,
+                header.record_count,
+                header.base_offset,
+                header.last_offset,
+                0,
+                -1,
+                0,
+                0,
+                used.NO_LIMIT,
             )
 
     collected = Columns(capacity=records)

@@ -75,9 +75,18 @@ def read_all(data: bytes | bytearray | memoryview) -> list[Record]:
     ]
 
 
-def raw_batch_v2(section: bytes, count: int, *, attributes: int = 0, base_offset: int = 0, base_timestamp: int = 0) -> bytes:
+def raw_batch_v2(
+    section: bytes,
+    count: int,
+    *,
+    attributes: int = 0,
+    base_offset: int = 0,
+    base_timestamp: int = 0,
+    last_offset_delta: int | None = None,
+) -> bytes:
     """Return a v2 batch with a right checksum around a records section that may be anything."""
-    body = struct.pack(">hiqqqhii", attributes, max(count - 1, 0), base_timestamp, base_timestamp, -1, -1, -1, count) + section
+    last = max(count - 1, 0) if last_offset_delta is None else last_offset_delta
+    body = struct.pack(">hiqqqhii", attributes, last, base_timestamp, base_timestamp, -1, -1, -1, count) + section
     return struct.pack(">qiibI", base_offset, len(body) + 9, -1, 2, crc32c(body)) + body
 
 

@@ -172,6 +172,7 @@ class Columns:
             index + size,
             count,
             base_offset,
+            last_offset,
             base_timestamp,
             max_timestamp,
             1 if attributes & LOG_APPEND_TIME_BIT else 0,

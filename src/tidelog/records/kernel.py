@@ -367,6 +367,7 @@ def scan_records_v2(
     end: cython.Py_ssize_t,
     count: cython.Py_ssize_t,
     base_offset: cython.longlong,
+    batch_last_offset: cython.longlong,
     base_timestamp: cython.longlong,
     append_time: cython.longlong,
     timestamp_type: cython.int,
@@ -376,8 +377,8 @@ def scan_records_v2(
     """Append the records of a v2 batch, decompressed in `data[start:end]`, to `rows`; return how many, or a fault code.
 
     `append_time` is every record's timestamp where `timestamp_type` is 1 (LogAppendTime). `source` is noted with each row.
-    The whole batch is validated: `count` records, each as long as it says, and nothing behind them; only a scan that meets
-    `limit` rows stops there (`NO_LIMIT` for all).
+    The whole batch is validated: `count` records, each as long as it says and with an offset from `base_offset` to
+    `batch_last_offset`, and nothing behind them; only a scan that meets `limit` rows stops there (`NO_LIMIT` for all).
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
@@ -409,11 +410,10 @@ def scan_records_v2(
     last_timestamp: cython.longlong = rows.last_timestamp
     min_offset: cython.longlong = rows.min_offset
     last_offset: cython.longlong = rows.last_offset
-    # Deltas outside of these would carry a timestamp out of int64, an offset below 0 or out of int64.
+    # Deltas outside of these would carry a timestamp out of int64, or an offset out of what the batch's header says.
     min_time_delta: cython.longlong = _INT64_MIN - base_timestamp if base_timestamp < 0 else _INT64_MIN
     max_time_delta: cython.longlong = _INT64_MAX - base_timestamp if base_timestamp > 0 else _INT64_MAX
-    min_offset_delta: cython.longlong = -base_offset
-    max_offset_delta: cython.longlong = _INT64_MAX - base_offset
+    max_offset_delta: cython.longlong = batch_last_offset - base_offset
 
     fault: cython.int = 0
     without_timestamp: cython.longlong = 0
@@ -509,7 +509,7 @@ def scan_records_v2(
                 pos += packed & 15
                 value = packed >> 4
             value = (value >> 1) ^ -(value & 1)
-            if value < min_offset_delta or value > max_offset_delta:
+            if value < 0 or value > max_offset_delta:
                 fault = _OFFSET
                 break
             offset = base_offset + value

@@ -34,6 +34,7 @@ def scan_records_v2(
     end: int,
     count: int,
     base_offset: int,
+    batch_last_offset: int,
     base_timestamp: int,
     append_time: int,
     timestamp_type: int,

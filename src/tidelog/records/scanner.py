@@ -64,6 +64,7 @@ def scan_batch(
             end,
             header.record_count,
             header.base_offset,
+            header.last_offset,
             header.base_timestamp,
             header.max_timestamp,
             header.timestamp_type,
