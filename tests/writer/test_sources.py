@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from tidelog.errors import CorruptDataError, InvalidArgumentError, StorageError, TidelogError
 from tidelog.ingest import csv_source, json_lines
+from tidelog.ingest.formats import format_of, open_source
 from tidelog.ingest.json_rows import encode_rows
-from tidelog.ingest.source import Wanted, format_of, open_source, slices
+from tidelog.ingest.source import Wanted, slices
 
 T = Wanted("t")
 

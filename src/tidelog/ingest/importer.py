@@ -26,9 +26,10 @@ import pyarrow.compute as pc
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, RecordTooLargeError
+from tidelog.ingest.formats import open_source
 from tidelog.ingest.json_rows import encode_rows, plain_text
 from tidelog.ingest.progress import Position, ProgressMaker, silent
-from tidelog.ingest.source import Rows, Wanted, open_source
+from tidelog.ingest.source import Rows, Wanted
 from tidelog.ingest.timestamps import epoch_ms
 from tidelog.log.new_topic import NewTopic
 from tidelog.log.partition_writer import PartitionWriter

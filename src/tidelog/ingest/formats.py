@@ -1,0 +1,73 @@
+"""The kinds of files that can be imported: by their ending, or as the caller says.
+
+===========  ==========================================  ==========================================================
+format       endings                                     reader
+===========  ==========================================  ==========================================================
+parquet      .parquet .pq                                `parquet_source`: row groups, page by page
+csv          .csv .tsv, also with .gz .bz2 .zst .lz4     `csv_source`: types settled over the whole file first
+jsonl        .jsonl .ndjson .json, also compressed       `json_lines`: one object a line, the line itself is the row
+===========  ==========================================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.ingest.progress import ProgressMaker, silent
+from tidelog.ingest.source import Source, Wanted
+
+_FORMATS = {
+    "parquet": (".parquet", ".pq"),
+    "csv": (".csv", ".tsv"),
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+}
+FORMATS = tuple(_FORMATS)
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+
+
+def open_source(
+    path: Path,
+    wanted: Wanted,
+    file_format: str | None = None,
+    *,
+    as_text: bool = False,
+    delimiter: str | None = None,
+    progress: ProgressMaker = silent,
+) -> Source:
+    """Open `path` by its ending, or as `file_format` says.
+
+    `as_text` and `delimiter` are about CSV only: read every column as text; the character between fields. `progress` shows
+    what a source has to read before the first row.
+    Raises InvalidArgumentError for an unknown format and for a wanted column that is not there, CorruptDataError for a
+    file that is not what its ending says.
+    """
+    kind = file_format or format_of(path)
+    if kind != "csv" and (as_text or delimiter is not None):
+        raise InvalidArgumentError("text columns and a delimiter can be asked of CSV only", path=path, found=kind)
+    # Each reader is imported when it is needed: Arrow's CSV, JSON and Parquet modules are separate and not small.
+    if kind == "parquet":
+        from tidelog.ingest.parquet_source import ParquetSource
+
+        return ParquetSource(path, wanted)
+    if kind == "csv":
+        from tidelog.ingest.csv_source import CsvSource
+
+        return CsvSource(path, wanted, as_text=as_text, delimiter=delimiter, progress=progress)
+    if kind == "jsonl":
+        from tidelog.ingest.json_lines import JsonLinesSource
+
+        return JsonLinesSource(path, wanted)
+    raise InvalidArgumentError("unknown file format", found=kind, expected=", ".join(FORMATS))
+
+
+def format_of(path: Path) -> str:
+    """Return the format that the file's ending stands for."""
+    name = path.name.lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    for kind, endings in _FORMATS.items():
+        if name.endswith(endings):
+            return kind
+    known = " ".join(ending for endings in _FORMATS.values() for ending in endings)
+    raise InvalidArgumentError("the file's ending does not tell its format", path=path, expected=known)
