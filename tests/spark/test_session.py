@@ -1,4 +1,4 @@
-"""The session helper, and what PySpark finds by itself, on a machine that has no Java."""
+"""What PySpark finds by itself on a machine that has no Java, in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.spark.golden import log_dir, rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # A session of the user's own: the source is not registered, PySpark has to find it.
 PROGRAM = """
@@ -64,18 +60,3 @@ def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(NotFoundError, match=r"pip install 'tidelog\[spark\]'"):
         session()
-
-
-def test_the_helper_takes_the_session_that_is_there(spark: SparkSession) -> None:
-    from tidelog.spark import session
-
-    assert session("another", config={"spark.sql.shuffle.partitions": 7}) is spark
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
-
-
-def test_a_registered_source_knows_the_sessions_cores(spark: SparkSession) -> None:
-    from tidelog.spark.source import TidelogDataSource, source_class
-
-    assert source_class(spark.sparkContext.defaultParallelism).default_parallelism == 2
-    assert source_class(None) is TidelogDataSource
-    assert source_class(7).name() == "tidelog"

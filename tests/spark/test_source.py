@@ -1,4 +1,4 @@
-"""`spark.read.format("tidelog")` in a real session."""
+"""`spark.read.format("tidelog")` in a real session. Every test that needs one is in this file, so that one worker has it."""
 
 from __future__ import annotations
 
@@ -190,3 +190,18 @@ def test_a_schema_of_ones_own_is_refused(spark: SparkSession) -> None:
     reader = spark.read.format("tidelog").schema("offset string").options(path=log_dir(), subscribe="empty", columns="offset")
     with pytest.raises(Exception, match="format tidelog has a fixed schema"):
         reader.load().count()
+
+
+def test_the_helper_takes_the_session_that_is_there(spark: SparkSession) -> None:
+    from tidelog.spark import session
+
+    assert session("another", config={"spark.sql.shuffle.partitions": 7}) is spark
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_a_registered_source_knows_the_sessions_cores(spark: SparkSession) -> None:
+    from tidelog.spark.source import TidelogDataSource, source_class
+
+    assert source_class(spark.sparkContext.defaultParallelism).default_parallelism == 2
+    assert source_class(None) is TidelogDataSource
+    assert source_class(7).name() == "tidelog"
