@@ -3,13 +3,14 @@ PartitionMetadataFileTest."""
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 
 import pytest
 
 from tests.log.golden import GOLDEN, RELEASES
-from tidelog.errors import CorruptCheckpointError
+from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.names import TopicPartition
@@ -54,13 +55,35 @@ def test_should_throw_if_version_is_not_recognised(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"x\n", b"0\nx\n", b"0\n2\nfoo 1 5\n", b"0\n1\nfoo 1\n", b"0\n1\nfoo 1 x\n", b"0\n1\nfoo 1 5 6\n", b"0\n1\nfoo\xff 1 5\n"],
+    [
+        b"0\n1\nfoo 1 9223372036854775808\n",
+        b"0\n1\nfoo 1 " + b"9" * 5000,
+        b"\0" * 5000,
+        b"x\n",
+        b"0\nx\n",
+        b"0\n2\nfoo 1 5\n",
+        b"0\n1\nfoo 1\n",
+        b"0\n1\nfoo 1 x\n",
+        b"0\n1\nfoo 1 5 6\n",
+        b"0\n1\nfoo\xff 1 5\n",
+    ],
 )
 def test_damage_is_told(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     with pytest.raises(CorruptCheckpointError) as raised:
         read_offset_checkpoint(path)
     assert raised.value.path == str(path) and "\n" not in str(raised.value)
+    assert len(str(raised.value)) < len(str(path)) + 400, "the garbage is not shown whole"
+
+
+def test_a_named_pipe_is_no_checkpoint(path: Path) -> None:
+    """It would wait for its writer for ever, and a device as /dev/zero would never end."""
+    os.mkfifo(path)
+    other = path.with_name("partition.metadata")
+    other.symlink_to("/dev/zero")
+    for read in (lambda: read_offset_checkpoint(path), lambda: read_topic_id(other)):
+        with pytest.raises(StorageError, match="it is no regular file"):
+            read()
 
 
 def test_leader_epochs_should_persist_and_overwrite_and_reload_file(tmp_path: Path) -> None:

@@ -19,16 +19,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError, StorageError
+from tidelog.log.files import read_whole
 from tidelog.log.names import TopicPartition
 
 VERSION = 0
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_SHOWN_CHARACTERS = 60
 
 
 def read_lines(path: Path) -> list[list[str]]:
     """Return the fields of each entry; no file, no entries. Raises CorruptCheckpointError, StorageError."""
     try:
-        text = path.read_bytes().decode()
+        text = read_whole(path).decode()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
@@ -81,9 +83,10 @@ def sync_directory(directory: Path) -> None:
 
 
 def parse_number(text: str, path: Path, line: int) -> int:
-    """Read an integer of a text file. Raises CorruptCheckpointError, which tells the line."""
-    if not _NUMBER.fullmatch(text.strip()):
-        raise CorruptCheckpointError(f"line {line} is no number", path=path, found=repr(text))
+    """Read an int64 of a text file. Raises CorruptCheckpointError, which tells the line."""
+    if not _NUMBER.fullmatch(text.strip()) or not -(2**63) <= int(text) < 2**63:
+        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+        raise CorruptCheckpointError(f"line {line} is no number of 64 bits", path=path, found=repr(shown))
     return int(text)
 
 

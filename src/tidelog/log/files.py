@@ -11,8 +11,10 @@ Only `log/` and what reads through it may use this; an object is used by one thr
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +50,21 @@ class Notices:
         if (path, text) not in self._told:
             self._told.add((path, text))
             logger.warning("%s: %s", path, text)
+
+
+def open_regular(path: Path) -> int:
+    """Open a regular file for reading and return its descriptor; what is none of that kind is an OSError, not a wait."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # Else a named pipe would wait for its writer.
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return fd
+
+
+def read_whole(path: Path) -> bytes:
+    """Return all bytes of a small regular file. Raises OSError."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read()
 
 
 class ReadOnlyFile:
@@ -87,7 +104,7 @@ class ReadOnlyFile:
         replaced = False
         for candidate in (self.path, *self.fallbacks):
             try:
-                fd = os.open(candidate, os.O_RDONLY | os.O_CLOEXEC)
+                fd = open_regular(candidate)
             except FileNotFoundError:
                 continue
             except OSError as error:

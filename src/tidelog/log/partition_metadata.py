@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.log.checkpoints import parse_number, replace_file
+from tidelog.log.files import read_whole
 
 VERSION = 0
 _ZERO = uuid.UUID(int=0)
@@ -26,7 +27,7 @@ _ZERO = uuid.UUID(int=0)
 def read_topic_id(path: Path) -> uuid.UUID | None:
     """Return the topic's id, None where there is no file (Kafka before 2.8). Raises CorruptCheckpointError."""
     try:
-        text = path.read_bytes().decode()
+        text = read_whole(path).decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

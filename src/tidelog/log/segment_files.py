@@ -79,6 +79,8 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
                         found[name] = segment_file(directory / name)
                     except NotFoundError:
                         found[name] = None  # Renamed since: the next listing will tell, and differ from this one.
+    except StorageError:
+        raise  # An OSError too; it names the file.
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError("no such folder", path=directory) from None
     except OSError as error:
