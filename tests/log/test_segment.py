@@ -5,6 +5,7 @@ As upstream, `messages` are v1, one message a batch, with timestamp = 10 × offs
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from collections.abc import Iterable
@@ -14,9 +15,10 @@ import pytest
 
 from tests.log import build
 from tests.log.build import LogBuilder, segment_of
-from tidelog.errors import CorruptBatchError, NotFoundError, SegmentChangedError
+from tidelog.errors import CorruptBatchError, NotFoundError, SegmentChangedError, StorageError
 from tidelog.log.batch_walk import walk
 from tidelog.log.files import ReadOnlyFile
+from tidelog.log.log import Log
 from tidelog.log.segment import Segment
 from tidelog.log.segment_time import find_offset_by_timestamp
 from tidelog.records.builder import Producer
@@ -404,8 +406,41 @@ class TestTornTail:
             with pytest.raises(CorruptBatchError, match="too low"):
                 list(Segment.open(segment.log_path).headers())
 
+    @pytest.mark.parametrize("offset", [0, 9])
+    def test_the_last_offset_goes_back(self, tmp_path: Path, offset: int) -> None:
+        """A whole batch with a right checksum is no torn tail, and its records are not left out."""
+        segment = segment_of(tmp_path / "t-0", messages(range(10)))
+        with segment.log_path.open("ab") as file:
+            file.write(messages([offset])[0])
+        with pytest.raises(CorruptBatchError, match="too low"):
+            _ = Segment.open(segment.log_path).next_offset
+
+    def test_a_segment_under_a_higher_name(self, tmp_path: Path) -> None:
+        segment = segment_of(tmp_path / "t-0", messages([0]))
+        renamed = segment.log_path.rename(segment.log_path.with_name("00000000000000000005.log"))
+        with pytest.raises(CorruptBatchError, match="too low"):
+            _ = Segment.open(renamed).next_offset
+
 
 class TestFiles:
+    @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+    def test_a_named_pipe_does_not_hang(self, tmp_path: Path, suffix: str) -> None:
+        """Nobody will ever write to it: an error, in place of a wait without end."""
+        path = segment_of(tmp_path / "t-0", messages(range(20))).index_path(suffix)
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(StorageError, match="it is no regular file") as caught:
+            find_offset_by_timestamp(Segment.open(path.with_suffix(".log")), 5, 0)
+        assert caught.value.path == str(path)
+
+    def test_a_loop_of_links(self, tmp_path: Path) -> None:
+        path = tmp_path / "t-0" / "00000000000000000000.log"
+        path.parent.mkdir()
+        path.symlink_to(path)
+        with pytest.raises(StorageError, match="Too many levels of symbolic links") as caught:
+            Log.open(path.parent)
+        assert caught.value.path == str(path)
+
     def test_no_such_file(self, tmp_path: Path) -> None:
         with pytest.raises(NotFoundError):
             Segment.open(tmp_path / "00000000000000000000.log")

@@ -5,6 +5,8 @@ what stands behind a whole batch        is
 ======================================  =================================================================================
 nothing                                 the end
 zeros to the end of the file            the end (a preallocated file; nothing was lost)
+a batch with a right checksum, whose    CorruptBatchError: no crash writes that
+offset does not fit
 bytes that are no whole, sound batch    the end, with a notice (an append that a crash tore) unless the file is growing
 the same, but a sound batch follows     CorruptBatchError: records were damaged, and others come after them
 ======================================  =================================================================================
@@ -47,6 +49,8 @@ def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int
             last = header
             position = header.end_position
     except CorruptBatchError as error:
+        if _checksum_is_right(file, position, size_bytes):
+            raise
         next_offset = min_offset if last is None else last.next_offset
         last_byte = _last_nonzero(file, position, size_bytes)
         if last_byte is not None:
@@ -69,11 +73,23 @@ def _last_nonzero(file: ReadOnlyFile, start: int, end: int) -> int | None:
     """Return the position of the last byte in [start, end) that is not zero."""
     while end > start:
         window_start = max(start, end - WINDOW_BYTES)
-        stripped = file.read(window_start, end - window_start).rstrip(b"\0")
-        if stripped:
-            return window_start + len(stripped) - 1
+        window = file.read(window_start, end - window_start)
+        if window != bytes(len(window)):  # Compared at once: a preallocated file may hold gigabytes of zeros.
+            return window_start + len(window.rstrip(b"\0")) - 1
         end = window_start
     return None
+
+
+def _checksum_is_right(file: ReadOnlyFile, position: int, size_bytes: int) -> bool:
+    """Say whether a whole batch with a right checksum stands at `position`."""
+    try:
+        header = read_header(file.read(position, HEADER_BYTES), 0, position, file.path)
+        if header.end_position > size_bytes:
+            return False
+        check_crc_by_pieces(file, header)
+    except CorruptBatchError:
+        return False
+    return True
 
 
 def _sound_batch(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, next_offset: int) -> BatchHeader | None:
