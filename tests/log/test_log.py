@@ -86,12 +86,15 @@ class TestLog:
         builder.file(0, ".log").unlink()
         assert builder.open().log_start_offset == builder.open(log_start_offset=4).log_start_offset == 10
 
-    def test_log_end_less_than_start_after_reopen(self, tmp_path: Path) -> None:
+    def test_log_end_less_than_start_after_reopen(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """LogLoaderTest.testLogEndLessThanStartAfterReopen, UnifiedLogTest.testLogReinitializeAfterManualDelete: nothing is
         left to
-        read, and the log continues at its start"""
+        read, which is told, and the log continues at its start"""
         log = three_segments(tmp_path).open(log_start_offset=500)
         assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (500, 500, [])
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{log.directory}: the log start offset checkpoint says 500, behind the log's end at 30: no record is left to be read"
+        ]
 
     def test_high_watermark_is_kept_within_the_log(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testHighWatermarkMaintenance: clamped to log start and end"""

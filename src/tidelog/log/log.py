@@ -124,6 +124,9 @@ class Log:
     def log_end_offset(self) -> int:
         """The offset behind the last record. Raises CorruptBatchError."""
         end = self.segments[-1].next_offset if self.segments else 0
+        if self.segments and end < self.log_start_offset:
+            behind = f"the log start offset checkpoint says {self.log_start_offset}, behind the log's end at {end}"
+            self.notices.tell(self.directory, f"{behind}: no record is left to be read")
         return max(end, self.log_start_offset)
 
     @cached_property
