@@ -15,12 +15,6 @@ from tidelog.errors import NotFoundError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEFAULTS = {
-    # Rows reach the JVM through a socket; through this kind the whole read takes a tenth less. Spark knows it since 4.1.
-    "spark.python.unix.domain.socket.enabled": "true",
-}
-"""Spark properties of a new session, where the caller does not say otherwise."""
-
 
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("tidelog")` known to a session.
@@ -39,7 +33,7 @@ def session(app_name: str = "tidelog", *, master: str | None = None, config: dic
     Args:
         app_name: the name that Spark shows.
         master: Spark's master URL; `local[*]` where neither this nor the configuration names one.
-        config: Spark properties, set before the session starts; they win over `DEFAULTS`.
+        config: Spark properties, set before the session starts.
 
     Raises:
         NotFoundError: no PySpark, or no Java of 17 or newer.
@@ -60,7 +54,7 @@ def session(app_name: str = "tidelog", *, master: str | None = None, config: dic
         builder = SparkSession.builder.appName(app_name)
         if master is not None:
             builder = builder.master(master)
-        for key, value in (DEFAULTS | (config or {})).items():
+        for key, value in (config or {}).items():
             builder = builder.config(key, str(value))
         spark = builder.getOrCreate()
     register(spark)
