@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -136,6 +137,26 @@ def test_the_signal_handler_is_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert app.run(lambda: None) == 0
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_terminated_while_a_module_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that try imports swallow whatever is raised in them; the request to end is not lost."""
+    (tmp_path / "loaded_slowly.py").write_text(
+        "import os, signal\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "except BaseException:\n"
+        "    pass\n"
+    )  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path)
+    done = []
+
+    def work() -> None:
+        done.append(importlib.import_module("loaded_slowly"))
+        signal.pause()
+
+    assert app.run(work) == 143
+    assert done, "the module was loaded to its end"
 
 
 def test_importing_tidelog_loads_nothing_heavy() -> None:

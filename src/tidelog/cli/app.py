@@ -40,6 +40,9 @@ COMMANDS = {
 }
 """Command → module, in the order of `tidelog --help`."""
 
+ASK_AGAIN_SECONDS = 0.02
+"""How long a request to end waits while a module is being loaded."""
+
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
@@ -124,8 +127,9 @@ def run(work: Callable[[], None]) -> int:
         return _run(work)
     finally:
         notices.uninstall()
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(number, handler)
 
 
 def _run(work: Callable[[], None]) -> int:
@@ -212,12 +216,25 @@ def _relax_text_streams() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def _raise_when_terminated() -> Any:
+def _raise_when_terminated() -> dict[signal.Signals, Any]:
+    """Let the signal TERM raise Terminated; return the handlers to put back."""
+
     def terminate(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+        if not _is_importing(frame):
+            raise Terminated
+        # A module that is being loaded may swallow what is raised in it, and the run would go on: ask again a bit later.
+        signal.setitimer(signal.ITIMER_REAL, ASK_AGAIN_SECONDS)
 
     try:
-        return signal.signal(signal.SIGTERM, terminate)
+        return {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGALRM)}
     except ValueError:
         # Not in the main thread: whoever embeds the command line there decides about signals.
-        return None
+        return {}
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
