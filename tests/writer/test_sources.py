@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,37 @@ def test_csv_errors(content: str | bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(TidelogError, match=message) as error:
         rows(path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("wanted", [T, Wanted("t", None, "t")])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_csv_quote_never_closed(name: str, wanted: Wanted, tmp_path: Path) -> None:
+    """It would swallow all lines behind it into one value, and nobody would miss them."""
+    for text in ('t,v\n1,a\n2,"b\n3,c\n', 't,v\n1,1\n2,"2\n3,3\n', 't,"v\n1,a\n'):
+        path = save(tmp_path, name, gzip.compress(text.encode()) if name.endswith(".gz") else text)
+        with pytest.raises(TidelogError, match=r"a quote is never closed|Empty CSV file or block"):
+            rows(path, wanted)
+    for end in ('"', '"\n', '"\r\n\r\n', '" \n'):
+        text = 't,v\n1,a\n2,"b\n3,""c""' + end
+        path = save(tmp_path, name, gzip.compress(text.encode()) if name.endswith(".gz") else text)
+        assert len(rows(path, wanted)) == 2
+
+
+def test_csv_misfit_in_a_file_of_which_some_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow counts columns as they are in the file."""
+    monkeypatch.setattr(csv_source, "_BLOCK_BYTES", 64)
+    path = save(tmp_path, "a.csv", "a,t,b,v\n" + "1,2,3,4\n" * 40 + "x,2,y,z\n")
+    assert rows(path, Wanted("t", None, "v"))[-1] == {"t": 2, "v": "z"}
+
+
+@pytest.mark.parametrize("delimiter", ["", "::", '"', "\n", "\r", "é"])
+def test_csv_delimiters_that_cannot_be(delimiter: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="a delimiter is one ASCII character"):
+        rows(save(tmp_path, "a.csv", "t,a\n"), delimiter=delimiter)
+
+
+def test_csv_in_a_file_whose_name_is_no_utf8(tmp_path: Path) -> None:
+    assert rows(save(tmp_path, os.fsdecode(b"\xff.csv"), "t,a\n1,x\n")) == [{"t": 1, "a": "x"}]
 
 
 CELLS = st.one_of(
@@ -290,6 +322,13 @@ def test_formats_by_ending(tmp_path: Path) -> None:
         format_of(Path("a.txt"))
     with pytest.raises(InvalidArgumentError, match="unknown file format"):
         open_source(tmp_path / "a.csv", T, "xml")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_pipe_cannot_be_read_twice(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InvalidArgumentError, match="a pipe or device cannot be read as"):
+        rows(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])

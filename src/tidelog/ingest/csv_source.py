@@ -15,6 +15,7 @@ Arrow's null texts (empty, ``NA``, ``null``, ...) are null in typed columns and 
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +25,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.types as pt
 
-from tidelog.errors import InvalidArgumentError
+from tidelog.errors import CorruptDataError, InvalidArgumentError
 from tidelog.ingest.progress import Position, ProgressMaker, silent
 from tidelog.ingest.source import Rows, Wanted, arrow_errors, check_columns, slices
 
+_SHOWN_CHARACTERS = 60
 _BLOCK_BYTES = 1 << 20  # Arrow reads 32 of them ahead
 _MAX_BLOCK_BYTES = 1 << 30
 _MISFIT = re.compile(r"In CSV column #(\d+):.*?CSV conversion error to [^:]*: invalid value '(.*)'$", re.DOTALL)
@@ -48,8 +50,10 @@ class CsvSource:
         delimiter: str | None = None,
         progress: ProgressMaker = silent,
     ) -> None:
-        if delimiter is not None and len(delimiter) != 1:
-            raise InvalidArgumentError("a delimiter is one character", found=repr(delimiter))
+        if delimiter is not None and not (len(delimiter) == 1 and delimiter.isascii() and delimiter not in '"\r\n'):
+            raise InvalidArgumentError(
+                "a delimiter is one ASCII character, and neither a quote nor the end of a line", found=repr(delimiter)
+            )
         self._path = path
         self._delimiter = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
         self._block_bytes = _BLOCK_BYTES
@@ -67,7 +71,7 @@ class CsvSource:
     def rows(self) -> Iterator[Rows]:
         """Yield the rows with the settled types."""
         row = 0
-        with self._path.open("rb") as file, arrow_errors(self._path, "CSV"):
+        with self._file() as file, arrow_errors(self._path, "CSV"):
             for batch in self._open(file, self._columns, self._types):
                 for part in slices(batch):
                     first_row, row = row + 1, row + part.num_rows
@@ -76,30 +80,52 @@ class CsvSource:
     def _header(self) -> list[str]:
         while True:
             try:
-                with self._path.open("rb") as file:
+                with self._file() as file:
                     return list(self._open(file, None, {}).schema.names)
             except pa.ArrowInvalid as error:
                 self._widen(error, {})
 
     def _settle_types(self) -> None:
         """Read the file until every value of every column fits its type."""
+        # What follows a quote that is never closed ends up in the last column: it is read too.
+        unread = [self._names[-1]] if self._names[-1] not in self._columns else []
         while True:
             types: dict[str, pa.DataType] = {}
             try:
-                with self._path.open("rb") as file, self._progress(f"reading types of {self._path.name}", self.size_bytes) as bar:
+                with self._file() as file, self._progress(f"reading types of {self._path.name}", self.size_bytes) as bar:
                     position = Position(bar)
-                    reader = self._open(file, self._columns, self._types)
+                    reader = self._open(file, [*self._columns, *unread], self._types | dict.fromkeys(unread, pa.binary()))
                     types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
-                    for _ in reader:
+                    last = None
+                    for batch in reader:
+                        last = batch if batch.num_rows else last
                         position.reach(file.tell())
             except pa.ArrowInvalid as error:
                 self._widen(error, types)
                 continue
-            self._types = types
+            self._types = {name: kind for name, kind in types.items() if name not in unread}
             break
-        for name, kind in types.items():
+        if last is None:
+            self._check_quotes(self._names[-1])
+        else:
+            self._check_quotes(last.column(last.schema.get_all_field_indices(self._names[-1])[-1])[-1].as_py())
+        for name, kind in self._types.items():
             if pt.is_binary(kind):
                 raise InvalidArgumentError(f"column {name!r} holds text that is not UTF-8", path=self._path)
+
+    def _check_quotes(self, last_value: object) -> None:
+        """Raise CorruptDataError if the file's last value swallowed lines because its quote is never closed."""
+        text = last_value.decode(errors="replace") if isinstance(last_value, bytes) else last_value
+        if not isinstance(text, str) or not re.search("[\r\n]", text):
+            return
+        end = b""
+        with self._file() as file:
+            stream = self._stream(file)
+            while block := stream.read(_BLOCK_BYTES):
+                end = block.rstrip() or end
+        if not end.endswith(b'"'):
+            start = text.splitlines()[0][:_SHOWN_CHARACTERS]
+            raise CorruptDataError("a quote is never closed", path=self._path, found=repr(f'"{start}'))
 
     def _widen(self, error: pa.ArrowInvalid, types: dict[str, pa.DataType]) -> None:
         """Widen the column that `error` is about, or the block; raise `error` again if it is about neither."""
@@ -110,9 +136,9 @@ class CsvSource:
             self._block_bytes *= 4
             return
         column = _MISFIT_COLUMN.search(text)
-        if column is None or "conversion error" not in text:
+        if not types or column is None or "conversion error" not in text:
             raise error
-        name = list(types)[int(column[1])]
+        name = self._names[int(column[1])]  # counted in the file, not among the columns that are read
         before = types[name]
         if pt.is_string(before):
             raise error
@@ -125,7 +151,7 @@ class CsvSource:
         suspects = set(numeric)
         if not numeric:
             return
-        with self._path.open("rb") as file, self._progress(f"reading numbers of {self._path.name}", self.size_bytes) as bar:
+        with self._file() as file, self._progress(f"reading numbers of {self._path.name}", self.size_bytes) as bar:
             position = Position(bar)
             for batch in self._open(file, numeric, dict.fromkeys(numeric, pa.string())):
                 position.reach(file.tell())
@@ -135,13 +161,18 @@ class CsvSource:
                         self._types[name] = pa.string()
                         suspects.discard(name)
 
-    def _open(
-        self, file: io.BufferedReader, columns: list[str] | None, types: dict[str, pa.DataType]
-    ) -> pacsv.CSVStreamingReader:
+    def _file(self) -> pa.NativeFile:
+        # Arrow reads ahead in threads of its own. A Python file would make them wait for the interpreter, and a run that is
+        # interrupted would end in an abort, or never.
+        return pa.OSFile(os.fsencode(self._path))
+
+    def _stream(self, file: pa.NativeFile) -> pa.NativeFile:
         compressed = pa.Codec.detect(str(self._path)) if self._path.suffix in (".gz", ".bz2", ".zst", ".lz4") else None
-        stream = pa.CompressedInputStream(pa.PythonFile(file), compressed.name) if compressed else pa.PythonFile(file)
+        return pa.CompressedInputStream(file, compressed.name) if compressed else file
+
+    def _open(self, file: pa.NativeFile, columns: list[str] | None, types: dict[str, pa.DataType]) -> pacsv.CSVStreamingReader:
         return pacsv.open_csv(
-            stream,
+            self._stream(file),
             read_options=pacsv.ReadOptions(block_size=self._block_bytes),
             parse_options=pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
             convert_options=pacsv.ConvertOptions(include_columns=columns, column_types=types, strings_can_be_null=False),
