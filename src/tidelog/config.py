@@ -1,45 +1,149 @@
 """Kafka's topic properties, typed. Only what something in Tidelog honours is here.
 
-=====================  ===========  =======================================================================
-property               default      meaning
-=====================  ===========  =======================================================================
-segment.bytes          1073741824   a segment never grows beyond this many bytes
-segment.ms             604800000    event time between a segment's first batch and the one that rolls it
-segment.jitter.ms      0            up to this much is taken off segment.ms, once for each segment
-segment.index.bytes    10485760     room of each index; a full index rolls the segment
-index.interval.bytes   4096         bytes of log between two index entries
-=====================  ===========  =======================================================================
+======================================  ===================  ===============================================================
+property                                default              meaning
+======================================  ===================  ===============================================================
+segment.bytes                           1073741824           a segment never grows beyond this many bytes
+segment.ms                              604800000            event time between a segment's first batch and the one that rolls it
+segment.jitter.ms                       0                    up to this much is taken off segment.ms, once for each segment
+segment.index.bytes                     10485760             room of each index; a full index rolls the segment
+index.interval.bytes                    4096                 bytes of log between two index entries
+preallocate                             false                a new segment's file gets its full length at once
+flush.messages                          9223372036854775807  force the log to the disk after so many records
+flush.ms                                9223372036854775807  ... and after so much time
+cleanup.policy                          delete               delete, compact, or both: "compact,delete"
+retention.ms                            604800000            segments whose records are all older go; -1: never
+retention.bytes                         -1                   the oldest segments go while the log stays at least this large
+file.delete.delay.ms                    60000                time between a file's renaming to .deleted and its removal
+delete.retention.ms                     86400000             how long a compacted log keeps tombstones and markers
+min.compaction.lag.ms                   0                    records younger than this are not compacted
+max.compaction.lag.ms                   9223372036854775807  records older than this are compacted, however few
+min.cleanable.dirty.ratio               0.5                  share of the log that must be dirty before it is compacted
+compression.type                        producer             the codec that batches are stored with; producer: as they come
+compression.gzip.level                  -1                   1 to 9, -1: the codec's own default
+compression.lz4.level                   9                    1 to 17
+compression.zstd.level                  3                    -131072 to 22
+max.message.bytes                       1048588              a batch never is larger, once stored
+message.format.version                  3.0-IV1              below 0.10.0: format v0; below 0.11.0: v1; else v2
+message.timestamp.type                  CreateTime           CreateTime, the producer's, or LogAppendTime, the log's
+message.timestamp.difference.max.ms     9223372036854775807  how far a record's time may be off, either way (deprecated)
+message.timestamp.before.max.ms         9223372036854775807  how far a record's time may lie in the past
+message.timestamp.after.max.ms          9223372036854775807  how far a record's time may lie in the future
+tidelog.log.append.time.monotonic       true                 append times never go backward, whatever the clock does
+======================================  ===================  ===============================================================
 
-Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17). Any layer may import this.
+Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), but for the last one, which is
+Tidelog's own (KIP-32: the later of now and the last append). A broker's names for the same (``log.segment.bytes``), the
+names of KIP-32's and KIP-33's texts and older releases' units (``log.roll.hours``) are taken as aliases, with one notice.
+Any layer may import this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
 
+logger = logging.getLogger("tidelog.config")
+
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+DELETE = "delete"
+COMPACT = "compact"
+
+PropertyValue = str | int | float | bool
+
 
 class _Property(NamedTuple):
+    """A property's name, and how its text becomes a value; `parse` raises ValueError with what it expects."""
+
     name: str
-    minimum: int
-    maximum: int
+    parse: Callable[[Any], Any]
 
 
 def _integer(name: str, default: int, minimum: int, maximum: int) -> Any:
-    return field(default=default, metadata={"property": _Property(name, minimum, maximum)})
+    def parse(value: Any) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
+        if not minimum <= number <= maximum:
+            raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
+        return number
+
+    return field(default=default, metadata={"property": _Property(name, parse)})
+
+
+def _ratio(name: str, default: float) -> Any:
+    def parse(value: Any) -> float:
+        try:
+            number = None if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or not 0 <= number <= 1:
+            raise InvalidArgumentError(f"{name} is a share", found=repr(value), expected="0 to 1")
+        return number
+
+    return field(default=default, metadata={"property": _Property(name, parse)})
+
+
+def _flag(name: str, default: bool) -> Any:
+    def parse(value: Any) -> bool:
+        text = str(value).strip().lower()
+        if text not in ("true", "false"):
+            raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
+        return text == "true"
+
+    return field(default=default, metadata={"property": _Property(name, parse)})
+
+
+def _choice(name: str, default: str, choices: tuple[str, ...]) -> Any:
+    def parse(value: Any) -> str:
+        if value not in choices:
+            raise InvalidArgumentError(f"{name} is none of its values", found=repr(value), expected=", ".join(choices))
+        return str(value)
+
+    return field(default=default, metadata={"property": _Property(name, parse)})
+
+
+def _policy(name: str, default: str) -> Any:
+    def parse(value: Any) -> str:
+        wanted = [part.strip().lower() for part in str(value).split(",")]
+        if not wanted or any(part not in (COMPACT, DELETE) for part in wanted):
+            raise InvalidArgumentError(f"{name} is none of its values", found=repr(value), expected="delete, compact or both")
+        return ",".join(sorted(set(wanted)))
+
+    return field(default=default, metadata={"property": _Property(name, parse)})
+
+
+_RELEASE = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(?:\.[0-9]+)?(?:-IV[0-9]+)?")
+
+
+def _release(name: str, default: str) -> Any:
+    def parse(value: Any) -> str:
+        if not isinstance(value, str) or not _RELEASE.fullmatch(value):
+            raise InvalidArgumentError(
+                f"{name} is a release of Kafka", found=repr(value), expected="like 0.9.0, 0.10.2 or 3.0-IV1"
+            )
+        return value
+
+    return field(default=default, metadata={"property": _Property(name, parse)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """How one partition's log is written. Units are in the field names; ranges are checked on construction.
+    """How one partition's log is written and kept. Units are in the field names; values are checked on construction.
 
-    Raises InvalidArgumentError, naming Kafka's property, for a value outside Kafka's range.
+    Raises InvalidArgumentError, naming Kafka's property, for a value that Kafka does not take.
     """
 
     segment_bytes: int = _integer("segment.bytes", 1 << 30, 14, INT32_MAX)
@@ -47,32 +151,147 @@ class LogConfig:
     segment_jitter_ms: int = _integer("segment.jitter.ms", 0, 0, INT64_MAX)
     segment_index_bytes: int = _integer("segment.index.bytes", 10 << 20, 4, INT32_MAX)
     index_interval_bytes: int = _integer("index.interval.bytes", 4096, 0, INT32_MAX)
+    preallocate: bool = _flag("preallocate", False)
+    flush_messages: int = _integer("flush.messages", INT64_MAX, 1, INT64_MAX)
+    flush_ms: int = _integer("flush.ms", INT64_MAX, 0, INT64_MAX)
+    cleanup_policy: str = _policy("cleanup.policy", DELETE)
+    retention_ms: int = _integer("retention.ms", 7 * 24 * 3600 * 1000, -1, INT64_MAX)
+    retention_bytes: int = _integer("retention.bytes", -1, -(2**63), INT64_MAX)
+    file_delete_delay_ms: int = _integer("file.delete.delay.ms", 60_000, 0, INT64_MAX)
+    delete_retention_ms: int = _integer("delete.retention.ms", 24 * 3600 * 1000, 0, INT64_MAX)
+    min_compaction_lag_ms: int = _integer("min.compaction.lag.ms", 0, 0, INT64_MAX)
+    max_compaction_lag_ms: int = _integer("max.compaction.lag.ms", INT64_MAX, 1, INT64_MAX)
+    min_cleanable_dirty_ratio: float = _ratio("min.cleanable.dirty.ratio", 0.5)
+    compression_type: str = _choice("compression.type", "producer", ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
+    compression_gzip_level: int = _integer("compression.gzip.level", -1, -1, 9)
+    compression_lz4_level: int = _integer("compression.lz4.level", 9, 1, 17)
+    compression_zstd_level: int = _integer("compression.zstd.level", 3, -131072, 22)
+    max_message_bytes: int = _integer("max.message.bytes", 1_048_588, 0, INT32_MAX)
+    message_format_version: str = _release("message.format.version", "3.0-IV1")
+    message_timestamp_type: str = _choice("message.timestamp.type", CREATE_TIME, (CREATE_TIME, LOG_APPEND_TIME))
+    message_timestamp_difference_max_ms: int = _integer("message.timestamp.difference.max.ms", INT64_MAX, 0, INT64_MAX)
+    message_timestamp_before_max_ms: int = _integer("message.timestamp.before.max.ms", INT64_MAX, 0, INT64_MAX)
+    message_timestamp_after_max_ms: int = _integer("message.timestamp.after.max.ms", INT64_MAX, 0, INT64_MAX)
+    append_time_monotonic: bool = _flag("tidelog.log.append.time.monotonic", True)
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            prop: _Property = one.metadata["property"]
-            value = getattr(self, one.name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise InvalidArgumentError(f"{prop.name} is a whole number", found=repr(value))
-            if not prop.minimum <= value <= prop.maximum:
-                raise InvalidArgumentError(
-                    f"{prop.name} is out of range", found=value, expected=f"{prop.minimum} to {prop.maximum}"
-                )
+            object.__setattr__(self, one.name, one.metadata["property"].parse(getattr(self, one.name)))
+        if self.max_compaction_lag_ms < self.min_compaction_lag_ms:
+            raise InvalidArgumentError(
+                "max.compaction.lag.ms is below min.compaction.lag.ms",
+                found=self.max_compaction_lag_ms,
+                expected=f"at least {self.min_compaction_lag_ms}",
+            )
+
+    @property
+    def is_compacted(self) -> bool:
+        return COMPACT in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether time and size retention apply."""
+        return DELETE in self.cleanup_policy
+
+    @property
+    def magic(self) -> int:
+        """The message format that batches are stored in: 0, 1 or 2."""
+        release = _RELEASE.fullmatch(self.message_format_version)
+        assert release is not None
+        major, minor = int(release[1]), int(release[2])
+        return 0 if (major, minor) < (0, 10) else 1 if (major, minor) < (0, 11) else 2
+
+    @property
+    def max_segment_ms(self) -> int:
+        """What rolls a segment by time: segment.ms, or less where compaction must not wait longer (spec §4.1)."""
+        return min(self.max_compaction_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How far a record's time may lie in the past; the deprecated difference counts where this is left alone (KIP-937)."""
+        before = self.message_timestamp_before_max_ms
+        return self.message_timestamp_difference_max_ms if before == INT64_MAX else before
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """How far a record's time may lie in the future."""
+        after = self.message_timestamp_after_max_ms
+        return self.message_timestamp_difference_max_ms if after == INT64_MAX else after
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str | int]) -> LogConfig:
-        """Build from Kafka's property names and texts; raise InvalidArgumentError for an unknown name or bad number."""
-        names = {one.metadata["property"].name: one.name for one in fields(cls)}
-        values: dict[str, int] = {}
-        for name, text in properties.items():
-            if name not in names:
-                raise InvalidArgumentError("unknown topic property", found=name, expected=", ".join(sorted(names)))
-            try:
-                values[names[name]] = int(text)
-            except ValueError:
-                raise InvalidArgumentError(f"{name} is a whole number", found=repr(text)) from None
+    def from_properties(cls, properties: Mapping[str, PropertyValue]) -> LogConfig:
+        """Build from Kafka's property names and texts; raise InvalidArgumentError for an unknown name or bad value."""
+        known = {one.metadata["property"].name: one.name for one in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, text in unaliased(properties).items():
+            if name not in known:
+                raise InvalidArgumentError("unknown topic property", found=name, expected=", ".join(sorted(known)))
+            values[known[name]] = text
         return cls(**values)
 
-    def to_properties(self) -> dict[str, int]:
+    def to_properties(self) -> dict[str, PropertyValue]:
         """Return the settings under Kafka's names."""
         return {one.metadata["property"].name: getattr(self, one.name) for one in fields(self)}
+
+
+def _times(factor: int) -> Callable[[PropertyValue], PropertyValue]:
+    def multiply(value: PropertyValue) -> PropertyValue:
+        try:
+            number = int(value)
+        except ValueError:
+            return value  # The property's own check tells what is wrong.
+        return number if number < 0 else number * factor
+
+    return multiply
+
+
+def _same(value: PropertyValue) -> PropertyValue:
+    return value
+
+
+_HOUR_MS = 3600 * 1000
+# Later lines win: of several names for one thing, Kafka takes the one with the finest unit.
+_ALIASES: dict[str, tuple[str, Callable[[PropertyValue], PropertyValue]]] = {
+    "log.roll.hours": ("segment.ms", _times(_HOUR_MS)),
+    "log.roll.ms": ("segment.ms", _same),
+    "log.roll.jitter.hours": ("segment.jitter.ms", _times(_HOUR_MS)),
+    "log.roll.jitter.ms": ("segment.jitter.ms", _same),
+    "log.retention.hours": ("retention.ms", _times(_HOUR_MS)),
+    "log.retention.minutes": ("retention.ms", _times(60 * 1000)),
+    "log.retention.ms": ("retention.ms", _same),
+    "log.retention.bytes": ("retention.bytes", _same),
+    "log.segment.bytes": ("segment.bytes", _same),
+    "log.index.size.max.bytes": ("segment.index.bytes", _same),
+    "log.index.interval.bytes": ("index.interval.bytes", _same),
+    "log.preallocate": ("preallocate", _same),
+    "log.flush.interval.messages": ("flush.messages", _same),
+    "log.flush.interval.ms": ("flush.ms", _same),
+    "log.cleanup.policy": ("cleanup.policy", _same),
+    "log.segment.delete.delay.ms": ("file.delete.delay.ms", _same),
+    "log.cleaner.delete.retention.ms": ("delete.retention.ms", _same),
+    "log.cleaner.min.compaction.lag.ms": ("min.compaction.lag.ms", _same),
+    "log.cleaner.max.compaction.lag.ms": ("max.compaction.lag.ms", _same),
+    "log.cleaner.min.cleanable.ratio": ("min.cleanable.dirty.ratio", _same),
+    "message.max.bytes": ("max.message.bytes", _same),
+    "log.message.format.version": ("message.format.version", _same),
+    "log.message.timestamp.type": ("message.timestamp.type", _same),
+    "log.message.timestamp.difference.max.ms": ("message.timestamp.difference.max.ms", _same),
+    "log.message.timestamp.before.max.ms": ("message.timestamp.before.max.ms", _same),
+    "log.message.timestamp.after.max.ms": ("message.timestamp.after.max.ms", _same),
+    "message.time.difference.ms": ("message.timestamp.difference.max.ms", _same),
+    "max.message.time.difference.ms": ("message.timestamp.difference.max.ms", _same),
+}
+
+_told: set[str] = set()
+
+
+def unaliased(properties: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
+    """Return the properties under a topic's names; a property's own name wins over an alias. One notice for each alias."""
+    found: dict[str, PropertyValue] = {}
+    for alias, (name, convert) in _ALIASES.items():
+        if alias in properties:
+            found[name] = convert(properties[alias])
+            if alias not in _told:
+                _told.add(alias)
+                logger.warning("%s is taken for %s", alias, name)
+    return {**found, **{name: value for name, value in properties.items() if name not in _ALIASES}}

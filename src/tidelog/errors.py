@@ -10,6 +10,8 @@ All of them are one small tree::
     ├── CorruptDataError              bytes that are not what their format says
     │   ├── CorruptBatchError         a batch: header, length or checksum
     │   ├── InvalidRecordError        a record inside a batch
+    │   │   └── RecordValidationError     records that a leader refuses, told one by one
+    │   │       └── InvalidTimestampError     ... because of a timestamp, at least one of them
     │   ├── DecompressionError        a compressed block, or one past its bound
     │   ├── CorruptIndexError         .index, .timeindex, .txnindex
     │   ├── CorruptSnapshotError      .snapshot
@@ -21,10 +23,20 @@ All of them are one small tree::
     ├── UnsupportedVersionError
     ├── IndexFullError                one entry more than the index holds (also a ValueError)
     ├── InvalidOffsetError            an offset that goes backward
+    │   ├── OffsetsOutOfOrderError    a follower's batches are not in order
+    │   └── UnexpectedAppendOffsetError   a follower's batch begins below the log end
     ├── OffsetOverflowError           an offset that a segment's int32 cannot express
-    ├── RecordTooLargeError
+    ├── RecordTooLargeError           larger than max.message.bytes
+    ├── RecordBatchTooLargeError      larger than segment.bytes
+    ├── ProducerError                 what a producer sent does not follow what it sent before
+    │   ├── OutOfOrderSequenceError
+    │   ├── InvalidProducerEpochError     a fenced producer's epoch
+    │   ├── InvalidTxnStateError
+    │   └── TransactionCoordinatorFencedError
+    ├── InconsistentTopicIdError      a folder belongs to another topic of that name
     ├── TopicExistsError
     └── StorageError                  the file system refused (also an OSError)
+        └── LogOfflineError           the partition was taken offline, or its log is closed
 
 A message says what, where (path and byte position), what was found and what was expected, in one line.
 """
@@ -32,7 +44,8 @@ A message says what, where (path and byte position), what was found and what was
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
 class TidelogError(Exception):
@@ -105,6 +118,29 @@ class InvalidRecordError(CorruptDataError):
     """A batch with a right checksum holds a record that breaks the format (Kafka: INVALID_RECORD)."""
 
 
+class RecordError(NamedTuple):
+    """Why one record was refused: its place in the set of records that was appended, from 0 on."""
+
+    batch_index: int
+    message: str
+
+
+class RecordValidationError(InvalidRecordError):
+    """A leader refuses a set of records; `record_errors` says which ones, and why (Kafka: INVALID_RECORD)."""
+
+    def __init__(self, message: str, *, record_errors: Sequence[RecordError] = (), **place: Any) -> None:
+        super().__init__(message, **place)
+        self.record_errors = tuple(record_errors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        place = {"path": self.path, "position": self.position, "found": self.found, "expected": self.expected}
+        return (_rebuild, (type(self), self.message, {**place, "record_errors": self.record_errors}))
+
+
+class InvalidTimestampError(RecordValidationError):
+    """The same, and at least one of them for its timestamp (Kafka: INVALID_TIMESTAMP)."""
+
+
 class DecompressionError(CorruptDataError):
     """A compressed block is damaged, or larger than its bound once decompressed."""
 
@@ -152,12 +188,48 @@ class InvalidOffsetError(TidelogError):
     """An offset that goes backward where it must grow."""
 
 
+class OffsetsOutOfOrderError(InvalidOffsetError):
+    """Batches of one follower's append whose offsets do not grow."""
+
+
+class UnexpectedAppendOffsetError(InvalidOffsetError):
+    """A follower's append that begins below the log end; `found` is its first offset (or the first batch's last one)."""
+
+
 class OffsetOverflowError(TidelogError):
     """An offset that cannot be told relative to its segment's base in an int32."""
 
 
 class RecordTooLargeError(TidelogError):
-    """A record or batch beyond its size limit."""
+    """A batch larger than max.message.bytes."""
+
+
+class RecordBatchTooLargeError(TidelogError):
+    """A set of records larger than segment.bytes (Kafka: RECORD_LIST_TOO_LARGE)."""
+
+
+class ProducerError(TidelogError):
+    """What a producer sent does not follow what it sent before; nothing was appended."""
+
+
+class OutOfOrderSequenceError(ProducerError):
+    """A batch whose sequence does not follow the producer's last one."""
+
+
+class InvalidProducerEpochError(ProducerError):
+    """A batch of an epoch that was fenced by a newer one."""
+
+
+class InvalidTxnStateError(ProducerError):
+    """A batch outside a transaction while the producer has one open."""
+
+
+class TransactionCoordinatorFencedError(ProducerError):
+    """A marker of a coordinator that is not the newest one."""
+
+
+class InconsistentTopicIdError(TidelogError):
+    """The folder belongs to another topic of the same name."""
 
 
 class TopicExistsError(TidelogError):
@@ -168,18 +240,29 @@ class StorageError(TidelogError, OSError):
     """The file system refused: no space, no permission, an I/O error."""
 
 
+class LogOfflineError(StorageError):
+    """The partition was taken offline after an I/O error, or its log is closed; the message says which and why."""
+
+
 KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
     OffsetOutOfRangeError: (1, "OFFSET_OUT_OF_RANGE"),
     CorruptBatchError: (2, "CORRUPT_MESSAGE"),
     DecompressionError: (2, "CORRUPT_MESSAGE"),
     UnknownTopicOrPartitionError: (3, "UNKNOWN_TOPIC_OR_PARTITION"),
     RecordTooLargeError: (10, "MESSAGE_TOO_LARGE"),
+    RecordBatchTooLargeError: (18, "RECORD_LIST_TOO_LARGE"),
+    InvalidTimestampError: (32, "INVALID_TIMESTAMP"),
     UnsupportedVersionError: (35, "UNSUPPORTED_VERSION"),
     TopicExistsError: (36, "TOPIC_ALREADY_EXISTS"),
     UnsupportedForMessageFormatError: (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
+    OutOfOrderSequenceError: (45, "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+    InvalidProducerEpochError: (47, "INVALID_PRODUCER_EPOCH"),
+    InvalidTxnStateError: (48, "INVALID_TXN_STATE"),
+    TransactionCoordinatorFencedError: (52, "TRANSACTION_COORDINATOR_FENCED"),
     StorageError: (56, "KAFKA_STORAGE_ERROR"),
     UnsupportedCompressionTypeError: (76, "UNSUPPORTED_COMPRESSION_TYPE"),
     InvalidRecordError: (87, "INVALID_RECORD"),
+    InconsistentTopicIdError: (103, "INCONSISTENT_TOPIC_ID"),
 }
 """Class → (code, name) of Kafka's protocol. A subclass answers as its nearest ancestor in this table."""
 
