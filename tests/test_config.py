@@ -22,7 +22,7 @@ def test_defaults_are_those_of_the_specification() -> None:
     defaults = {name: _text(value) for name, value in LogConfig().to_properties().items()}
     assert {name: value for name, value in documented.items() if not name.startswith("=") and name != "property"} == defaults
     shared = specified.keys() & defaults.keys()
-    assert len(shared) >= 13
+    assert len(shared) >= 11
     assert {name: specified[name].rstrip(".") for name in shared} == {name: defaults[name] for name in shared}
 
 
