@@ -1,0 +1,89 @@
+"""``meta.properties``: whose data folder this is (spec §7; KIP-631, KIP-858).
+
+A Java properties file, replaced atomically. Two versions are read; version 1 is written::
+
+    version=1                        version=0 (ZooKeeper)
+    cluster.id=<22 characters>       cluster.id=<22 characters>, or missing
+    node.id=1                        broker.id=1
+    directory.id=<22 characters>     (from Kafka 3.7 on)
+
+Other keys are kept as they are. Kafka refuses to start on a folder of another cluster or node, and so does `log_manager`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidelog.errors import CorruptCheckpointError, StorageError
+from tidelog.log.checkpoints import replace_file
+from tidelog.log.files import read_whole
+
+META_PROPERTIES = "meta.properties"
+_LINE = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")
+
+
+@dataclass(frozen=True)
+class MetaProperties:
+    """The owner of a data folder."""
+
+    node_id: int
+    cluster_id: str | None = None
+    directory_id: str | None = None
+    version: int = 1
+    others: dict[str, str] = field(default_factory=dict)
+
+    def to_text(self) -> str:
+        """Return the file's text, without the comment lines that Java adds."""
+        node_key = "broker.id" if self.version == 0 else "node.id"
+        values = {
+            "version": str(self.version),
+            "cluster.id": self.cluster_id,
+            node_key: str(self.node_id),
+            "directory.id": self.directory_id,
+            **self.others,
+        }
+        return "".join(f"{key}={value}\n" for key, value in values.items() if value is not None)
+
+
+def read_meta_properties(directory: Path) -> MetaProperties | None:
+    """Return what the folder's file says, None without one. Raises CorruptCheckpointError, StorageError."""
+    path = directory / META_PROPERTIES
+    try:
+        text = read_whole(path).decode("latin-1")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot read the folder's owner: {error.strerror}", path=path) from error
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is not None:
+            # Java escapes the separators in values, too: an id of base64 may end with "=".
+            values[match[1]] = match[2].replace("\\", "").strip()
+    version = _number(values.pop("version", "0"), "version", path)
+    if version not in (0, 1):
+        raise CorruptCheckpointError("the version of meta.properties", path=path, found=version, expected="0 or 1")
+    node_key = "broker.id" if version == 0 else "node.id"
+    if node_key not in values:
+        raise CorruptCheckpointError(f"meta.properties without {node_key}", path=path)
+    return MetaProperties(
+        _number(values.pop(node_key), node_key, path),
+        values.pop("cluster.id", None),
+        values.pop("directory.id", None),
+        version,
+        values,
+    )
+
+
+def write_meta_properties(directory: Path, properties: MetaProperties) -> None:
+    """Replace the folder's file. Raises StorageError."""
+    replace_file(directory / META_PROPERTIES, properties.to_text().encode("latin-1"))
+
+
+def _number(text: str, key: str, path: Path) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CorruptCheckpointError(f"{key} in meta.properties is no number", path=path, found=repr(text)) from None

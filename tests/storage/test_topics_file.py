@@ -1,0 +1,85 @@
+"""The file of topics, and the folder's owner."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tidelog.errors import CorruptCheckpointError
+from tidelog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from tidelog.storage.topics_file import TOPICS_FILE, Topic, read_topics, write_topics
+
+TOPIC_ID = uuid.UUID(int=0x1234)
+
+
+def test_no_file_no_topics(tmp_path: Path) -> None:
+    assert read_topics(tmp_path) == {}
+    assert read_meta_properties(tmp_path) is None
+
+
+def test_topics_come_back_and_are_readable(tmp_path: Path) -> None:
+    topics = {
+        "b": Topic("b", TOPIC_ID, 3, {"retention.ms": "5"}),
+        "a": Topic("a", uuid.UUID(int=7), 1, is_deleting=True),
+    }
+    write_topics(tmp_path, topics)
+    assert read_topics(tmp_path) == topics
+    content = json.loads((tmp_path / TOPICS_FILE).read_text())
+    assert list(content["topics"]) == ["a", "b"]
+    assert content["topics"]["b"]["properties"] == {"retention.ms": "5"}
+
+
+def test_what_a_later_version_added_is_kept(tmp_path: Path) -> None:
+    write_topics(tmp_path, {"a": Topic("a", TOPIC_ID, 1)})
+    content = json.loads((tmp_path / TOPICS_FILE).read_text())
+    content["topics"]["a"]["remark"] = "mine"
+    (tmp_path / TOPICS_FILE).write_text(json.dumps(content))
+    write_topics(tmp_path, read_topics(tmp_path))
+    assert json.loads((tmp_path / TOPICS_FILE).read_text())["topics"]["a"]["remark"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "no JSON"),
+        ("[]", "found list"),
+        ('{"version": 2}', "found 2, expected 1"),
+        ('{"version": 1}', "no object of topics"),
+        ('{"version": 1, "topics": {"a": 5}}', "topic 'a'.*found int"),
+        ('{"version": 1, "topics": {"a": {"id": "x", "partitions": 1}}}', "id: found 'x'"),
+        ('{"version": 1, "topics": {"a": {"id": "AAAAAAAAAAAAAAAAAAAAAQ", "partitions": 0}}}', "partitions: found 0"),
+        ('{"version": 1, "topics": {"a": {"id": "AAAAAAAAAAAAAAAAAAAAAQ", "partitions": 1, "properties": {"x": 1}}}}', "unknown"),
+    ],
+)
+def test_a_damaged_file_says_what_is_wrong(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / TOPICS_FILE).write_text(text)
+    with pytest.raises(CorruptCheckpointError, match=words):
+        read_topics(tmp_path)
+
+
+def test_owner_of_kafkas_making(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(
+        "#\n#Sat Nov 21 00:41:11 UTC 2026\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\nversion=1\ncluster.id=abc\\=\\=\n"
+    )
+    owner = read_meta_properties(tmp_path)
+    assert owner == MetaProperties(1, "abc==", "AAAAAAAAAAAAAAAAAAAAAA")
+    write_meta_properties(tmp_path, owner)
+    assert read_meta_properties(tmp_path) == owner
+
+
+def test_owner_of_the_times_of_zookeeper(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=3\n")
+    owner = read_meta_properties(tmp_path)
+    assert owner == MetaProperties(3, None, None, 0)
+    write_meta_properties(tmp_path, owner)
+    assert read_meta_properties(tmp_path) == owner
+
+
+@pytest.mark.parametrize("text", ["version=1\n", "version=7\nnode.id=1\n", "version=1\nnode.id=one\n"])
+def test_owners_that_cannot_be(tmp_path: Path, text: str) -> None:
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(CorruptCheckpointError):
+        read_meta_properties(tmp_path)
