@@ -1,0 +1,35 @@
+"""``.kafka_cleanshutdown``: the mark of a data folder whose logs were all closed properly (spec §6.1, §6.4).
+
+It is there only while nobody runs: the first thing that a start does is to remove it. Its presence is all that counts; from
+Kafka 3.7 on it is JSON, ``{"version":0,"brokerEpoch":6}``, before that an empty file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tidelog.errors import StorageError
+from tidelog.log.checkpoints import replace_file, sync_directory
+
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+NO_BROKER_EPOCH = -1
+
+
+def write_clean_shutdown(directory: Path, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+    """Say that everything was closed. Raises StorageError."""
+    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    replace_file(directory / CLEAN_SHUTDOWN_FILE, text.encode())
+
+
+def take_clean_shutdown(directory: Path) -> bool:
+    """Remove the mark; return whether it was there. It is gone on the disk before anything else happens. Raises StorageError."""
+    path = directory / CLEAN_SHUTDOWN_FILE
+    try:
+        path.unlink()
+        sync_directory(directory)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StorageError(f"cannot remove the clean-shutdown mark: {error.strerror}", path=path) from error
+    return True

@@ -1,0 +1,69 @@
+"""A data folder before its logs are opened: whose it is, which partitions it has, how many files may be open (spec §1, §7)."""
+
+from __future__ import annotations
+
+import resource
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.log import names
+from tidelog.log.log_dir import METADATA_TOPIC
+from tidelog.log.names import TopicPartition
+from tidelog.log.partition_metadata import format_topic_id
+from tidelog.storage.manager_config import ManagerConfig
+from tidelog.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
+
+FIRST_NODE_ID = 1
+
+
+def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
+    """Return whose folder this is; one without ``meta.properties`` becomes that of the configured node.
+
+    Raises InvalidArgumentError for another node's or cluster's folder, CorruptCheckpointError, StorageError.
+    """
+    owner = read_meta_properties(directory)
+    path = directory / META_PROPERTIES
+    if owner is None:
+        node_id = FIRST_NODE_ID if config.node_id is None else config.node_id
+        owner = MetaProperties(node_id, config.cluster_id or format_topic_id(new_topic_id()), format_topic_id(new_topic_id()))
+        write_meta_properties(directory, owner)
+    for what, found, expected in (
+        ("node", owner.node_id, config.node_id),
+        ("cluster", owner.cluster_id, config.cluster_id),
+    ):
+        if expected is not None and found != expected:
+            raise InvalidArgumentError(f"the folder belongs to another {what}", path=path, found=found, expected=expected)
+    return owner
+
+
+def partition_directories(directory: Path) -> dict[TopicPartition, Path]:
+    """Return the partitions' folders; those going, unclaimed or arriving and the metadata log are left out."""
+    found = {}
+    for entry in directory.iterdir():
+        if names.is_suffixed_dir(entry.name):
+            continue
+        try:
+            key = names.parse_topic_partition_name(entry.name)
+        except InvalidArgumentError:
+            continue
+        if key.topic != METADATA_TOPIC and names.log_dir_name(*key) == entry.name and entry.is_dir():
+            found[key] = entry
+    return found
+
+
+def new_topic_id() -> uuid.UUID:
+    """Return a random id whose text does not begin with a dash, which command lines would take for an option."""
+    while True:
+        random_id = uuid.uuid4()
+        if random_id.bytes[0] >> 2 != 0b111110:
+            return random_id
+
+
+def raise_open_files_limit() -> None:
+    """Let this process open as many files as it may: each active segment holds one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

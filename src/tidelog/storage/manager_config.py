@@ -1,0 +1,104 @@
+"""How a data folder is looked after: a broker's properties for that, under Kafka's names.
+
+===================================================  ====================  ==================================================
+property                                             default               meaning
+===================================================  ====================  ==================================================
+node.id                                              as the folder says    who owns the folder (1 in a new one)
+cluster.id                                           as the folder says    its cluster (random in a new one)
+num.recovery.threads.per.data.dir                    1                     partitions loaded at the same time
+log.initial.task.delay.ms                            30000                 from the start to the first background work
+log.retention.check.interval.ms                      300000                between two looks for segments to delete
+log.flush.scheduler.interval.ms                      9223372036854775807   between two looks for logs to flush by flush.ms
+log.flush.offset.checkpoint.interval.ms              60000                 between two checkpoints of recovery points
+log.flush.start.offset.checkpoint.interval.ms        60000                 between two checkpoints of log start offsets
+replica.high.watermark.checkpoint.interval.ms        5000                  between two checkpoints of high watermarks
+log.cleaner.enable                                   true                  whether compacted topics are compacted
+log.cleaner.backoff.ms                               15000                 between two looks for a log to compact
+log.cleaner.dedupe.buffer.size                       134217728             bytes for the keys of one compaction
+producer.id.expiration.ms                            86400000              an idle producer is forgotten after this
+===================================================  ====================  ==================================================
+
+Every other property is a default for topics, see `config.LogConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidelog.config import INT64_MAX, LogConfig, PropertyValue, unaliased
+from tidelog.errors import InvalidArgumentError
+
+_NUMBERS = {
+    "node.id": ("node_id", 0, 2**31 - 1),
+    "num.recovery.threads.per.data.dir": ("recovery_threads", 1, 1024),
+    "log.initial.task.delay.ms": ("initial_task_delay_ms", 0, INT64_MAX),
+    "log.retention.check.interval.ms": ("retention_check_interval_ms", 1, INT64_MAX),
+    "log.flush.scheduler.interval.ms": ("flush_scheduler_interval_ms", 1, INT64_MAX),
+    "log.flush.offset.checkpoint.interval.ms": ("recovery_point_checkpoint_interval_ms", 1, INT64_MAX),
+    "log.flush.start.offset.checkpoint.interval.ms": ("log_start_offset_checkpoint_interval_ms", 1, INT64_MAX),
+    "replica.high.watermark.checkpoint.interval.ms": ("high_watermark_checkpoint_interval_ms", 1, INT64_MAX),
+    "log.cleaner.backoff.ms": ("cleaner_backoff_ms", 1, INT64_MAX),
+    "log.cleaner.dedupe.buffer.size": ("cleaner_dedupe_buffer_bytes", 1, INT64_MAX),
+    "producer.id.expiration.ms": ("producer_id_expiration_ms", 1, INT64_MAX),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManagerConfig:
+    """See the module's table. `topic_defaults` are the properties that topics have unless they say otherwise."""
+
+    node_id: int | None = None
+    cluster_id: str | None = None
+    recovery_threads: int = 1
+    initial_task_delay_ms: int = 30_000
+    retention_check_interval_ms: int = 300_000
+    flush_scheduler_interval_ms: int = INT64_MAX
+    recovery_point_checkpoint_interval_ms: int = 60_000
+    log_start_offset_checkpoint_interval_ms: int = 60_000
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    is_cleaner_enabled: bool = True
+    cleaner_backoff_ms: int = 15_000
+    cleaner_dedupe_buffer_bytes: int = 128 << 20
+    producer_id_expiration_ms: int = 86_400_000
+    topic_defaults: dict[str, PropertyValue] = field(default_factory=dict)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ManagerConfig:
+        """Build from Kafka's property names; raise InvalidArgumentError for an unknown name or a bad value."""
+        values: dict[str, object] = {}
+        rest: dict[str, PropertyValue] = {}
+        for name, value in properties.items():
+            if name in _NUMBERS:
+                values[_NUMBERS[name][0]] = _number(name, value)
+            elif name == "log.cleaner.enable":
+                values["is_cleaner_enabled"] = _flag(name, value)
+            elif name == "cluster.id":
+                values["cluster_id"] = str(value)
+            else:
+                rest[name] = value
+        rest = unaliased(rest)
+        LogConfig.from_properties(rest)
+        return cls(topic_defaults=rest, **values)  # type: ignore[arg-type]
+
+    def topic_config(self, properties: Mapping[str, PropertyValue]) -> LogConfig:
+        """Return a topic's configuration: its own `properties`, and the defaults for the rest."""
+        return LogConfig.from_properties({**self.topic_defaults, **unaliased(properties)})
+
+
+def _number(name: str, value: PropertyValue) -> int:
+    _, minimum, maximum = _NUMBERS[name]
+    try:
+        number = int(value)
+    except ValueError:
+        raise InvalidArgumentError(f"{name} is a whole number", found=repr(value)) from None
+    if not minimum <= number <= maximum:
+        raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
+    return number
+
+
+def _flag(name: str, value: PropertyValue) -> bool:
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
+    return text == "true"
