@@ -1,0 +1,149 @@
+"""What an interrupted run leaves in a partition's folder, and how it is cleared before the log is loaded (spec §6.2, §6.7).
+
+| name | left by | becomes |
+|---|---|---|
+| ``….deleted`` | a deletion that waited for its delay | removed |
+| ``….cleaned`` | compaction or a split that had not finished | removed: the old segments still stand |
+| ``….swap`` at or above the smallest ``.cleaned`` | the same, on its way from ``.cleaned`` to ``.swap`` | removed |
+| ``….swap`` | a finished one | takes its place; files of the segments that it stands for go first |
+| an index without its ``.log`` | a deletion or a replacement cut in two | removed |
+
+The ``.log.swap`` files stand for every segment whose base lies in [smallest base, largest next offset).
+
+Each step may be interrupted as well, and the next start must come to the same result. So: the folder is synced between two
+steps of which the second makes the first irrevocable; and a segment's ``.log.swap`` is renamed before its indexes, because a
+renamed index beside a ``.log.swap`` would count as one of the segment that is replaced.
+
+The first step of `loader`; knows names only. In the usual case, nothing left over, the folder is listed once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.log import names
+from tidelog.log.checkpoints import sync_directory
+
+logger = logging.getLogger("tidelog.storage")
+
+_LOG_SWAP_SUFFIX = names.LOG_SUFFIX + names.SWAP_SUFFIX
+_RAFT_SNAPSHOT_SUFFIX = ".checkpoint" + names.DELETED_SUFFIX
+"""Belongs to Kafka's metadata log, which deletes it itself."""
+
+INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, ".timemap")
+"""What stands beside a ``.log`` and is worth nothing without it."""
+
+
+def clear_leftovers(directory: Path, next_offset_of_swap: Callable[[int], int]) -> set[str]:
+    """Bring the folder to a state without ``.deleted``, ``.cleaned`` and ``.swap``; return the names of the files in it.
+
+    `next_offset_of_swap(base)` says where a ``.log.swap`` ends; it is asked only if there is one. Raises StorageError, and
+    InvalidArgumentError where a ``.cleaned`` or ``.swap`` bears no offset.
+    """
+    found = list_files(directory)
+    deleted = [name for name in found if name.endswith(names.DELETED_SUFFIX) and not name.endswith(_RAFT_SNAPSHOT_SUFFIX)]
+    cleaned = {name: _offset(name, directory) for name in found if name.endswith(names.CLEANED_SUFFIX)}
+    swaps = {name: _offset(name, directory) for name in found if name.endswith(names.SWAP_SUFFIX)}
+    if not (deleted or cleaned or swaps):
+        return found
+    if cleaned:
+        invalid = {name: offset for name, offset in swaps.items() if offset >= min(cleaned.values())}
+        logger.warning("%s: a replacement of segments was interrupted, the old ones stay", directory)
+        _remove(directory, invalid)
+        _sync(directory)  # Without the last .cleaned, what is left of the .swap files would look finished.
+        _remove(directory, cleaned)
+        swaps = {name: offset for name, offset in swaps.items() if name not in invalid}
+    _remove(directory, deleted)
+    if swaps:
+        _put_into_place(directory, swaps, next_offset_of_swap)
+    _sync(directory)
+    return list_files(directory)
+
+
+def remove_orphan_indexes(directory: Path, found: set[str]) -> set[str]:
+    """Remove the index files whose ``.log`` is not among the names `found`; return the others. Raises StorageError."""
+    orphans = {
+        name
+        for name in found
+        if name.endswith(INDEX_SUFFIXES)
+        and name[: name.rindex(".")] + names.LOG_SUFFIX not in found
+        and _offset_or_none(name) is not None
+    }
+    if not orphans:
+        return found
+    logger.warning("%s: %d index files without their log are removed: %s", directory, len(orphans), ", ".join(sorted(orphans)))
+    _remove(directory, orphans)
+    return found - orphans
+
+
+def list_files(directory: Path) -> set[str]:
+    """Return the names of the regular files in a partition's folder. Raises StorageError, also for a log that may not be read."""
+    found = set()
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_file():
+                    found.add(entry.name)
+                    if entry.name.endswith((names.LOG_SUFFIX, names.SWAP_SUFFIX)) and not os.access(entry.path, os.R_OK):
+                        raise StorageError("a log that may not be read", path=entry.path)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot list a folder: {error.strerror}", path=directory) from error
+    return found
+
+
+def _put_into_place(directory: Path, swaps: dict[str, int], next_offset_of_swap: Callable[[int], int]) -> None:
+    """Remove what the finished segments stand for, then give them their names."""
+    bases = sorted(offset for name, offset in swaps.items() if name.endswith(_LOG_SWAP_SUFFIX))
+    if bases:
+        end_offset = max(bases[-1] + 1, *(next_offset_of_swap(base) for base in bases))
+        logger.warning("%s: segments that replace %d to %d are put into place", directory, bases[0], end_offset - 1)
+        covered = [name for name in list_files(directory) if _is_covered(name, bases[0], end_offset)]
+        _remove(directory, covered)
+        _sync(directory)  # Once a .log.swap is renamed, nothing would tell any more what it stands for.
+    for name in sorted(swaps, key=lambda name: (swaps[name], not name.endswith(_LOG_SWAP_SUFFIX), name)):
+        source = directory / name
+        try:
+            source.replace(directory / name.removesuffix(names.SWAP_SUFFIX))
+        except OSError as error:
+            raise StorageError(f"cannot rename a file: {error.strerror}", path=source) from error
+
+
+def _remove(directory: Path, found: Iterable[str]) -> None:
+    for name in sorted(found):
+        path = directory / name
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot remove a file: {error.strerror}", path=path) from error
+
+
+def _sync(directory: Path) -> None:
+    try:
+        sync_directory(directory)
+    except OSError as error:
+        raise StorageError(f"cannot sync a folder: {error.strerror}", path=directory) from error
+
+
+def _is_covered(name: str, start_offset: int, end_offset: int) -> bool:
+    offset = None if name.endswith(names.SWAP_SUFFIX) else _offset_or_none(name)
+    return offset is not None and start_offset <= offset < end_offset
+
+
+def _offset_or_none(name: str) -> int | None:
+    try:
+        return names.offset_from_file_name(name)
+    except InvalidArgumentError:
+        return None
+
+
+def _offset(name: str, directory: Path) -> int:
+    try:
+        return names.offset_from_file_name(name)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(error.message, path=directory / name, found=error.found, expected=error.expected) from None
