@@ -1,0 +1,147 @@
+"""The ``.snapshot`` files of one partition: listed, written, read, removed (spec §9.1; the format is `log.producer_snapshot`).
+
+The folder is listed when a snapshot is first asked for. A file that is found damaged is the caller's to remove; one that
+somebody else removed meanwhile is simply gone. Owned by `ProducerStateManager`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidelog.errors import CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
+from tidelog.log import names
+from tidelog.log.producer_snapshot import ProducerEntry, build_snapshot, read_snapshot
+
+
+class ProducerSnapshots:
+    """Snapshots by offset; each holds what was known below its offset."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._offsets: list[int] | None = None
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets, ascending. Raises StorageError."""
+        if self._offsets is None:
+            self._offsets = _list_offsets(self._directory)
+        return self._offsets
+
+    @property
+    def latest(self) -> int | None:
+        """The highest offset."""
+        return self.offsets[-1] if self.offsets else None
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest offset."""
+        return self.offsets[0] if self.offsets else None
+
+    def path(self, offset: int) -> Path:
+        """Return the path of the snapshot at `offset`, there or not."""
+        return self._directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
+
+    def reload(self) -> None:
+        """Forget what was listed: others may have added or removed files."""
+        self._offsets = None
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """Note that the folder was renamed."""
+        self._directory = directory
+
+    def write(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> Path:
+        """Write the snapshot at `offset` and return its path. Raises StorageError, and then leaves none there.
+
+        It is not renamed into place: a torn one has no right checksum, and the one below it will do.
+        """
+        offsets = self.offsets
+        path = self.path(offset)
+        try:
+            with path.open("wb") as file:
+                file.write(build_snapshot(entries))
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise StorageError(f"cannot write a snapshot: {error.strerror}", path=path) from error
+        index = bisect.bisect_left(offsets, offset)
+        if index == len(offsets) or offsets[index] != offset:
+            offsets.insert(index, offset)
+        return path
+
+    def read(self, offset: int) -> list[ProducerEntry]:
+        """Return the entries of a snapshot. Raises CorruptSnapshotError (also if it is gone), StorageError."""
+        path = self.path(offset)
+        try:
+            return read_snapshot(path)
+        except SegmentChangedError:
+            raise CorruptSnapshotError("a snapshot is gone", path=path) from None
+
+    def delete(self, offset: int) -> None:
+        """Remove a snapshot, if it is there. Raises StorageError."""
+        self._forget(offset)
+        path = self.path(offset)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot delete a snapshot: {error.strerror}", path=path) from error
+
+    def mark_for_deletion(self, offset: int) -> Path | None:
+        """Rename a snapshot to ``….deleted`` and return that path; None if there is none. Raises StorageError.
+
+        The caller removes the file later.
+        """
+        if not self._forget(offset):
+            return None
+        path = self.path(offset)
+        renamed = Path(f"{path}{names.DELETED_SUFFIX}")
+        try:
+            path.replace(renamed)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"cannot rename a snapshot: {error.strerror}", path=path) from error
+        return renamed
+
+    def _forget(self, offset: int) -> bool:
+        offsets = self.offsets
+        index = bisect.bisect_left(offsets, offset)
+        if index == len(offsets) or offsets[index] != offset:
+            return False
+        del offsets[index]
+        return True
+
+
+def flush_snapshot(path: Path) -> None:
+    """Make a snapshot durable that was taken with ``sync=False``; one that is gone needs none. Raises StorageError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(f"cannot sync a snapshot: {error.strerror}", path=path) from error
+
+
+def _list_offsets(directory: Path) -> list[int]:
+    offsets = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name.endswith(names.SNAPSHOT_SUFFIX) and entry.is_file():
+                    with contextlib.suppress(InvalidArgumentError):
+                        offsets.append(names.offset_from_file_name(entry.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"cannot list snapshots: {error.strerror}", path=directory) from error
+    return sorted(offsets)

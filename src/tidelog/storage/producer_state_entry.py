@@ -1,0 +1,176 @@
+"""What is remembered of one producer: its epoch, its last batches, the transaction it has open (spec §9; KIP-98).
+
+The last five batches are kept, so that a producer with five requests in flight may repeat any of them; a snapshot keeps the
+last one only. -1 stands for "none" everywhere, as in the snapshot.
+
+An entry in the manager's map never changes: an append works on a copy, which then takes its place.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.log.producer_snapshot import ProducerEntry
+from tidelog.records.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    decrement_sequence,
+)
+
+BATCHES_KEPT = 5
+NO_OFFSET = -1
+NO_COORDINATOR_EPOCH = -1
+
+
+class BatchMetadata(NamedTuple):
+    """One batch that a producer wrote."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    """Last offset minus first offset."""
+    timestamp: int
+    """The batch's max timestamp, ms."""
+
+    @property
+    def first_sequence(self) -> int:
+        return decrement_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerStateEntry:
+    """One producer. `batches` has the oldest batch first; `last_timestamp` (ms) is the last batch's or marker's."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
+        last_timestamp: int = NO_TIMESTAMP,
+        current_txn_first_offset: int = NO_OFFSET,
+        batches: tuple[BatchMetadata, ...] = (),
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.current_txn_first_offset = current_txn_first_offset
+        self.batches = batches
+
+    @classmethod
+    def from_snapshot(cls, entry: ProducerEntry) -> ProducerStateEntry:
+        """Return what a snapshot's entry says: one batch at most."""
+        batches: tuple[BatchMetadata, ...] = ()
+        if entry.last_offset >= 0:
+            batches = (BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp),)
+        return cls(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.coordinator_epoch,
+            entry.timestamp,
+            max(entry.current_txn_first_offset, NO_OFFSET),
+            batches,
+        )
+
+    def to_snapshot(self) -> ProducerEntry:
+        """Return the entry as a snapshot holds it."""
+        last_sequence, last_offset, offset_delta = self.batches[-1][:3] if self.batches else (NO_SEQUENCE, NO_OFFSET, 0)
+        return ProducerEntry(
+            self.producer_id,
+            self.producer_epoch,
+            last_sequence,
+            last_offset,
+            offset_delta,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.current_txn_first_offset,
+        )
+
+    def copy(self) -> ProducerStateEntry:
+        """Return an entry of the same content, to be changed."""
+        return ProducerStateEntry(
+            self.producer_id,
+            self.producer_epoch,
+            self.coordinator_epoch,
+            self.last_timestamp,
+            self.current_txn_first_offset,
+            self.batches,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProducerStateEntry):
+            return NotImplemented
+        return self.to_snapshot() == other.to_snapshot() and self.batches == other.batches
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in ProducerStateEntry.__slots__)
+        return f"ProducerStateEntry({fields})"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no batch is known; the epoch may be (of a marker)."""
+        return not self.batches
+
+    @property
+    def has_open_transaction(self) -> bool:
+        return self.current_txn_first_offset >= 0
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence that the oldest batch kept begins with."""
+        return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def first_data_offset(self) -> int:
+        """First offset of the oldest batch kept."""
+        return self.batches[0].first_offset if self.batches else NO_OFFSET
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self.batches[-1].offset_delta if self.batches else 0
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """Return the batch kept that has the same epoch and the same first and last sequence as `header`."""
+        if header.producer_epoch != self.producer_epoch:
+            return None
+        last_sequence = header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+                return batch
+        return None
+
+    def set_epoch(self, producer_epoch: int) -> None:
+        """Go to another epoch, which forgets the batches of the one before."""
+        if producer_epoch != self.producer_epoch:
+            self.batches = ()
+            self.producer_epoch = producer_epoch
+
+    def add_batch(self, producer_epoch: int, batch: BatchMetadata) -> None:
+        """Note one more batch, of this epoch."""
+        self.set_epoch(producer_epoch)
+        self.batches = (*self.batches[1 - BATCHES_KEPT :], batch)
+        self.last_timestamp = batch.timestamp

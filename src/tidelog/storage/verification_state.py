@@ -1,0 +1,25 @@
+"""What keeps a transaction from hanging: a producer whose transaction is being verified with its coordinator (KIP-890).
+
+Between the question and the append a guard stands for the transaction: whoever appends must hold it, and a marker that
+comes in between takes it away. The lowest sequence that was seen meanwhile must be written first.
+"""
+
+from __future__ import annotations
+
+
+class VerificationStateEntry:
+    """One producer's open verification, since `timestamp` (ms). `guard` is an object that equals itself only."""
+
+    __slots__ = ("epoch", "guard", "lowest_sequence", "timestamp")
+
+    def __init__(self, timestamp: int, sequence: int, epoch: int) -> None:
+        self.timestamp = timestamp
+        self.guard = object()
+        self.lowest_sequence = sequence
+        self.epoch = epoch
+
+    def note(self, sequence: int, epoch: int) -> None:
+        """Take a lower sequence of the same epoch, or that of a higher epoch."""
+        if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
+            self.epoch = epoch
+            self.lowest_sequence = sequence
