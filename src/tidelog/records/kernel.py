@@ -1525,3 +1525,31 @@ def murmur2_partitions(keys: BinaryColumn, partitions: cython.int) -> array:
                 h = _murmur2(keys.data, keys.offsets[keys.first + row], length)
                 target[row] = (h & 2147483647) % partitions
     return out
+
+
+# --- Time maps ------------------------------------------------------------------------------------------------------------
+
+
+def timestamp_bounds(rows: Rows, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
+    """Return (rows without timestamp, smallest, largest timestamp of the others) of rows `first` to `last`, exclusive.
+
+    Without others the smallest is 2^63 - 1 and the largest -2^63: no time lies between them.
+    """
+    _check_range(rows, first, last)
+    timestamps: cython.p_longlong = rows.timestamp
+    without: cython.Py_ssize_t = 0
+    smallest: cython.longlong = _INT64_MAX
+    largest: cython.longlong = _INT64_MIN
+    timestamp: cython.longlong
+    row: cython.Py_ssize_t
+    with cython.nogil:
+        for row in range(first, last):
+            timestamp = timestamps[row]
+            if timestamp == -1:
+                without += 1
+            else:
+                if timestamp < smallest:
+                    smallest = timestamp
+                if timestamp > largest:
+                    largest = timestamp
+    return (without, smallest, largest)
