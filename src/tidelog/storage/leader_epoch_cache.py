@@ -1,0 +1,150 @@
+"""The leader epochs of one partition, written through to ``leader-epoch-checkpoint`` (KIP-101; spec §14).
+
+The rules are those of `log.leader_epochs`; this owns the file.
+
+===============  =====================================================================================
+assign           written and synced before it returns, and only if the epochs changed: no entry is ever missing
+truncations      change memory at once; the file is written by `defer` if there is one, else at once.
+                 Entries that a crash leaves behind are harmless: loading truncates again
+===============  =====================================================================================
+
+One thread at a time; called by `PartitionLog`, the loader and recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.log.names import LEADER_EPOCH_CHECKPOINT
+
+Defer = Callable[[Callable[[], None]], object]
+
+
+class LeaderEpochCache:
+    """Epochs by the first offset written in them, oldest first."""
+
+    def __init__(self, directory: Path, *, entries: Iterable[EpochEntry] | None = None, defer: Defer | None = None) -> None:
+        """Read the checkpoint in a partition's `directory` (or the file, if that is named); no file, no epochs.
+
+        `entries` stands for the file's content, which is then not read. `defer` is handed what writes the file after a
+        truncation, to be called soon. Raises CorruptCheckpointError, StorageError.
+        """
+        is_file = directory.name == LEADER_EPOCH_CHECKPOINT
+        self.path = directory if is_file else directory / LEADER_EPOCH_CHECKPOINT
+        self._defer = defer
+        self._epochs = LeaderEpochs.read(self.path) if entries is None else LeaderEpochs(entries)
+        self._is_waiting = False
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """The epochs, oldest first."""
+        return tuple(self._epochs.entries)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._epochs.entries
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        """The newest epoch's entry."""
+        return self._epochs.latest
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        """The oldest epoch's entry."""
+        return self._epochs.earliest
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The newest epoch."""
+        latest = self._epochs.latest
+        return None if latest is None else latest.epoch
+
+    @property
+    def previous_epoch(self) -> int | None:
+        """The epoch before the newest one."""
+        return self._epochs.entries[-2].epoch if len(self._epochs.entries) > 1 else None
+
+    def entry(self, epoch: int) -> EpochEntry | None:
+        """Return the entry of `epoch`."""
+        return next((entry for entry in self._epochs.entries if entry.epoch == epoch), None)
+
+    def entry_before(self, epoch: int) -> EpochEntry | None:
+        """Return the entry of the last epoch below `epoch`."""
+        return next((entry for entry in reversed(self._epochs.entries) if entry.epoch < epoch), None)
+
+    def entry_after(self, epoch: int) -> EpochEntry | None:
+        """Return the entry of the first epoch above `epoch`."""
+        return next((entry for entry in self._epochs.entries if entry.epoch > epoch), None)
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if that is not known."""
+        return self._epochs.end_offset_for(epoch, log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """Return the epoch that `offset` was written in, None below the first."""
+        return self._epochs.epoch_for_offset(offset)
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that `epoch` begins at `start_offset`, durably; False if that says nothing new.
+
+        What contradicts it is dropped from the tail. Raises InvalidArgumentError for negative values, StorageError.
+        """
+        if not self._epochs.assign(epoch, start_offset):
+            return False
+        self._write()
+        return True
+
+    def assign_all(self, entries: Iterable[EpochEntry]) -> bool:
+        """The same for several, written once."""
+        assigned = [self._epochs.assign(epoch, start_offset) for epoch, start_offset in entries]
+        if not any(assigned):
+            return False
+        self._write()
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop the epochs that start at or behind `end_offset`; a negative one changes nothing. Raises StorageError."""
+        latest = self._epochs.latest
+        if latest is not None and 0 <= end_offset <= latest.start_offset:
+            self._epochs.truncate_from_end(end_offset)
+            self._write_soon()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop what ends at or before `start_offset`; the epoch that covers it then starts there. Raises StorageError."""
+        earliest = self._epochs.earliest
+        if earliest is not None and earliest.start_offset < start_offset:
+            self._epochs.truncate_from_start(start_offset)
+            self._write_soon()
+
+    def clear_and_flush(self) -> None:
+        """Forget every epoch, in the file as well. Raises StorageError."""
+        self._epochs.clear()
+        self._write()
+
+    def clear(self) -> None:
+        """Forget every epoch; the file stays as it is."""
+        self._epochs.clear()
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """Note that the folder was renamed."""
+        self.path = directory / LEADER_EPOCH_CHECKPOINT
+
+    def flush(self) -> None:
+        """Write what a truncation left to be written; nothing if the folder is gone. Raises StorageError."""
+        if self._is_waiting and self.path.parent.is_dir():
+            self._write()
+        self._is_waiting = False
+
+    def _write(self) -> None:
+        self._epochs.write(self.path)
+        self._is_waiting = False
+
+    def _write_soon(self) -> None:
+        if self._defer is None:
+            self._write()
+        elif not self._is_waiting:
+            self._is_waiting = True
+            self._defer(self.flush)
