@@ -1,0 +1,78 @@
+"""What is checked of every append before anything else happens, batch by batch (spec §5.1, step 2).
+
+| check | leader | follower | error |
+|---|---|---|---|
+| header: length, magic, offsets | yes | yes | CorruptBatchError |
+| a client's v2 batch begins at offset 0 | origin CLIENT | - | InvalidRecordError |
+| size ≤ max.message.bytes | yes | - (its leader took it) | RecordTooLargeError |
+| checksum | yes | yes | CorruptBatchError |
+| offsets grow from batch to batch | - (they are assigned) | yes | OffsetsOutOfOrderError |
+| leader epoch ≤ the one that is followed | - | rest is left out (KAFKA-18723) | - |
+
+Bytes of a partial batch at the end are left out, as everywhere (spec §4.15). Pure; `PartitionLog` calls it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from crc32c import crc32c
+
+from tidelog.errors import InvalidRecordError, OffsetsOutOfOrderError, RecordTooLargeError
+from tidelog.records.batch import BatchHeader, check_crc, iter_headers
+from tidelog.records.validation import AppendOrigin
+
+logger = logging.getLogger("tidelog.storage")
+
+_CLIENT = AppendOrigin.CLIENT
+
+
+def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_bytes: int) -> list[BatchHeader]:
+    """Return the headers of the whole batches in `records`; `position` is into `records`.
+
+    Raises the errors of the table above.
+    """
+    headers = []
+    for header in iter_headers(records):
+        if header.magic == 2 and header.base_offset != 0 and origin is _CLIENT:
+            raise InvalidRecordError("a producer's batch does not begin at offset 0", found=header.base_offset, expected=0)
+        check_size(header, max_message_bytes)
+        end_position = header.position + header.size
+        # The usual batch is checked here; the slow way tells what is wrong.
+        if header.magic != 2 or crc32c(records[header.position + 21 : end_position]) != header.crc:
+            check_crc(header, records[header.position : end_position])
+        headers.append(header)
+    return headers
+
+
+def analyze_as_follower(records: memoryview, leader_epoch: int | None) -> list[BatchHeader]:
+    """Return the headers of the batches to be appended; None as `leader_epoch` takes batches of every epoch.
+
+    A batch of a newer epoch than the one that is followed may be one that its leader is about to lose: it and what comes
+    behind it are left out. Raises the errors of the table above.
+    """
+    headers: list[BatchHeader] = []
+    last_offset = -1
+    for header in iter_headers(records):
+        if leader_epoch is not None and header.leader_epoch > leader_epoch:
+            logger.info("batches from offset %d on are of epoch %d: left out", header.base_offset, header.leader_epoch)
+            break
+        if (header.base_offset if header.magic == 2 else header.last_offset) <= last_offset:
+            raise OffsetsOutOfOrderError(
+                "a follower's batches are not in order of offsets",
+                position=header.position,
+                found=header.base_offset,
+                expected=f"above {last_offset}",
+            )
+        check_crc(header, records[header.position : header.end_position])
+        last_offset = header.last_offset
+        headers.append(header)
+    return headers
+
+
+def check_size(header: BatchHeader, max_message_bytes: int) -> None:
+    """Raise RecordTooLargeError for a batch above max.message.bytes."""
+    if header.size > max_message_bytes:
+        raise RecordTooLargeError(
+            "a batch is larger than max.message.bytes", found=header.size, expected=f"at most {max_message_bytes}"
+        )

@@ -1,0 +1,48 @@
+"""``partition.metadata`` of a log that is written: the topic's id, put down before the first record is (spec §5.1, §7; KIP-516).
+
+The id is noted at once and written lazily: with the next append, close or renaming, whichever comes first. So thousands of new
+partitions cost no file writes before they are used, and no record ever lies in a folder that does not say whose it is.
+The format is `log.partition_metadata`'s. `PartitionLog` owns one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from tidelog.errors import InconsistentTopicIdError
+from tidelog.log.names import PARTITION_METADATA
+from tidelog.log.partition_metadata import format_topic_id, read_topic_id, write_topic_id
+
+
+class PartitionMetadataFile:
+    """The file of one partition. `topic_id` is what it says or will say; `is_dirty` while it is still to be written."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read the file, if there is one. Raises CorruptCheckpointError, StorageError."""
+        self.path = directory / PARTITION_METADATA
+        self.topic_id: uuid.UUID | None = read_topic_id(self.path)
+        self.is_dirty = False
+
+    def record(self, topic_id: uuid.UUID) -> None:
+        """Note the topic's id. Raises InconsistentTopicIdError if another one is known."""
+        if self.topic_id is None:
+            self.topic_id = topic_id
+            self.is_dirty = True
+        elif self.topic_id != topic_id:
+            raise InconsistentTopicIdError(
+                "the folder belongs to another topic of that name",
+                path=self.path,
+                found=format_topic_id(self.topic_id),
+                expected=format_topic_id(topic_id),
+            )
+
+    def maybe_flush(self) -> None:
+        """Write the file if that is due. Raises StorageError."""
+        if self.is_dirty and self.topic_id is not None:
+            write_topic_id(self.path, self.topic_id)
+            self.is_dirty = False
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """Note that the folder was renamed."""
+        self.path = directory / self.path.name
