@@ -10,8 +10,8 @@
 ======================================  =====================================================================
 
 A partition of which ``tidelog-topics.json`` knows nothing (a backup, a folder from Kafka) is served, but neither retention nor
-compaction touches it until someone calls `adopt_topic`; one notice says so. A partition that cannot be loaded, or that meets an I/O error
-later, is offline with a reason; the others go on.
+compaction touches it until someone calls `adopt_topic`; one notice says so. A partition that cannot be loaded, or that meets
+an I/O error later, is offline with a reason; the others go on.
 
 Nothing happens by itself: the owner calls `tick`. All of it belongs to one thread; only loading uses several, one for each
 partition at a time.
@@ -44,7 +44,7 @@ from tidelog.log.checkpoints import sync_directory
 from tidelog.log.dir_lock import DirLock
 from tidelog.log.names import TopicPartition
 from tidelog.log.new_topic import check_topic_name, finish_interrupted
-from tidelog.log.partition_metadata import format_topic_id, read_topic_id, write_topic_id
+from tidelog.log.partition_metadata import format_topic_id, write_topic_id
 from tidelog.storage.clean_shutdown import NO_BROKER_EPOCH, take_clean_shutdown, write_clean_shutdown
 from tidelog.storage.data_folder import claim, new_topic_id, partition_directories, raise_open_files_limit
 from tidelog.storage.dir_checkpoints import DirCheckpoints
@@ -79,8 +79,8 @@ class LogManager:
     """Looks after `directory`, which is created where it is missing. A context manager: entering starts, leaving stops cleanly.
 
     `properties` are a broker's (`manager_config`), `progress` is called after each partition. Entering raises StorageError
-    where someone else holds the folder, InvalidArgumentError where it belongs to another node or cluster, CorruptCheckpointError for a
-    damaged ``meta.properties`` or ``tidelog-topics.json``.
+    where someone else holds the folder, InvalidArgumentError where it belongs to another node or cluster, CorruptCheckpointError
+    for a damaged ``meta.properties`` or ``tidelog-topics.json``.
     """
 
     def __init__(
