@@ -79,6 +79,11 @@ class IndexEntries:
         """Return the entries as the file of a closed index holds them."""
         return self._read(0, self.size_bytes)
 
+    def entries_from(self, slot: int) -> bytes:
+        """Return the bytes of the entries from `slot` on."""
+        position = slot * self.entry_bytes
+        return self._read(position, self.size_bytes - position)
+
     def close(self) -> None:
         """Close the file; a later look-up opens it again."""
         if self._file is not None:
@@ -91,7 +96,7 @@ class IndexEntries:
             return False
         self.max_entries = new_max
         if self.entries > new_max:
-            self._keep(new_max)
+            self.keep(new_max)
         return True
 
     def trim_to_valid_size(self) -> bool:
@@ -100,7 +105,7 @@ class IndexEntries:
 
     def truncate(self) -> None:
         """Remove every entry."""
-        self._keep(0)
+        self.keep(0)
 
     def relative_offset(self, offset: int) -> int:
         """Return `offset` relative to the base. Raises OffsetOverflowError where an int32 cannot tell it."""
@@ -121,7 +126,8 @@ class IndexEntries:
         self.entries += 1
         self.length_bytes = len(self._data)
 
-    def _keep(self, entries: int) -> None:
+    def keep(self, entries: int) -> None:
+        """Keep the first so many entries (in memory), remove the others."""
         if self._file is not None:
             raise InvalidArgumentError("an index opened for reading cannot be truncated", path=self.path)
         del self._data[entries * self.entry_bytes :]

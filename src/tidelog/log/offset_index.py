@@ -82,7 +82,7 @@ class OffsetIndex(IndexEntries):
     def truncate_to(self, offset: int) -> None:
         """Remove the entries at or above `offset`."""
         slot = self.slot(offset)
-        self._keep(slot if slot >= 0 and self.entry(slot).offset == offset else slot + 1)
+        self.keep(slot if slot >= 0 and self.entry(slot).offset == offset else slot + 1)
 
     def sanity_check(self) -> None:
         """Raise CorruptIndexError if the last offset is below the base or the length is broken (spec §2.7).

@@ -87,7 +87,7 @@ class TimeIndex(IndexEntries):
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries whose offset is at or above `offset`."""
-        self._keep(self.entries_below(offset))
+        self.keep(self.entries_below(offset))
 
     def entries_below(self, offset: int) -> int:
         """Return how many entries have an offset below `offset`."""

@@ -1,0 +1,384 @@
+"""The `.log` of a segment, written: bytes go in at the end, and only at the end (spec §4.15).
+
+| | |
+|---|---|
+| `size_bytes` | the logical end: what was appended in whole. Readers of this class see nothing behind it |
+| the file's length | the same, or more where the file is preallocated (zeros behind the end) or where a write has failed |
+
+Invariants
+    * What is not whole does not count. A write that fails half way is cut back; if the disk refuses that too, the error says so,
+      nothing is appended before it has succeeded, and `trim` or `close` try once more.
+    * A descriptor is taken when it is first needed, and may be given back at any time (`release`): a segment that nobody touches
+      costs none. Everything goes by `pread` and `pwrite`; nothing is mapped.
+    * Nothing but `flush`, and `close` after a write, waits for the disk.
+
+`segment` owns one; recovery and compaction read through it. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+from tidelog.config import INT32_MAX
+from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
+from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
+from tidelog.records.compression import Bytes
+
+FIRST_READ_BYTES = 8 * 1024
+"""Most look-ups walk one index interval, which is 4 KiB unless configured."""
+MAX_READ_BYTES = 512 * 1024
+HOP_READ_BYTES = 4096
+
+_LENGTH = Struct(">i")
+
+
+class LogFile:
+    """One `.log`. `path` changes with `rename_to`, the file stays the same."""
+
+    def __init__(self, path: Path, size_bytes: int, *, preallocated_bytes: int = 0, fd: int = -1) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        self._preallocated_bytes = preallocated_bytes
+        self._fd = fd
+        self._is_torn = False
+        self._is_written = False
+        self._is_synced = False
+
+    @classmethod
+    def open(
+        cls, path: Path, *, file_already_exists: bool = False, init_file_size: int = 0, preallocate: bool = False
+    ) -> LogFile:
+        """Take a file, or create it.
+
+        With `preallocate` a new file gets its full length, `init_file_size` bytes, at once and is logically empty. An existing
+        file counts in its full length, zeros and all: what of it is whole is for recovery to say. It is not opened yet.
+        Raises InvalidArgumentError for a file that an int32 cannot measure, StorageError.
+        """
+        try:
+            if file_already_exists and path.exists():
+                size = _checked_length(path, path.stat().st_size)
+                return cls(path, size)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                if preallocate and not file_already_exists:
+                    os.ftruncate(fd, init_file_size)
+                    return cls(path, 0, preallocated_bytes=init_file_size, fd=fd)
+                return cls(path, _checked_length(path, os.fstat(fd).st_size), fd=fd)
+            except BaseException:
+                os.close(fd)
+                raise
+        except StorageError:
+            raise
+        except OSError as error:
+            raise _refused("open", path, error) from error
+
+    def __repr__(self) -> str:
+        return f"LogFile({str(self.path)!r}, {self.size_bytes} bytes)"
+
+    def __del__(self) -> None:
+        self.close_handlers()
+
+    # --- writing
+
+    def append(self, data: Bytes) -> int:
+        """Write `data` behind the end; return how many bytes that were.
+
+        Raises InvalidArgumentError if an int32 could not tell the new size, StorageError if the disk refuses: the file is then
+        what it was before, or the message says that it is not.
+        """
+        size = len(data)
+        position = self.size_bytes
+        end = position + size
+        if end > INT32_MAX:
+            raise InvalidArgumentError("a segment cannot grow beyond an int32", path=self.path, found=end, expected=INT32_MAX)
+        fd = self._fd
+        if fd < 0:
+            fd = self._open()
+        if self._is_torn:
+            self._cut_back()
+        # From here to the end bytes may stand behind the logical end, whatever interrupts this.
+        self._is_torn = True
+        try:
+            written = os.pwrite(fd, data, position)
+            if written != size:
+                _write_rest(fd, data, written, position)
+        except OSError as error:
+            raise self._failed_append(error) from error
+        self._is_written = True
+        self._is_synced = False
+        self.size_bytes = end
+        self._is_torn = False
+        return size
+
+    def truncate_to(self, target_bytes: int) -> int:
+        """Cut the file to `target_bytes`; return how many bytes went. A preallocated tail goes as well.
+
+        Raises InvalidArgumentError for a target behind the end or below 0, StorageError.
+        """
+        size = self.size_bytes
+        if not 0 <= target_bytes <= size:
+            raise InvalidArgumentError(
+                "a log is cut to what is in it", path=self.path, found=target_bytes, expected=f"0 to {size}"
+            )
+        if target_bytes < max(size, self._preallocated_bytes) or self._is_torn:
+            try:
+                os.ftruncate(self._open(), target_bytes)
+            except OSError as error:
+                raise _refused("truncate", self.path, error) from error
+            self._preallocated_bytes = 0
+            self._is_torn = False
+            self._is_written = True
+            self._is_synced = False
+        self.size_bytes = target_bytes
+        return size - target_bytes
+
+    def take_back(self, size_bytes: int) -> None:
+        """Undo the appends behind `size_bytes`: gone for this object even if the disk refuses. Raises StorageError then."""
+        self.size_bytes = size_bytes
+        self._is_torn = True
+        self._cut_back()
+
+    def trim(self) -> None:
+        """Cut off what stands behind the end: a preallocated tail, or the rest of a write that failed. Raises StorageError."""
+        self.truncate_to(self.size_bytes)
+
+    def flush(self) -> None:
+        """Wait until what was written, by whomever, is on the disk. Raises StorageError."""
+        if self._is_synced:
+            return
+        was_open = self._fd >= 0
+        try:
+            os.fsync(self._open())
+        except OSError as error:
+            raise _refused("sync", self.path, error) from error
+        finally:
+            if not was_open:
+                self.release()
+        self._is_synced = True
+
+    def close(self) -> None:
+        """Finish: the tail is trimmed, what this object wrote is synced, the descriptor goes back. Raises StorageError."""
+        try:
+            self.trim()
+            if self._is_written:
+                self.flush()
+        finally:
+            self.close_handlers()
+
+    def close_handlers(self) -> None:
+        """Give the descriptor back and leave the file as it is (when its disk has failed). Never raises."""
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError:
+                self._is_synced = False
+
+    def release(self) -> None:
+        """Give the descriptor back until the next use. Raises StorageError where closing tells of a lost write."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError as error:
+                raise _refused("close", self.path, error) from error
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a descriptor is held."""
+        return self._fd >= 0
+
+    # --- reading
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return up to `length` bytes from `position`, fewer only at the logical end.
+
+        Raises InvalidArgumentError for a position behind the end or a negative number, StorageError, also for a file that has
+        become shorter than what was written.
+        """
+        length = self._available(position, length)
+        if length == 0:
+            return b""
+        fd = self._open()
+        try:
+            data = os.pread(fd, length, position)
+            while len(data) < length:
+                more = os.pread(fd, length - len(data), position + len(data))
+                if not more:
+                    raise self._too_short(position + len(data))
+                data += more
+        except StorageError:
+            raise
+        except OSError as error:
+            raise _refused("read", self.path, error) from error
+        return data
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position`; return how many bytes, fewer than it holds only at the logical end.
+
+        Raises what `read` raises.
+        """
+        length = self._available(position, len(buffer))
+        if length == 0:
+            return 0
+        fd = self._open()
+        count = 0
+        try:
+            while count < length:
+                more = os.preadv(fd, [buffer[count:length]], position + count)
+                if not more:
+                    raise self._too_short(position + count)
+                count += more
+        except StorageError:
+            raise
+        except OSError as error:
+            raise _refused("read", self.path, error) from error
+        return count
+
+    def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
+        """Yield the headers of the whole batches from `position`, where one starts, to `end_position` or the end.
+
+        A partial batch at the end is passed over without a word (spec §4.15). Raises CorruptBatchError for a header that breaks
+        its format; checksums and the order of offsets are not looked at. Raises StorageError.
+        """
+        end = self.size_bytes if end_position is None else min(end_position, self.size_bytes)
+        chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
+        while end - position >= MIN_HEADER_BYTES:
+            index = position - start
+            if index + HEADER_BYTES > len(chunk) and start + len(chunk) < end:
+                # More at a time while batches follow closely; only headers where each lies far behind the one before.
+                far = index - len(chunk) > HOP_READ_BYTES
+                read_bytes = HOP_READ_BYTES if far else min(read_bytes * 2, MAX_READ_BYTES)
+                chunk, start, index = self.read(position, min(read_bytes, end - position)), position, 0
+            (length,) = _LENGTH.unpack_from(chunk, index + 8)
+            if length >= MIN_LENGTH and length + LOG_OVERHEAD > end - position:
+                return
+            header = read_header(chunk, index, position, self.path)
+            yield header
+            position += header.size
+
+    def first_batch(self, position: int = 0) -> BatchHeader | None:
+        """Return the header of the batch at `position`; None if no whole one is there. Raises CorruptBatchError, StorageError."""
+        room = self.size_bytes - position
+        if room < MIN_HEADER_BYTES:
+            return None
+        data = self.read(position, min(HEADER_BYTES, room))
+        (length,) = _LENGTH.unpack_from(data, 8)
+        if length >= MIN_LENGTH and length + LOG_OVERHEAD > room:
+            return None
+        return read_header(data, 0, position, self.path)
+
+    def read_batch(self, header: BatchHeader) -> bytes:
+        """Return a batch's bytes; its checksum is not looked at. Raises CorruptBatchError if it is not all there any more."""
+        data = self.read(header.position, header.size)
+        if len(data) < header.size:
+            raise CorruptBatchError("a batch is cut off by the end of its segment", path=self.path, position=header.position)
+        return data
+
+    # --- the file and its name
+
+    @property
+    def modified_ms(self) -> int:
+        """The file's modification time, epoch milliseconds. Raises StorageError."""
+        try:
+            return (os.fstat(self._fd) if self._fd >= 0 else self.path.stat()).st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise _refused("look at", self.path, error) from error
+
+    def rename_to(self, path: Path) -> None:
+        """Move the file; the new path holds even if the move fails, as in Kafka (spec §2.2). Raises StorageError."""
+        old, self.path = self.path, path
+        try:
+            old.replace(path)
+        except OSError as error:
+            raise _refused("rename", old, error) from error
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """Note that the folder was renamed."""
+        self.path = directory / self.path.name
+
+    def delete_if_exists(self) -> bool:
+        """Give the descriptor back and remove the file; say whether there was one. Raises StorageError."""
+        self.close_handlers()
+        return delete_file(self.path)
+
+    # --- inside
+
+    def _open(self) -> int:
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                raise _refused("open", self.path, error) from error
+        return self._fd
+
+    def _available(self, position: int, length: int) -> int:
+        if not 0 <= position <= self.size_bytes or length < 0:
+            raise InvalidArgumentError(
+                "a read outside a log", path=self.path, found=f"{length} bytes at {position}", expected=f"0 to {self.size_bytes}"
+            )
+        return min(length, self.size_bytes - position)
+
+    def _too_short(self, position: int) -> StorageError:
+        return StorageError(
+            "a log is shorter than what was written to it", path=self.path, found=position, expected=f"{self.size_bytes} bytes"
+        )
+
+    def _failed_append(self, error: OSError) -> StorageError:
+        """Cut back what a failed append has left, and return what is to be raised."""
+        try:
+            self._cut_back()
+        except StorageError as second:
+            return StorageError(
+                f"cannot write a file: {error.strerror or error}; nor could it be cut back to {self.size_bytes} bytes, "
+                f"which will be tried again: {second.message}",
+                path=self.path,
+                position=self.size_bytes,
+            )
+        return StorageError(f"cannot write a file: {error.strerror or error}", path=self.path, position=self.size_bytes)
+
+    def _cut_back(self) -> None:
+        """Remove what stands behind the logical end, and give a preallocated file its length (of zeros) again."""
+        fd = self._open()
+        try:
+            os.ftruncate(fd, self.size_bytes)
+            if self._preallocated_bytes > self.size_bytes:
+                os.ftruncate(fd, self._preallocated_bytes)
+        except OSError as error:
+            raise _refused("truncate", self.path, error) from error
+        self._is_torn = False
+        self._is_synced = False
+
+
+def delete_file(path: Path) -> bool:
+    """Remove a file; say whether there was one. Raises StorageError."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _refused("delete", path, error) from error
+    return True
+
+
+def _write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
+    """Go on with a write that took less than all: a full disk shows itself at the next one."""
+    view = memoryview(data)
+    while written < len(view):
+        more = os.pwrite(fd, view[written:], position + written)
+        if more <= 0:
+            raise OSError(f"{written} of {len(view)} bytes were taken")
+        written += more
+
+
+def _checked_length(path: Path, length_bytes: int) -> int:
+    if length_bytes > INT32_MAX:
+        raise InvalidArgumentError("a segment larger than an int32 can tell", path=path, found=length_bytes, expected=INT32_MAX)
+    return length_bytes
+
+
+def _refused(what: str, path: Path, error: OSError) -> StorageError:
+    return StorageError(f"cannot {what} a file: {error.strerror or error}", path=path)
