@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := $(wildcard src/tidelog/records/kernel.py) pyproject.toml setup.py requirements.lock
+SOURCES := $(wildcard src/tidelog/records/*kernel.py src/tidelog/records/*.h src/tidelog/records/*.pxd) pyproject.toml setup.py requirements.lock
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check format interop bench lock clean
@@ -11,7 +11,7 @@ SOURCES := $(wildcard src/tidelog/records/kernel.py) pyproject.toml setup.py req
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-install: $(STAMP) ## make .venv with everything in it, the kernel compiled if there is a C compiler
+install: $(STAMP) ## make .venv with everything in it, the kernels compiled if there is a C compiler
 
 $(STAMP): $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -50,4 +50,4 @@ lock: $(STAMP) ## resolve the dependencies afresh into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --upgrade --extra dev pyproject.toml -o requirements.lock
 
 clean: ## remove .venv and what was built
-	@rm -rf $(VENV) build demo/out bench/out src/*.egg-info src/tidelog/records/kernel.c src/tidelog/records/*.so
+	@rm -rf $(VENV) build demo/out bench/out src/*.egg-info src/tidelog/records/*kernel.c src/tidelog/records/*.so
