@@ -193,7 +193,20 @@ class OffsetsOutOfOrderError(InvalidOffsetError):
 
 
 class UnexpectedAppendOffsetError(InvalidOffsetError):
-    """A follower's append that begins below the log end; `found` is its first offset (or the first batch's last one)."""
+    """A follower's append that begins below the log end; `found` is its first offset (or the first batch's last one).
+
+    `first_offset` and `last_offset` are those of all that was to be appended: an empty log may be begun anew there.
+    """
+
+    def __init__(self, message: str, *, first_offset: int = -1, last_offset: int = -1, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        place = {"path": self.path, "position": self.position, "found": self.found, "expected": self.expected}
+        offsets = {"first_offset": self.first_offset, "last_offset": self.last_offset}
+        return (_rebuild, (type(self), self.message, {**place, **offsets}))
 
 
 class OffsetOverflowError(TidelogError):

@@ -61,6 +61,9 @@ logger = logging.getLogger("tidelog.storage")
 COPY_BYTES = 1024 * 1024
 """How much `append_from_file` copies at a time; a larger batch goes alone."""
 
+UNKNOWN = -2
+"""Stands for a largest timestamp that was not looked up yet: -1 is what a segment without timestamps has."""
+
 UP_TO_SIZE = -1
 """`max_position` of a read that may go to the segment's end."""
 
@@ -130,7 +133,8 @@ class LogSegment:
         self.bytes_since_last_index_entry = 0
         self._clock = clock
         self._rolling_based_timestamp: int | None = None
-        self._max: TimestampOffset | None = None
+        self._max_timestamp = UNKNOWN
+        self._offset_of_max_timestamp = UNKNOWN
 
     @classmethod
     def open(
@@ -186,8 +190,14 @@ class LogSegment:
 
         Of a segment opened from disk, the time index's last entry (§3): a roll and a clean close see to it that this is right.
         """
-        if self._max is None:
-            self._max = self.time_index.last_entry
+        return TimestampOffset(*self._largest())
+
+    def check_largest_timestamp(self) -> TimestampOffset:
+        """Return the same, after a look at the batches behind the time index's last entry: a larger timestamp wins, and is kept.
+
+        Raises CorruptBatchError, StorageError.
+        """
+        self._max = self._reread_largest()
         return self._max
 
     @property
@@ -225,10 +235,10 @@ class LogSegment:
         size = self.log.size_bytes
         if size > params.max_segment_bytes - params.messages_size:
             return True
-        if size > 0 and self.time_waited_for_roll(params.now_ms, params.max_timestamp_in_messages) > (
-            params.max_segment_ms - self.roll_jitter_ms
-        ):
-            return True
+        if size > 0:
+            waited_ms = self.time_waited_for_roll(params.now_ms, params.max_timestamp_in_messages)
+            if waited_ms > params.max_segment_ms - self.roll_jitter_ms:
+                return True
         return (
             self.offset_index.is_full
             or self.time_index.is_full
@@ -258,52 +268,49 @@ class LogSegment:
                 f"offset {largest_offset} does not fit the segment of base {self.base_offset}", path=self.log.path
             )
         position = self.log.size_bytes
-        interval = self.index_interval_bytes
         since = self.bytes_since_last_index_entry
-        if since + len(data) - headers[-1].size <= interval:
-            # No batch of these gets an entry: what remains is the largest timestamp.
-            self.log.append(data)
-            largest = self._max or self.max_timestamp_and_offset_so_far
-            for header in headers:
-                if header.max_timestamp > largest.timestamp:
-                    largest = TimestampOffset(header.max_timestamp, header.last_offset)
-            self._max = largest
-            self.bytes_since_last_index_entry = since + len(data)
-        else:
+        if since + len(data) - headers[-1].size > self.index_interval_bytes:
             self._append_with_entries(headers, data)
+        else:
+            max_timestamp, offset_of_max = self._largest()
+            self.log.append(data)
+            for header in headers:
+                if header.max_timestamp > max_timestamp:
+                    max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
+            self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max
+            self.bytes_since_last_index_entry = since + len(data)
         if position == 0:
             self._rolling_based_timestamp = headers[0].max_timestamp
 
     def _append_with_entries(self, headers: Sequence[BatchHeader], data: Bytes) -> None:
+        """Append what gives at least one index entry. All of it happens, or nothing."""
         position = start = self.log.size_bytes
-        since = self.bytes_since_last_index_entry
-        interval = self.index_interval_bytes
-        offset_file, time_file = self.offset_index, self.time_index
-        offsets, times = offset_file.live(), time_file.live()
-        offset_entries, time_entries = offsets.entries, times.entries
-        largest = before = self._max or self.max_timestamp_and_offset_so_far
+        since, interval = self.bytes_since_last_index_entry, self.index_interval_bytes
+        offset_index, time_index = self.offset_index.live(), self.time_index.live()
+        offset_entries, time_entries = offset_index.entries, time_index.entries
+        max_timestamp, offset_of_max = self._largest()
         self.log.append(data)
         try:
             for header in headers:
-                if header.max_timestamp > largest.timestamp:
-                    largest = TimestampOffset(header.max_timestamp, header.last_offset)
+                if header.max_timestamp > max_timestamp:
+                    max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
                 if since > interval:
-                    if not offsets.is_full:
-                        offsets.append(header.last_offset, position)
-                    if not times.is_full:
-                        times.maybe_append(largest.timestamp, largest.offset)
+                    # Full is only what has become so in the middle of this append: else the segment would have rolled.
+                    if offset_index.entries < offset_index.max_entries:
+                        offset_index.append(header.last_offset, position)
+                    if time_index.entries < time_index.max_entries - 1:
+                        time_index.maybe_append(max_timestamp, offset_of_max)
                     since = 0
                 position += header.size
                 since += header.size
-            offset_file.write_entries()
-            time_file.write_entries()
+            self.offset_index.write_entries()
+            self.time_index.write_entries()
         except BaseException as error:
-            offset_file.keep(offset_entries)
-            time_file.keep(time_entries)
-            self._max = before
+            self.offset_index.keep(offset_entries)
+            self.time_index.keep(time_entries)
             self._take_back(start, error)
             raise
-        self._max = largest
+        self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max
         self.bytes_since_last_index_entry = since
 
     def _take_back(self, size_bytes: int, error: BaseException) -> None:
@@ -455,7 +462,7 @@ class LogSegment:
             self._rolling_based_timestamp = None
         self.bytes_since_last_index_entry = 0
         if had_timestamps:
-            self._max = self._reread_largest()
+            self._max_timestamp, self._offset_of_max_timestamp = self._reread_largest()
         return removed
 
     def _reread_largest(self) -> TimestampOffset:
@@ -480,7 +487,7 @@ class LogSegment:
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
-        self._max = None
+        self._max_timestamp = self._offset_of_max_timestamp = UNKNOWN
         self._rolling_based_timestamp = None
         self.bytes_since_last_index_entry = 0
 
@@ -495,7 +502,8 @@ class LogSegment:
         removed = self.log.truncate_to(valid_bytes)
         self.offset_index.install(offset_entries)
         self.time_index.install(time_entries)
-        self._max = TimestampOffset(max_timestamp, offset_of_max_timestamp) if max_timestamp >= 0 else None
+        if max_timestamp >= 0:
+            self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max_timestamp
         self._finish_indexes()
         return removed
 
@@ -540,9 +548,9 @@ class LogSegment:
         with contextlib.ExitStack() as stack:
             for part in (self.txn_index, self.log, self.time_index, self.offset_index):
                 stack.callback(part.close)
-            if self._max is not None:
+            if self._max_timestamp != UNKNOWN:
                 try:
-                    self.time_index.maybe_append(*self._max, skip_full_check=True)
+                    self.time_index.maybe_append(*self._largest(), skip_full_check=True)
                 except Exception as error:
                     logger.warning("%s: its last entry could not be added: %s", self.time_index.path, error)
 
@@ -606,6 +614,12 @@ class LogSegment:
                 continue
             except OSError as error:
                 raise StorageError(f"cannot set a file's time: {error.strerror or error}", path=path) from error
+
+    def _largest(self) -> tuple[int, int]:
+        """Return the largest timestamp so far (ms) and its batch's last offset, from the time index's last entry at first."""
+        if self._max_timestamp == UNKNOWN:
+            self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last_entry
+        return self._max_timestamp, self._offset_of_max_timestamp
 
     def _first_timestamp(self) -> int | None:
         if self._rolling_based_timestamp is None:

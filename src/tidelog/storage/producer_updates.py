@@ -1,0 +1,85 @@
+"""What one append means for the producers, worked out before anything is written (spec §5.1, step 8; §9.7).
+
+The batches are checked in order, each against what its producer wrote before. A client's batch that repeats one of the
+producer's last five ends the search: then nothing is appended, and the answer is that of the batch it repeats. `apply` takes
+the result over once the records are in the log; a refused or failed append leaves no trace.
+
+`PartitionLog` calls it for appends with a producer id in them, and for no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidelog.log.producer_state import CompletedTxn
+from tidelog.records.batch import BatchHeader
+from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
+from tidelog.records.records import iter_records
+from tidelog.records.validation import AppendOrigin
+from tidelog.storage.offset_metadata import LogOffsetMetadata
+from tidelog.storage.producer_append_info import ProducerAppendInfo
+from tidelog.storage.producer_state_entry import BatchMetadata
+from tidelog.storage.producer_state_manager import ProducerStateManager
+from tidelog.storage.segment import LogSegment
+
+
+class ProducerUpdates(NamedTuple):
+    """Each producer's part of an append, the transactions that it completes, or the batch that it repeats."""
+
+    infos: list[ProducerAppendInfo]
+    completed: list[CompletedTxn]
+    duplicate: BatchMetadata | None = None
+
+    def apply(self, producer_state: ProducerStateManager, segment: LogSegment) -> None:
+        """Take it over; `segment` is where the records are, and where aborted transactions are noted. Raises StorageError."""
+        for info in self.infos:
+            producer_state.update(info)
+        for completed in self.completed:
+            last_stable_offset = producer_state.last_stable_offset(completed)
+            segment.update_txn_index(completed, last_stable_offset)
+            producer_state.complete_txn(completed)
+
+
+def analyze_producers(
+    producer_state: ProducerStateManager,
+    headers: Sequence[BatchHeader],
+    data: memoryview,
+    origin: AppendOrigin,
+    base_offset: int,
+    position: int,
+) -> ProducerUpdates:
+    """Check batches, `data`, that are to be written at `position` of the segment with `base_offset`.
+
+    `position` of a header is into `data`. Raises a ProducerError where a batch does not follow, InvalidRecordError for a
+    marker that is none.
+    """
+    infos: dict[int, ProducerAppendInfo] = {}
+    completed: list[CompletedTxn] = []
+    for header in headers:
+        if not header.has_producer_id:
+            continue
+        if origin is AppendOrigin.CLIENT:
+            duplicate = producer_state.duplicate_of(header)
+            if duplicate is not None:
+                return ProducerUpdates([], [], duplicate)
+        info = infos.get(header.producer_id)
+        if info is None:
+            info = infos[header.producer_id] = producer_state.prepare_update(header.producer_id, origin)
+        place = None
+        if header.is_transactional:
+            place = LogOffsetMetadata(header.base_offset, base_offset, position + header.position)
+        marker = _end_txn_marker(header, data) if header.is_control else None
+        one = info.append(header, place, marker)
+        if one is not None:
+            completed.append(one)
+    return ProducerUpdates(list(infos.values()), completed)
+
+
+def _end_txn_marker(header: BatchHeader, data: memoryview) -> EndTxnMarker | None:
+    """Return what a control batch says about its producer's transaction; None if it is no marker, or an emptied one."""
+    batch = data[header.position : header.end_position]
+    for record in iter_records(header, batch, check_crc=False):
+        if parse_control_type(record.key) in (ControlType.ABORT, ControlType.COMMIT):
+            return parse_end_txn_marker(record.key, record.value)
+    return None
