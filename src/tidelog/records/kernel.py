@@ -6,8 +6,8 @@ interpreted, a hundred times slower and with the same answers. `COMPILED` says w
 Reading is a pass over a batch's decompressed records that fills `Rows`, a struct of preallocated columns: offset, timestamp,
 create time, and where key, value and headers lie. From there `gather` copies keys or values into Arrow's binary layout,
 `views` points at them in Arrow's view layout without a copy, `gather_headers` builds list<struct<key, value>>. Writing is
-the way back: `size_records_v2` and `encode_records_v2` from columns in Arrow's layout. `murmur2` is the hash by which
-Kafka's producers choose partitions.
+the way back: `size_records_v2` and `encode_records_v2` from columns in Arrow's layout. `check_records_v2` is a leader's pass
+over what a producer sent: it notes nothing, and judges. `murmur2` is the hash by which Kafka's producers choose partitions.
 
 A v2 record (spec §10.1); varint is zig-zag, 7 bits a byte, at most 5 bytes (varlong: 10)::
 
@@ -658,6 +658,262 @@ def scan_records_v2(
     rows.scanned += i
     rows.without_timestamp += without_timestamp
     return row - first_row
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _short_end(
+    data: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Return the end of the varint at `pos` if it has one or two bytes, else -1: it is longer or cut off."""
+    if pos < end:
+        if data[pos] < 128:
+            return pos + 1
+        if pos + 1 < end and data[pos + 1] < 128:
+            return pos + 2
+    return -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _short_value(
+    data: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.longlong:
+    value: cython.longlong = data[pos]
+    if end - pos == 2:
+        value = (value & 127) | data[pos + 1] << 7
+    return (value >> 1) ^ -(value & 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _after_headers(
+    p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, record_end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Return the position behind a record's headers, or a fault code."""
+    packed: cython.longlong = _varint(p, pos, record_end)
+    value: cython.longlong
+    header_count: cython.longlong
+    j: cython.longlong = 0
+    if packed & 15 == 0:
+        return packed >> 4
+    pos += packed & 15
+    value = packed >> 4
+    header_count = (value >> 1) ^ -(value & 1)
+    if header_count < 0 or header_count > record_end - pos:
+        return _HEADER_COUNT
+    while j < header_count:
+        packed = _varint(p, pos, record_end)
+        if packed & 15 == 0:
+            return packed >> 4
+        pos += packed & 15
+        value = packed >> 4
+        value = (value >> 1) ^ -(value & 1)
+        if value < 0 or value > record_end - pos:
+            return _HEADER_KEY
+        pos += value
+        packed = _varint(p, pos, record_end)
+        if packed & 15 == 0:
+            return packed >> 4
+        pos += packed & 15
+        value = packed >> 4
+        value = (value >> 1) ^ -(value & 1)
+        if value > record_end - pos:
+            return _HEADER_VALUE
+        if value > 0:
+            pos += value
+        j += 1
+    return pos
+
+
+def check_records_v2(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    base_timestamp: cython.longlong,
+    min_timestamp: cython.longlong,
+    last_timestamp: cython.longlong,
+    needs_keys: cython.bint,
+    refused: object,
+) -> tuple:
+    """Check the records of a v2 batch, decompressed in `data[start:end]`, as a leader does before it appends them.
+
+    Returns (refused records, max timestamp, whether the offset deltas are 0, 1, 2..., whether the first record's timestamp is
+    the batch's base timestamp), or (fault code, position, False, False) for records that cannot be read. What passes here,
+    deltas in order, is what `scan_records_v2` reads.
+
+    A record is refused without a key where `needs_keys`, and with a timestamp outside of [`min_timestamp`,
+    `last_timestamp`], -1 excepted. `refused`, an array of int64 or None, takes three entries for each: index in the batch,
+    1 (key) or 2 (timestamp), its timestamp.
+    """
+    if not 0 <= start <= end <= len(data):
+        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+    if count < 0:
+        return (_NEGATIVE_COUNT, start, False, False)
+    if count > (end - start) // _MIN_RECORD_BYTES:
+        return (_NO_ROOM, start, False, False)
+    listed: cython.p_longlong
+    room: cython.Py_ssize_t = 0
+    if cython.compiled:
+        listed = cython.NULL
+    if refused is not None:
+        listed = _longs(refused)
+        room = len(refused) // 3
+    p: cython.pointer(cython.const[cython.uchar]) = _input(data)
+    min_time_delta: cython.longlong = _INT64_MIN - base_timestamp if base_timestamp < 0 else _INT64_MIN
+    max_time_delta: cython.longlong = _INT64_MAX - base_timestamp if base_timestamp > 0 else _INT64_MAX
+
+    fault: cython.Py_ssize_t = 0
+    refusals: cython.Py_ssize_t = 0
+    reason: cython.int
+    in_order: cython.bint = True
+    first_delta: cython.longlong = 0
+    max_timestamp: cython.longlong = -1
+    pos: cython.Py_ssize_t = start
+    record: cython.Py_ssize_t = start
+    record_end: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    i: cython.Py_ssize_t = 0
+    packed: cython.longlong
+    value: cython.longlong
+    size: cython.int
+    time_delta: cython.longlong
+    timestamp: cython.longlong
+    key_length: cython.longlong
+
+    # As in `scan_records_v2`: positions follow from predicted branches where varints have one or two bytes.
+    with cython.nogil:
+        while i < count:
+            record = pos
+            if pos >= end:
+                fault = _TOO_FEW
+                break
+            at = _short_end(p, pos, end)
+            if at > 0:
+                value = _short_value(p, pos, at)
+                pos = at
+            else:
+                packed = _varint(p, pos, end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                value = packed >> 4
+                value = (value >> 1) ^ -(value & 1)
+            if value < 0 or value > end - pos:
+                fault = _RECORD_SIZE
+                break
+            record_end = pos + value
+            pos += 1  # attributes: unused so far
+
+            at = _short_end(p, pos, record_end)
+            if at > 0:
+                time_delta = _short_value(p, pos, at)
+                pos = at
+            else:
+                size = _varlong_size(p, pos, record_end)
+                if size < 0:
+                    fault = size
+                    break
+                time_delta = _varlong_value(p, pos, size)
+                pos += size
+            if time_delta < min_time_delta or time_delta > max_time_delta:
+                fault = _TIMESTAMP
+                break
+
+            at = _short_end(p, pos, record_end)
+            if at > 0:
+                value = _short_value(p, pos, at)
+                pos = at
+            else:
+                packed = _varint(p, pos, record_end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                value = packed >> 4
+                value = (value >> 1) ^ -(value & 1)
+            if value != i:
+                in_order = False
+
+            at = _short_end(p, pos, record_end)
+            if at > 0:
+                key_length = _short_value(p, pos, at)
+                pos = at
+            else:
+                packed = _varint(p, pos, record_end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                value = packed >> 4
+                key_length = (value >> 1) ^ -(value & 1)
+            if key_length > 0:
+                if key_length > record_end - pos:
+                    fault = _KEY_SIZE
+                    break
+                pos += key_length
+
+            at = _short_end(p, pos, record_end)
+            if at > 0:
+                value = _short_value(p, pos, at)
+                pos = at
+            else:
+                packed = _varint(p, pos, record_end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                value = packed >> 4
+                value = (value >> 1) ^ -(value & 1)
+            if value > 0:
+                if value > record_end - pos:
+                    fault = _VALUE_SIZE
+                    break
+                pos += value
+
+            if pos < record_end and p[pos] == 0:
+                pos += 1
+            else:
+                pos = _after_headers(p, pos, record_end)
+                if pos < 0:
+                    fault = pos
+                    break
+            if pos != record_end:
+                fault = _SIZE_MISMATCH
+                break
+
+            timestamp = base_timestamp + time_delta
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            if i == 0:
+                first_delta = time_delta
+            reason = 0
+            if needs_keys and key_length < 0:
+                reason = 1
+            elif (timestamp < min_timestamp or timestamp > last_timestamp) and timestamp != -1:
+                reason = 2
+            if reason > 0:
+                if refusals < room:
+                    listed[3 * refusals] = i
+                    listed[3 * refusals + 1] = reason
+                    listed[3 * refusals + 2] = timestamp
+                refusals += 1
+            i += 1
+        else:
+            if pos != end:
+                record = pos
+                fault = _TRAILING
+    if fault < 0:
+        return (fault, record, False, False)
+    return (refusals, max_timestamp, in_order, first_delta == 0)
 
 
 @cython.cfunc

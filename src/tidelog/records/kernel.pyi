@@ -41,6 +41,17 @@ def scan_records_v2(
     source: int,
     limit: int,
 ) -> int: ...
+def check_records_v2(
+    data: Bytes,
+    start: int,
+    end: int,
+    count: int,
+    base_timestamp: int,
+    min_timestamp: int,
+    last_timestamp: int,
+    needs_keys: bool,
+    refused: array[int] | None,
+) -> tuple[int, int, bool, bool]: ...
 def last_message_offset(data: Bytes, start: int, end: int) -> tuple[int, int]: ...
 def scan_messages(
     rows: Rows,

@@ -7,7 +7,8 @@
     timestamps inside  none                      the producers'
 
 Kafka writes these no longer; topics that have them must be read, and the formats of old clients are tested with what is
-built here.
+built here. `split_messages` and `read_message` take a set apart, one message at a time, for a leader that judges each of them;
+bulk reading is `scanner`'s work.
 """
 
 from __future__ import annotations
@@ -15,16 +16,39 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from struct import Struct
+from typing import NamedTuple
 
-from tidelog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, NO_TIMESTAMP
-from tidelog.records.compression import Codec, compress
+from tidelog.errors import InvalidArgumentError, InvalidRecordError, UnsupportedCompressionTypeError
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NO_TIMESTAMP
+from tidelog.records.compression import Bytes, Codec, compress
 from tidelog.records.records import Record
 
 _ENTRY = Struct(">qi")
 _UINT32 = Struct(">I")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
+
+MIN_MESSAGE_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
+"""Smallest size of a message of magic 0 and 1, offset and size included."""
+
+
+class MessagePlace(NamedTuple):
+    """Where a message lies in its set, and what stands in front of its fields."""
+
+    offset: int
+    """As it is written: absolute in v0, relative inside a v1 wrapper."""
+    position: int
+    end: int
+    magic: int
+    attributes: int
+
+
+class Message(NamedTuple):
+    """A message's own fields; no timestamp (v0) is -1."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
 
 
 def encode_message(
@@ -112,3 +136,55 @@ def build_message_set(
             timestamp_type=timestamp_type,
         )
     )
+
+
+def split_messages(data: Bytes) -> list[MessagePlace]:
+    """Return where the messages of a set are. Raises InvalidRecordError for a size that cannot be, and for a cut-off end."""
+    places = []
+    position = 0
+    while position < len(data):
+        if len(data) - position < MIN_MESSAGE_BYTES[0]:
+            raise InvalidRecordError(f"message at byte {position} of its set is cut off", found=f"{len(data) - position} bytes")
+        offset, size = _ENTRY.unpack_from(data, position)
+        end = position + LOG_OVERHEAD + size
+        if size < MIN_MESSAGE_BYTES[0] - LOG_OVERHEAD or end > len(data):
+            raise InvalidRecordError(
+                f"size of the message at byte {position} of its set",
+                found=size,
+                expected=f"14 to {len(data) - position - LOG_OVERHEAD}",
+            )
+        places.append(MessagePlace(offset, position, end, data[position + 16], data[position + 17]))
+        position = end
+    return places
+
+
+def read_message(data: Bytes, magic: int, position: int, end: int) -> Message:
+    """Return the fields of the message of `magic` 0 or 1 in `data[position:end]`; the checksum is not looked at.
+
+    Raises InvalidRecordError for a message that is shorter than its fields.
+    """
+    if end - position < MIN_MESSAGE_BYTES[magic]:
+        raise InvalidRecordError(
+            f"message of magic {magic} too small", found=end - position, expected=f"at least {MIN_MESSAGE_BYTES[magic]} bytes"
+        )
+    timestamp = _INT64.unpack_from(data, position + 18)[0] if magic == 1 else NO_TIMESTAMP
+    key, at = _field(data, position + MIN_MESSAGE_BYTES[magic] - 8, end - 4, "key")
+    value, _ = _field(data, at, end, "value")
+    return Message(timestamp, key, value)
+
+
+def has_right_crc(data: Bytes, place: MessagePlace) -> bool:
+    """Whether a message of a set carries the checksum of its bytes."""
+    (crc,) = _UINT32.unpack_from(data, place.position + LOG_OVERHEAD)
+    return bool(zlib.crc32(memoryview(data)[place.position + 16 : place.end]) == crc)
+
+
+def _field(data: Bytes, at: int, end: int, name: str) -> tuple[bytes | None, int]:
+    """Return the key or value whose length stands at `at`, and the position behind it, at most `end`."""
+    (length,) = _INT32.unpack_from(data, at)
+    at += 4
+    if length < 0:
+        return None, at
+    if length > end - at:
+        raise InvalidRecordError(f"{name} longer than its message", found=length, expected=f"at most {end - at} bytes")
+    return bytes(data[at : at + length]), at + length

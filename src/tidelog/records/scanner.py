@@ -9,7 +9,7 @@
                                                            whose offset the wrapper   that is LogAppendTime
                                                            carries
 
-`columns` and `records` call this.
+`columns`, `records` and `validation` call this.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def scan_batch(
         data = buffer
         nested = header.is_compressed
         if nested:
-            data = _unwrap(header, buffer, index, limit_bytes, path)
+            data = unwrap(header, buffer, index, limit_bytes=limit_bytes, path=path)
             start, end = 0, len(data)
-            base_offset = _base_offset(header, data, path)
+            base_offset = wrapped_base_offset(header, data, path)
         count = kernel.scan_messages(
             rows, data, start, end, magic, base_offset, header.max_timestamp, header.timestamp_type, nested, source, limit
         )
@@ -96,8 +96,18 @@ def _codec(header: BatchHeader, path: PathLike) -> Codec:
         raise
 
 
-def _unwrap(header: BatchHeader, buffer: Bytes, index: int, limit_bytes: int, path: PathLike) -> Bytes:
-    """Return the message set inside a compressed v0 or v1 message."""
+def unwrap(
+    header: BatchHeader,
+    buffer: Bytes,
+    index: int = 0,
+    *,
+    limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+    path: PathLike = None,
+) -> Bytes:
+    """Return the message set inside the compressed v0 or v1 message at `buffer[index:]`.
+
+    Raises InvalidRecordError, DecompressionError.
+    """
     codec = _codec(header, path)
     if codec is Codec.ZSTD:
         raise InvalidRecordError(f"zstd in message format v{header.magic}", path=path, position=header.position)
@@ -127,8 +137,8 @@ def _unwrap(header: BatchHeader, buffer: Bytes, index: int, limit_bytes: int, pa
     )
 
 
-def _base_offset(header: BatchHeader, data: Bytes, path: PathLike) -> int:
-    """Return what to add to the offsets inside a compressed message.
+def wrapped_base_offset(header: BatchHeader, data: Bytes, path: PathLike = None) -> int:
+    """Return what to add to the offsets in `data`, the message set inside a compressed message.
 
     In v1 they are relative, and the wrapper carries the absolute offset of the last one. A wrapper at offset 0 is one that a
     producer sent without counting: its base is 0.

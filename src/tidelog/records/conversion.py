@@ -1,0 +1,154 @@
+"""Records from one message format, codec or timestamp type into another: what a log stores is not always what it was sent.
+
+    who                         from → to                           the records' times      lost on the way
+    a leader, appending         any → the topic's format and codec  kept; LogAppendTime:    nothing, or it is refused
+                                                                    deltas in v2 kept
+    a leader, old fetchers      newer → an older format, same codec kept, type kept         control batches, headers,
+                                                                                            producers
+
+`rebuild` makes the batch (or the messages) anew from records, byte for byte as Kafka 3.9.1 does. `recompress` is the same for
+a v2 batch whose records need no change: they are compressed once more, none is looked at. `down_convert` is for fetchers of
+old versions: the fetch API's versions 0 and 1 know format v0, 2 and 3 know v1, from 4 on all are known (spec §12).
+
+Pure. `validation` calls this for what it cannot do in place, a broker's fetch for old clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tidelog.errors import UnsupportedCompressionTypeError
+from tidelog.records.batch import (
+    CREATE_TIME,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    BatchHeader,
+)
+from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2, pack_header_v2
+from tidelog.records.compression import Bytes, Codec, compress
+from tidelog.records.legacy import build_message_set
+from tidelog.records.records import Record, iter_records
+
+
+class Target(NamedTuple):
+    """What records are turned into."""
+
+    magic: int
+    codec: Codec
+    level: int | None = None
+    """Compression level; None is the codec's default."""
+    timestamp_type: int = CREATE_TIME
+    append_time: int = NO_TIMESTAMP
+    """Epoch ms, with LogAppendTime."""
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+def rebuild(
+    records: Sequence[Record],
+    target: Target,
+    *,
+    producer: Producer = NO_PRODUCER,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytearray:
+    """Return the records, with the offsets that they have, as one batch; uncompressed v0 and v1: as a message each.
+
+    Raises InvalidArgumentError for what the format cannot hold: headers before v2, a negative timestamp, offsets that do not
+    grow. Raises UnsupportedCompressionTypeError for zstd before v2.
+    """
+    if target.magic == 2:
+        return build_batch_v2(
+            records,
+            codec=target.codec,
+            level=target.level,
+            timestamp_type=target.timestamp_type,
+            append_time=target.append_time,
+            leader_epoch=target.leader_epoch,
+            producer=producer,
+            is_transactional=is_transactional,
+            is_control=is_control,
+        )
+    check_codec(target.codec, target.magic)
+    if target.timestamp_type == LOG_APPEND_TIME:
+        # Where a v1 wrapper is made anew, the append time goes into the messages inside, too.
+        records = [record._replace(timestamp=target.append_time) for record in records]
+    return build_message_set(
+        records,
+        target.magic,
+        codec=target.codec,
+        level=target.level,
+        timestamp_type=target.timestamp_type,
+        append_time=target.append_time,
+    )
+
+
+def recompress(section: Bytes, header: BatchHeader, base_offset: int, max_timestamp: int, target: Target) -> bytearray:
+    """Return a v2 batch of the records section `section`, decompressed, that came under `header`.
+
+    Its records stay as they are: their offset deltas must be 0, 1, 2... and the first one's timestamp the base timestamp.
+    """
+    packed = compress(target.codec, section, target.level)
+    buffer = bytearray(HEADER_BYTES + len(packed))
+    buffer[HEADER_BYTES:] = packed
+    pack_header_v2(
+        buffer,
+        base_offset=base_offset,
+        last_offset=base_offset + header.record_count - 1,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=header.record_count,
+        codec=target.codec,
+        timestamp_type=target.timestamp_type,
+        leader_epoch=target.leader_epoch,
+        producer=producer_of(header),
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+    )
+    return buffer
+
+
+def down_convert(data: Bytes, headers: Iterable[BatchHeader], magic: int, first_offset: int) -> bytearray:
+    """Return the batches of `data` for a fetcher that asked for `first_offset` and knows formats up to `magic`.
+
+    `headers` are those of `data`, their positions into it. Batches of `magic` and below are copied. The others keep their
+    codec, their timestamps and timestamp type, and lose their headers and producers; control batches are left out. Of an
+    uncompressed batch, records before `first_offset` are left out: old clients rely on it (spec §12).
+    Raises UnsupportedCompressionTypeError for a v2 batch in zstd; CorruptBatchError, InvalidRecordError, DecompressionError.
+    """
+    view = memoryview(data)
+    converted = bytearray()
+    for header in headers:
+        batch = view[header.position : header.end_position]
+        if header.magic <= magic:
+            converted += batch
+        elif not header.is_control:
+            converted += _down_convert_batch(header, batch, magic, first_offset)
+    return converted
+
+
+def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> bytearray:
+    codec = header.codec
+    check_codec(codec, magic)
+    records = [
+        record._replace(headers=())
+        for record in iter_records(header, batch)
+        if codec is not Codec.NONE or record.offset >= first_offset
+    ]
+    if not records:
+        return bytearray()
+    target = Target(magic, codec, timestamp_type=header.timestamp_type, append_time=header.max_timestamp)
+    return rebuild(records, target)
+
+
+def check_codec(codec: Codec, magic: int) -> None:
+    """Raise UnsupportedCompressionTypeError for a codec that the message format does not know."""
+    if codec is Codec.ZSTD and magic < 2:
+        raise UnsupportedCompressionTypeError(f"message format v{magic} knows no zstd")
+
+
+def producer_of(header: BatchHeader) -> Producer:
+    """Return who wrote a batch."""
+    return Producer(header.producer_id, header.producer_epoch, header.base_sequence)
