@@ -1809,3 +1809,158 @@ def timestamp_bounds(rows: Rows, first: cython.Py_ssize_t, last: cython.Py_ssize
                 if timestamp > largest:
                     largest = timestamp
     return (without, smallest, largest)
+
+
+def map_batches(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    block_bytes: cython.longlong,
+    state: cython.longlong[::1],
+    blocks: cython.longlong[::1],
+) -> tuple:
+    """Add the whole v2 batches that stand from `data[start]` on to a time map; return (where it stopped, blocks finished).
+
+    It stops in front of `end`, of a batch that is not for it (another format; compressed, if its header alone does not tell
+    the times; anything that is wrong), and when `blocks` has no room. Checksums are the caller's. `log.time_map_builder` says
+    what `state` and a row of `blocks`, eight numbers, are. Records are only followed as far as their timestamps.
+    """
+    if not 0 <= start <= end <= len(data) or len(state) != 12:
+        raise ValueError(f"range {start}:{end} outside of {len(data)} bytes, or no state")
+    p: cython.pointer(cython.const[cython.uchar]) = _input(data)
+    now: cython.p_longlong = _longs(state)
+    finished: cython.p_longlong = _longs(blocks)
+    room: cython.Py_ssize_t = len(blocks) // 8
+    closed: cython.Py_ssize_t = 0
+    pos: cython.Py_ssize_t = start
+    at: cython.Py_ssize_t
+    batch_end: cython.Py_ssize_t
+    record_end: cython.Py_ssize_t
+    length: cython.longlong
+    attributes: cython.int
+    base_offset: cython.longlong
+    last_delta: cython.longlong
+    base_timestamp: cython.longlong
+    min_time_delta: cython.longlong
+    max_time_delta: cython.longlong
+    count: cython.longlong
+    i: cython.longlong
+    j: cython.int
+    packed: cython.longlong
+    value: cython.longlong
+    size: cython.int
+    timestamp: cython.longlong
+    without: cython.longlong
+    smallest: cython.longlong
+    largest: cython.longlong
+    crc: cython.longlong
+    with cython.nogil:
+        while end - pos >= 61:
+            length = _int32(p, pos + 8)
+            if p[pos + 16] != 2 or length < 49 or length > end - pos - 12:
+                break
+            batch_end = pos + 12 + length
+            base_offset = _int64(p, pos)
+            last_delta = _int32(p, pos + 23)
+            if base_offset < now[1] or last_delta < 0 or base_offset > _INT64_MAX - 1 - last_delta:
+                break
+            attributes = p[pos + 22]
+            count = _int32(p, pos + 57)
+            if count < 0:
+                break
+            without = 0
+            smallest = _INT64_MAX
+            largest = _INT64_MIN
+            if attributes & 32:
+                count = 0  # control records are no data
+            elif attributes & 8:
+                timestamp = _int64(p, pos + 35)
+                if timestamp == -1:
+                    break
+                if count > 0:
+                    smallest = timestamp
+                    largest = timestamp
+            elif attributes & 7 or count > (batch_end - pos - 61) // _MIN_RECORD_BYTES:
+                break
+            else:
+                base_timestamp = _int64(p, pos + 27)
+                min_time_delta = _INT64_MIN - base_timestamp if base_timestamp < 0 else _INT64_MIN
+                max_time_delta = _INT64_MAX - base_timestamp if base_timestamp > 0 else _INT64_MAX
+                at = pos + 61
+                i = 0
+                while i < count:
+                    if at >= batch_end:
+                        break
+                    value = p[at]
+                    if value < 128:
+                        at += 1
+                    elif at + 1 < batch_end and p[at + 1] < 128:
+                        value = (value & 127) | p[at + 1] << 7
+                        at += 2
+                    else:
+                        packed = _varint(p, at, batch_end)
+                        if packed & 15 == 0:
+                            break
+                        at += packed & 15
+                        value = packed >> 4
+                    value = (value >> 1) ^ -(value & 1)
+                    if value < 0 or value > batch_end - at:
+                        break
+                    record_end = at + value
+                    at += 1  # attributes
+                    if at >= record_end:
+                        break
+                    value = p[at]
+                    if value < 128:
+                        value = (value >> 1) ^ -(value & 1)
+                    else:
+                        size = _varlong_size(p, at, record_end)
+                        if size < 0:
+                            break
+                        value = _varlong_value(p, at, size)
+                    if value < min_time_delta or value > max_time_delta:
+                        break
+                    timestamp = base_timestamp + value
+                    if timestamp == -1:
+                        without += 1
+                    else:
+                        if timestamp < smallest:
+                            smallest = timestamp
+                        if timestamp > largest:
+                            largest = timestamp
+                    at = record_end
+                    i += 1
+                if i < count or at != batch_end:
+                    break
+            crc = _int32(p, pos + 17)
+            if crc < 0:
+                crc += _TWO_TO_32
+            if now[4] < 0 or now[0] - now[4] >= block_bytes:
+                if now[4] >= 0:
+                    if closed == room:
+                        break
+                    for j in range(8):
+                        finished[8 * closed + j] = now[4 + j]
+                    closed += 1
+                now[4] = now[0]
+                now[5] = base_offset
+                now[6] = _INT64_MAX
+                now[7] = _INT64_MIN
+                now[9] = crc
+                now[10] = 0
+                now[11] = 0
+            if now[10] + count > 2147483647:
+                break
+            now[8] = now[0] - now[4]
+            now[10] += count
+            now[11] += without
+            if smallest < now[6]:
+                now[6] = smallest
+            if largest > now[7]:
+                now[7] = largest
+            now[2] = base_offset
+            now[3] = crc
+            now[0] += batch_end - pos
+            now[1] = base_offset + last_delta + 1
+            pos = batch_end
+    return (pos, closed)
