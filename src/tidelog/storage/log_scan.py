@@ -1,0 +1,197 @@
+"""A whole `.log` walked once: what of it is valid, its indexes, and what epochs and producers must be told (spec §4.7).
+
+The walk itself is the batch kernel's (`records.batch_kernel`, which has the rules); this hands it the file, chunk by chunk,
+through one buffer. The buffer stays small, so that what the kernel of the operating system has copied is still in the
+processor's cache when it is summed up. A batch larger than it makes it larger; one of a size that only damage explains is
+summed up by pieces first.
+
+Nothing is changed here. `recovery` does that with its own segments, `index_rebuild` with anybody's files; both may let
+several walks run at the same time (`scan_logs`), because the kernel releases the GIL and so does reading.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from tidelog.errors import CorruptBatchError
+from tidelog.log.leader_epochs import EpochEntry
+from tidelog.records import batch_kernel
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
+
+CHUNK_BYTES = 1024 * 1024
+"""Read at a time."""
+
+SUSPECT_BYTES = 64 * 1024 * 1024
+"""A batch of more is summed up by pieces before room is made for it: its length may be damage."""
+
+Progress = Callable[[int], object]
+"""Hears how many more bytes were walked."""
+
+
+class LogBytes(Protocol):
+    """A file to walk: `LogFile` of the storage, `ReadOnlyFile` of anybody's folder."""
+
+    path: Path
+
+    def read(self, position: int, length: int) -> bytes: ...
+    def read_into(self, position: int, buffer: memoryview) -> int: ...
+
+
+class ScannedLog(NamedTuple):
+    """What one walk found. Offsets are absolute, positions bytes in the `.log`, timestamps ms; -1 stands for none."""
+
+    base_offset: int
+    size_bytes: int
+    """How much there was to walk."""
+    valid_bytes: int
+    """Where the valid batches end; the rest is a torn tail, or begins with `fault`."""
+    batches: int
+    last_offset: int
+    """Of the last valid batch; one below the base without one."""
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    """The last offset of the batch that first had it."""
+    first_batch_timestamp: int
+    """The first batch's largest timestamp."""
+    last_append_time: int
+    """Largest timestamp of the last batch that bears the broker's time (LogAppendTime)."""
+    offset_entries: bytes
+    """The `.index`."""
+    time_entries: bytes
+    """The `.timeindex`, its last entry included."""
+    epochs: list[EpochEntry]
+    """Each leader epoch above all before, and where it starts."""
+    producer_positions: list[int]
+    """Where the batches are that a producer state must be told of, in order."""
+    fault: str
+    """What is wrong with the batch at `valid_bytes`; empty if there is no whole one."""
+    overflows: bool
+    """Whether the fault is that the segment's base cannot tell that batch's offset: then it must be split."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last valid batch."""
+        return self.last_offset + 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is valid."""
+        return self.valid_bytes == self.size_bytes
+
+
+def scan_log(
+    file: LogBytes,
+    size_bytes: int,
+    base_offset: int,
+    index_interval_bytes: int,
+    *,
+    progress: Progress | None = None,
+) -> ScannedLog:
+    """Walk the first `size_bytes` of a segment's `.log`.
+
+    Raises what `file` raises for a disk that refuses or a file that became shorter.
+    """
+    scan = batch_kernel.SegmentScan(base_offset, index_interval_bytes)
+    fault = _walk(scan, file, size_bytes, progress)
+    scan.finish()
+    return ScannedLog(
+        base_offset=base_offset,
+        size_bytes=size_bytes,
+        valid_bytes=scan.valid_bytes,
+        batches=scan.batches,
+        last_offset=scan.last_offset,
+        max_timestamp=scan.max_timestamp,
+        offset_of_max_timestamp=scan.offset_of_max_timestamp,
+        first_batch_timestamp=scan.first_max_timestamp,
+        last_append_time=scan.last_append_time,
+        offset_entries=scan.index_entries,
+        time_entries=scan.time_entries,
+        epochs=[EpochEntry(epoch, offset) for epoch, offset in scan.epochs],
+        producer_positions=scan.producer_positions(),
+        fault=fault,
+        overflows=scan.fault == batch_kernel.OVERFLOW,
+    )
+
+
+def _walk(scan: batch_kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: Progress | None) -> str:
+    """Hand the file to `scan` until it is through; return the fault that ended it, if one did."""
+    position = 0
+    buffer = memoryview(bytearray(min(CHUNK_BYTES, size_bytes)))
+    while position < size_bytes:
+        size = min(len(buffer), size_bytes - position)
+        count = file.read_into(position, buffer[:size])
+        consumed = scan.scan(buffer[:count], position)
+        position += consumed
+        if progress is not None:
+            progress(consumed)
+        if scan.fault:
+            return batch_kernel.FAULTS[scan.fault]
+        if consumed == 0:
+            # The buffer begins with a batch that it does not hold, or the file ends with a part of one.
+            if count < size or not size < scan.needed_bytes <= size_bytes - position:
+                break
+            if scan.needed_bytes > SUSPECT_BYTES and not _is_sound(file, position):
+                return batch_kernel.FAULTS[-5]
+            buffer = memoryview(bytearray(scan.needed_bytes))
+    return ""
+
+
+def _is_sound(file: LogBytes, position: int) -> bool:
+    """Say whether a batch has the checksum that it tells, holding a piece of it at a time."""
+    try:
+        header = read_header(file.read(position, HEADER_BYTES), 0, position)
+    except CorruptBatchError:
+        return False
+    add = batch_kernel.crc32c if header.magic == 2 else batch_kernel.crc32
+    crc = 0
+    at = position + (21 if header.magic == 2 else 16)
+    while at < header.end_position:
+        piece = file.read(at, min(CHUNK_BYTES, header.end_position - at))
+        if not piece:
+            return False
+        crc = add(piece, crc)
+        at += len(piece)
+    return crc == header.crc
+
+
+class LogToScan(NamedTuple):
+    """Arguments of one `scan_log`."""
+
+    file: LogBytes
+    size_bytes: int
+    base_offset: int
+    index_interval_bytes: int
+
+
+def scan_logs(logs: Sequence[LogToScan], threads: int = 1, *, progress: Progress | None = None) -> Iterator[ScannedLog]:
+    """Walk several files, up to `threads` at a time; yield what was found in the order asked.
+
+    No more than `threads` results wait for their turn. `progress` is called from the threads that walk. Closing the iterator
+    early waits for the walks that have begun.
+    """
+    if threads <= 1 or len(logs) <= 1:
+        for log in logs:
+            yield scan_log(*log, progress=progress)
+        return
+    with ThreadPoolExecutor(min(threads, len(logs)), "tidelog-scan") as executor:
+        waiting: deque[Future[ScannedLog]] = deque()
+        try:
+            for log in logs:
+                if len(waiting) == threads:
+                    yield waiting.popleft().result()
+                waiting.append(executor.submit(scan_log, *log, progress=progress))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def read_producer_batch(file: LogBytes, position: int) -> tuple[BatchHeader, bytes]:
+    """Return the header of a valid batch at one of `producer_positions`, and its bytes if it is a control batch."""
+    header = read_header(file.read(position, HEADER_BYTES), 0, position, file.path)
+    return header, file.read(position, header.size) if header.is_control else b""
