@@ -5,6 +5,7 @@
 ``%020d.log .index .timeindex``         a segment, named by its base offset
 ``%020d.txnindex``                      aborted transactions of a segment; only where there are any
 ``%020d.snapshot``                      producer state; the name is the next offset to be applied
+``%020d.timemap``                       Tidelog's own: times of a segment, block by block; Kafka leaves it alone
 ``….deleted``                           waits for its removal (renamed at once, removed a minute later)
 ``….cleaned`` ``….swap``                the cleaner's work: unfinished, and finished but not yet in place
 ``<topic>.<uuid>-delete -stray -future``  a partition folder that is going, unclaimed, or arriving
@@ -26,6 +27,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
+TIME_MAP_SUFFIX = ".timemap"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"

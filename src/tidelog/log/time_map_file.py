@@ -1,0 +1,275 @@
+"""Where time maps are kept, whether one is about its segment, and how it gets there.
+
+A map lies beside its segment, ``<base>.timemap``, or, for folders that must not be written to, in a folder of the user's
+choice, ``<folder>/<topic>-<partition>/<base>.timemap``. Where a folder was chosen it is looked at first.
+
+A map is used only if all of this agrees with the segment; otherwise it counts as not there, with one notice:
+
+| | tells |
+|---|---|
+| its checksum, version and length | that it is whole: nothing else is needed after a crash, it is not synced |
+| base offset | that it is about a segment of that name |
+| covered bytes are there | that the segment was not cut back. What follows is new, and not described |
+| first and last batch, and `SAMPLED_BLOCKS` blocks between: | that it is the same log: a truncation takes the last batch away |
+| offset and CRC field stand where the map says | or changes it, a compaction moves it, another log differs at once |
+
+A map is never needed: whoever finds none reads the log. Apache Kafka does not know the name. Its loader and its retention pass
+the file by, and deleting a topic removes the whole folder; a map whose segment Kafka has deleted stays behind, is about nothing,
+and goes with `remove_stale_time_maps`. Owners of folders write maps when a segment is finished (`write_time_map`); `scanning`
+reads them (`TimeMaps`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from tidelog.errors import (
+    CorruptBatchError,
+    CorruptDataError,
+    CorruptIndexError,
+    NotFoundError,
+    SegmentChangedError,
+    StorageError,
+)
+from tidelog.log import names
+from tidelog.log.files import Notices, ReadOnlyFile
+from tidelog.log.segment import Segment
+from tidelog.log.segment_files import segment_file
+from tidelog.log.time_map import HEADER, TimeMap, size_bytes
+from tidelog.log.time_map_builder import TimeMapBuilder, add_batches
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, PathLike, read_header
+
+SAMPLED_BLOCKS = 8
+
+_TEMPORARY_SUFFIX = ".tmp"
+
+AnyPath = str | os.PathLike[str]
+
+
+def time_map_path(log_path: AnyPath, directory: AnyPath | None = None) -> Path:
+    """Return where the map of a ``.log`` lies: beside it, or below `directory`, in a folder named as the log's."""
+    log = Path(log_path).absolute()
+    name = log.name.removesuffix(names.SWAP_SUFFIX).removesuffix(names.LOG_SUFFIX) + names.TIME_MAP_SUFFIX
+    return (log.parent if directory is None else Path(directory) / log.parent.name) / name
+
+
+class TimeMaps:
+    """The maps of segments that are read. Raises NotFoundError for a `directory` that is none."""
+
+    def __init__(self, directory: AnyPath | None = None) -> None:
+        self._directories = [None] if directory is None else [Path(directory), None]
+        if directory is not None and not Path(directory).is_dir():
+            raise NotFoundError("no such folder of time maps", path=directory)
+
+    def find(self, segment: Segment) -> TimeMap | None:
+        """Return the segment's map if there is one that agrees with it. One that does not is told to the segment's notices."""
+        for directory in self._directories:
+            path = time_map_path(segment.log_path, directory)
+            try:
+                time_map = read_time_map(path)
+                if time_map is None:
+                    continue
+                check_agrees(time_map, segment.file, segment.base_offset, segment.end_position, path)
+            except (CorruptIndexError, StorageError) as error:
+                found = "" if error.found is None else f" (found {error.found})"
+                segment.notices.tell(path, f"{error.message}{found}, the log is read instead")
+                continue
+            return time_map
+        return None
+
+
+def read_time_map(path: Path) -> TimeMap | None:
+    """Read a map; None where there is no such file. Raises CorruptIndexError, StorageError."""
+    file = ReadOnlyFile(path, fallbacks=())
+    try:
+        file.open()
+    except SegmentChangedError:
+        return None
+    with file:
+        expected_bytes = size_bytes(file.read(0, HEADER.size), path)
+        found_bytes = file.size_bytes()
+        if found_bytes != expected_bytes:
+            raise CorruptIndexError("a time map of a broken length", path=path, found=f"{found_bytes} bytes")
+        return TimeMap.from_bytes(file.read(0, expected_bytes), path)
+
+
+def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_position: int, path: Path) -> None:
+    """Raise CorruptIndexError unless the map is about the log `file`, whose batches end at `end_position`."""
+    if time_map.base_offset != base_offset:
+        raise CorruptIndexError("a time map of another segment", path=path, found=f"base offset {time_map.base_offset}")
+    if time_map.positions[0] != 0:
+        raise _disagrees(0, path)
+    if time_map.covered_bytes > end_position:
+        raise CorruptIndexError("a time map is longer than its segment", path=path, found=f"{time_map.covered_bytes} bytes")
+    last = batch_at(time_map.last_batch_position, file, path)
+    if (last.base_offset, last.crc) != (time_map.last_batch_offset, time_map.last_batch_crc):
+        raise _disagrees(last.position, path)
+    if (last.end_position, last.next_offset) != (time_map.covered_bytes, time_map.next_offset):
+        raise _disagrees(last.position, path)
+    step = max(1, -(-time_map.blocks // SAMPLED_BLOCKS))
+    for block in range(0, time_map.blocks, step):
+        first_batch(time_map, block, file, path)
+
+
+def first_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
+    """Return the first batch of a block. Raises CorruptIndexError where the log has another one there."""
+    header = batch_at(time_map.positions[block], file, path)
+    offset = time_map.first_offsets[block]
+    # The header of a compressed v0 or v1 message tells the last offset inside.
+    agrees = header.base_offset == offset if header.magic == 2 else header.base_offset >= offset
+    if header.crc != time_map.crcs[block] or not agrees:
+        raise _disagrees(header.position, path)
+    return header
+
+
+def last_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
+    """Return the last batch of a block. Raises CorruptIndexError where the log has none that ends with the block."""
+    header = batch_at(time_map.positions[block] + time_map.last_batches[block], file, path)
+    if header.end_position != time_map.end_position(block):
+        raise _disagrees(header.position, path)
+    return header
+
+
+def batch_at(position: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
+    """Return the header of the batch that a map says is there. Raises CorruptIndexError where none is."""
+    try:
+        if position < 0:
+            raise _disagrees(position, path)
+        return read_header(file.read(position, HEADER_BYTES), 0, position, file.path)
+    except CorruptBatchError as error:
+        raise _disagrees(position, path) from error
+
+
+def _disagrees(position: int, path: PathLike) -> CorruptIndexError:
+    return CorruptIndexError("a time map does not agree with its segment", path=path, found=f"another batch at byte {position}")
+
+
+# --- writing
+
+
+def write_time_map(
+    log_path: AnyPath, directory: AnyPath | None = None, *, end_position: int | None = None, notices: Notices | None = None
+) -> TimeMap | None:
+    """Write or extend a segment's map, for an owner that can do without: what prevents it is a notice, and None comes back.
+
+    The arguments and the result are those of `rebuild_time_map`.
+    """
+    path = time_map_path(log_path, directory)
+    try:
+        return rebuild_time_map(log_path, directory, end_position=end_position)
+    except (CorruptDataError, SegmentChangedError, StorageError, NotFoundError) as error:
+        (notices or Notices()).tell(path, f"no time map was written: {error}")
+        return None
+
+
+def rebuild_time_map(
+    log_path: AnyPath, directory: AnyPath | None = None, *, end_position: int | None = None, from_start: bool = False
+) -> TimeMap | None:
+    """Bring a segment's map up to date and return it, None of a segment without batches; a map that is right is not touched.
+
+    A map that agrees with the segment is extended from where it ends, unless `from_start`. `end_position` is where the
+    batches end, for callers that know; otherwise what looks like an unfinished append at the end is left out. The log is
+    only read. The file appears whole, under its name; it is not synced.
+
+    Raises CorruptDataError for a damaged log, NotFoundError, SegmentChangedError, StorageError; the old file is then untouched.
+    """
+    log = Path(log_path)
+    path = time_map_path(log, directory)
+    base_offset = names.offset_from_file_name(log.name)
+    if end_position is None:
+        segment = Segment.open(log)
+        try:
+            end_position = segment.end_position
+        finally:
+            segment.close()
+    with ReadOnlyFile(log, segment_file(log).identity) as file:
+        before = _usable(path, file, base_offset, end_position)
+        if before is not None and before.covered_bytes == end_position and not from_start:
+            return before
+        builder = TimeMapBuilder(base_offset, grown_from=None if from_start else before)
+        add_batches(builder, file, end_position)
+        if file.locate() != file.path:
+            raise SegmentChangedError("a segment was replaced while it was mapped", path=log)
+    time_map = builder.build()
+    if time_map is None:
+        return None
+    if directory is not None:
+        _make_folder(path.parent)
+    replace_time_map(path, time_map)
+    return time_map
+
+
+def _usable(path: Path, file: ReadOnlyFile, base_offset: int, end_position: int) -> TimeMap | None:
+    try:
+        time_map = read_time_map(path)
+        if time_map is not None:
+            check_agrees(time_map, file, base_offset, end_position, path)
+    except (CorruptIndexError, StorageError):
+        return None
+    return time_map
+
+
+def replace_time_map(path: Path, time_map: TimeMap) -> None:
+    """Put the map in its place: written beside it and renamed, so that a reader sees the old or the new one. StorageError."""
+    # Two processes may build the same one.
+    temporary = Path(f"{path}.{os.getpid()}{_TEMPORARY_SUFFIX}")
+    try:
+        try:
+            temporary.write_bytes(time_map.to_bytes())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageError(f"cannot write a time map: {error.strerror or error}", path=path) from error
+
+
+def _make_folder(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make a folder: {error.strerror or error}", path=directory) from error
+
+
+def remove_time_map(log_path: AnyPath, directory: AnyPath | None = None) -> None:
+    """Remove a segment's map, for an owner that deletes the segment. Raises StorageError."""
+    _unlink(time_map_path(log_path, directory))
+
+
+def remove_stale_time_maps(directory: AnyPath, base_offsets: Collection[int]) -> list[Path]:
+    """Remove from a partition's folder the maps of segments that are not among `base_offsets`, and unfinished ones.
+
+    Returns what was removed. `directory` may also be the partition's folder in a folder of maps. Raises StorageError.
+    """
+    folder = Path(directory)
+    removed = []
+    try:
+        found = sorted(folder.glob(f"*{names.TIME_MAP_SUFFIX}*"))
+    except OSError as error:
+        raise StorageError(f"cannot list a folder: {error.strerror or error}", path=folder) from error
+    for path in found:
+        stem, _, rest = path.name.partition(names.TIME_MAP_SUFFIX)
+        is_temporary = rest.startswith(".") and rest.endswith(_TEMPORARY_SUFFIX)
+        if not stem.isdecimal() or (rest and not is_temporary) or not _is_regular(path):
+            continue
+        if is_temporary or int(stem) not in base_offsets:
+            _unlink(path)
+            removed.append(path)
+    return removed
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot remove a file: {error.strerror or error}", path=path) from error
