@@ -3,7 +3,7 @@
 | step | leader | follower |
 |---|---|---|
 | 1 `append_analysis` | headers, sizes, checksums | headers, checksums, order; batches of a newer epoch are left out |
-| 2 offsets, timestamps | `records.validation` assigns them, in the caller's buffer where it can | as they come, at or above the log end |
+| 2 offsets, timestamps | `records.validation` assigns them, in place where it can | as they come, from the log end on |
 | 3 sizes | segment.bytes; max.message.bytes again where the records were rebuilt | segment.bytes |
 | 4 leader epochs | noted, or forgotten where a batch of v0 or v1 comes | the same |
 | 5 roll | at the log end | at the first batch's offset; v0 and v1 do not tell it: as low as the last one allows |
@@ -104,9 +104,7 @@ class Appends:
                 last_offset=last.last_offset,
             )
         max_timestamp = max(header.max_timestamp for header in headers)
-        info = AppendInfo(
-            first_offset, last.last_offset, max_timestamp, NO_TIMESTAMP, state.log_start_offset, last.end_position
-        )
+        info = AppendInfo(first_offset, last.last_offset, max_timestamp, NO_TIMESTAMP, state.log_start_offset, last.end_position)
         written = self._write(headers, view[: last.end_position], info, AppendOrigin.REPLICATION, state.clock.now_ms())
         self.append_time.on_follower_append(headers)
         return written

@@ -1,4 +1,4 @@
-"""A partition's segments as one log: its end, what of it is on the disk, and how it rolls, is read and is cut (spec §5.2 to §5.6).
+"""A partition's segments as one log: its end, what of it is on the disk, and how it rolls, is read and is cut (spec §5).
 
 | | |
 |---|---|

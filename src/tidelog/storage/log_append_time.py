@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tidelog.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
+from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader
 from tidelog.storage.segment import LogSegment
 from tidelog.storage.segments import LogSegments
 
@@ -98,7 +98,7 @@ def last_append_time(segments: LogSegments, now_ms: int) -> int | None:
 
 
 def _reach_past(segments: Iterable[LogSegment], now_ms: int) -> bool:
-    return any((segment.largest_record_timestamp or NO_TIMESTAMP) > now_ms for segment in segments)
+    return any(segment.max_timestamp_and_offset_so_far.timestamp > now_ms for segment in segments)
 
 
 def _last_flagged(headers: Iterable[BatchHeader]) -> int | None:

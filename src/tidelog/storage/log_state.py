@@ -8,8 +8,8 @@
 | `leader_epochs` | epochs and their checkpoint |
 | `metadata_file` | the topic's id |
 
-Offline: after an I/O error the disk's state is not known any more. Whatever would write refuses from then on (LogOfflineError, with
-the reason of the first error); what was acknowledged is still read, as far as the disk gives it. Only a new load, which
+Offline: after an I/O error the disk's state is not known any more. Whatever would write refuses from then on (LogOfflineError,
+with the reason of the first error); what was acknowledged is still read, as far as the disk gives it. Only a new load, which
 recovers, brings the log back.
 
 The base of `PartitionLog`; appending, truncation and retention work on it. One thread at a time.
@@ -183,7 +183,7 @@ class LogState:
 
     @contextlib.contextmanager
     def writing(self, what: str) -> Iterator[None]:
-        """Refuse where the log is offline or closed; take it offline if the disk refuses. `what` is being done, for the reason."""
+        """Refuse where the log is offline or closed; take it offline if the disk refuses. `what` is for the reason."""
         self.check_writable()
         try:
             yield
@@ -235,7 +235,7 @@ class LogState:
     # --- producers' snapshots
 
     def delete_producer_snapshots(self, segments: Iterable[LogSegment]) -> None:
-        """Rename the snapshots at the bases of segments that are gone; they are removed later, like those. Raises StorageError."""
+        """Rename the snapshots at the bases of segments that are gone, and remove them later. Raises StorageError."""
         renamed = [self.producer_state.remove_and_mark_snapshot_for_deletion(segment.base_offset) for segment in segments]
         going = [path for path in renamed if path is not None]
         if going:
