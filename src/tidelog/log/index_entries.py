@@ -82,7 +82,7 @@ class IndexEntries:
     def entries_from(self, slot: int) -> bytes:
         """Return the bytes of the entries from `slot` on."""
         position = slot * self.entry_bytes
-        return self._read(position, self.size_bytes - position)
+        return bytes(self._data[position:]) if self._file is None else self._read(position, self.size_bytes - position)
 
     def close(self) -> None:
         """Close the file; a later look-up opens it again."""
@@ -119,12 +119,15 @@ class IndexEntries:
             )
         return relative
 
-    def _append(self, raw: bytes) -> None:
+    def require_memory(self) -> None:
+        """Raise InvalidArgumentError for an index that was opened for reading."""
         if self._file is not None:
             raise InvalidArgumentError("an index opened for reading takes no entries", path=self.path)
+
+    def _append(self, raw: bytes) -> None:
         self._data += raw
         self.entries += 1
-        self.length_bytes = len(self._data)
+        self.length_bytes += len(raw)
 
     def keep(self, entries: int) -> None:
         """Keep the first so many entries (in memory), remove the others."""

@@ -16,7 +16,7 @@ import struct
 from typing import NamedTuple
 
 from tidelog.errors import CorruptIndexError, IndexFullError, InvalidOffsetError
-from tidelog.log.index_entries import IndexEntries
+from tidelog.log.index_entries import MAX_RELATIVE_OFFSET, IndexEntries
 
 _ENTRY = struct.Struct(">ii")
 
@@ -71,13 +71,17 @@ class OffsetIndex(IndexEntries):
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry. Raises IndexFullError, InvalidOffsetError if not above the last one, OffsetOverflowError."""
-        if self.is_full:
+        self.require_memory()
+        if self.entries >= self.max_entries:
             raise IndexFullError(f"an offset index of {self.max_entries} entries is full", path=self.path)
-        if self.entries and offset <= self.last_offset:
+        relative = offset - self.base_offset
+        if self.entries and relative <= _ENTRY.unpack_from(self._data, len(self._data) - 8)[0]:
             raise InvalidOffsetError(
                 "an offset index grows only", path=self.path, found=offset, expected=f"more than {self.last_offset}"
             )
-        self._append(_ENTRY.pack(self.relative_offset(offset), position))
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            self.relative_offset(offset)
+        self._append(_ENTRY.pack(relative, position))
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries at or above `offset`."""

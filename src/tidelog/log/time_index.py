@@ -17,7 +17,7 @@ import struct
 from typing import NamedTuple
 
 from tidelog.errors import CorruptIndexError, IndexFullError, InvalidArgumentError, InvalidOffsetError
-from tidelog.log.index_entries import IndexEntries
+from tidelog.log.index_entries import MAX_RELATIVE_OFFSET, IndexEntries
 
 _ENTRY = struct.Struct(">qi")
 
@@ -71,19 +71,27 @@ class TimeIndex(IndexEntries):
         Raises IndexFullError (but for the entry of a roll or a close, `skip_full_check`), InvalidOffsetError for an offset
         below the last one, InvalidArgumentError for a timestamp below the last one, OffsetOverflowError.
         """
-        if not skip_full_check and self.is_full:
+        self.require_memory()
+        if not skip_full_check and self.entries >= self.max_entries - 1:
             raise IndexFullError(f"a time index of {self.max_entries} entries is full", path=self.path)
-        last = self.last_entry
-        if self.entries and offset < last.offset:
-            raise InvalidOffsetError(
-                "a time index never goes back in offsets", path=self.path, found=offset, expected=f"at least {last.offset}"
-            )
-        if self.entries and timestamp < last.timestamp:
-            raise InvalidArgumentError(
-                "a time index never goes back in time", path=self.path, found=timestamp, expected=f"at least {last.timestamp}"
-            )
-        if timestamp > last.timestamp:
-            self._append(_ENTRY.pack(timestamp, self.relative_offset(offset)))
+        relative = offset - self.base_offset
+        last_timestamp = -1
+        if self.entries:
+            last_timestamp, last_relative = _ENTRY.unpack_from(self._data, len(self._data) - 12)
+            if relative < last_relative:
+                expected = f"at least {self.base_offset + last_relative}"
+                raise InvalidOffsetError(
+                    "a time index never goes back in offsets", path=self.path, found=offset, expected=expected
+                )
+            if timestamp < last_timestamp:
+                expected = f"at least {last_timestamp}"
+                raise InvalidArgumentError(
+                    "a time index never goes back in time", path=self.path, found=timestamp, expected=expected
+                )
+        if timestamp > last_timestamp:
+            if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+                self.relative_offset(offset)
+            self._append(_ENTRY.pack(timestamp, relative))
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries whose offset is at or above `offset`."""

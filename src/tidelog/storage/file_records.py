@@ -104,7 +104,7 @@ class LogFile:
         try:
             written = os.pwrite(fd, data, position)
             if written != size:
-                _write_rest(fd, data, written, position)
+                write_rest(fd, data, written, position)
         except OSError as error:
             raise self._failed_append(error) from error
         self._is_written = True
@@ -364,7 +364,7 @@ def delete_file(path: Path) -> bool:
     return True
 
 
-def _write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
+def write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
     """Go on with a write that took less than all: a full disk shows itself at the next one."""
     view = memoryview(data)
     while written < len(view):

@@ -32,7 +32,7 @@ from tidelog.log.files import ReadOnlyFile
 from tidelog.log.index_entries import IndexEntries
 from tidelog.log.offset_index import OffsetIndex, OffsetPosition
 from tidelog.log.time_index import TimeIndex, TimestampOffset
-from tidelog.storage.file_records import delete_file
+from tidelog.storage.file_records import delete_file, write_rest
 
 _Entries = TypeVar("_Entries", bound=IndexEntries)
 _Answer = TypeVar("_Answer")
@@ -147,7 +147,8 @@ class IndexFile(Generic[_Entries]):
 
     def flush(self) -> None:
         """Wait until the file is on the disk; it is created if there is none. Raises StorageError."""
-        self._readable()
+        if self.is_idle and not self.path.exists():
+            self.live()
         if self._is_synced:
             return
         was_open = self._fd >= 0
@@ -245,11 +246,10 @@ class IndexFile(Generic[_Entries]):
         raw = index.entries_from(self._written)
         try:
             written = os.pwrite(self._fd if self._fd >= 0 else self._open(), raw, position)
-            while written < len(raw):
-                more = os.pwrite(self._fd, raw[written:], position + written)
-                if more <= 0:
-                    raise OSError(f"{written} of {len(raw)} bytes were taken")
-                written += more
+            if written != len(raw):
+                write_rest(self._fd, raw, written, position)
+        except StorageError:
+            raise
         except OSError as error:
             raise self._refused("write", error) from error
         self._written = index.entries
@@ -401,6 +401,8 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         Raises IndexFullError (unless `skip_full_check`: the entry of a roll or a close), InvalidOffsetError,
         InvalidArgumentError, OffsetOverflowError, StorageError; then it is not there.
         """
+        if self._live_entries is None and self.last_entry == (timestamp, offset):
+            return  # A close tells it again.
         index = self.live()
         before = index.entries
         index.maybe_append(timestamp, offset, skip_full_check)

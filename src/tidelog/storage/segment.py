@@ -1,4 +1,4 @@
-"""One segment, owned: a `.log` that grows at its end, and the indexes beside it (spec §3, §4).
+"""One segment, written: a `.log` that grows at its end, and the indexes that grow with it (spec §3, §4).
 
 What decides about an index entry, per batch and before the batch counts (§4.2)::
 
@@ -22,39 +22,35 @@ to their entries (§4.10, §4.11).
 
 Invariants
     * An append is whole or it did not happen: `.log`, entries and what is known about the segment go back together.
-    * The offset index is a hint. Where no such batch stands at its entry's position, the log is walked from its start.
     * Where an index gets full in the middle of an append of several batches (Kafka fails there), entries are left out.
     * A segment opened from disk opens no file before that is needed, and reads no index that nobody asked for.
 
-`partition_log` appends, rolls and truncates; `loader` opens, `recovery` rebuilds, the cleaner writes new ones. One thread at a
-time.
+Its files are `segment_files`, what it answers `segment_reader`. `partition_log` appends, rolls and truncates; `loader` opens,
+`recovery` rebuilds, the cleaner writes new ones. One thread at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.config import INT32_MAX, INT64_MAX, LogConfig
-from tidelog.errors import CorruptBatchError, CorruptIndexError, InvalidArgumentError, OffsetOverflowError, StorageError
-from tidelog.log.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
-from tidelog.log.offset_index import OffsetPosition
+from tidelog.errors import CorruptBatchError, CorruptIndexError, OffsetOverflowError, StorageError
+from tidelog.log.names import LOG_SUFFIX, file_name
 from tidelog.log.producer_state import CompletedTxn
 from tidelog.log.time_index import TimestampOffset
-from tidelog.log.txn_index import AbortedTxn, CollectedTxns
+from tidelog.log.txn_index import AbortedTxn
 from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Bytes
-from tidelog.records.records import first_record_at
 from tidelog.storage.file_records import LogFile
-from tidelog.storage.index_files import OffsetIndexFile, TimeIndexFile
-from tidelog.storage.offset_metadata import LogOffsetMetadata
-from tidelog.storage.txn_index_file import TxnIndexFile
+from tidelog.storage.segment_reader import UP_TO_SIZE, FetchData, LogOffsetPosition, SegmentReader, TimestampAndOffset
+
+__all__ = ["UP_TO_SIZE", "FetchData", "LogOffsetPosition", "LogSegment", "RollParams", "TimestampAndOffset"]
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -63,9 +59,6 @@ COPY_BYTES = 1024 * 1024
 
 UNKNOWN = -2
 """Stands for a largest timestamp that was not looked up yet: -1 is what a segment without timestamps has."""
-
-UP_TO_SIZE = -1
-"""`max_position` of a read that may go to the segment's end."""
 
 
 class RollParams(NamedTuple):
@@ -79,55 +72,12 @@ class RollParams(NamedTuple):
     now_ms: int
 
 
-class LogOffsetPosition(NamedTuple):
-    """A batch: its last offset, its position in the `.log` and its size, in bytes."""
-
-    offset: int
-    position: int
-    size: int
-
-
-class TimestampAndOffset(NamedTuple):
-    """A record found by time (ms); `leader_epoch` is its batch's, -1 where it has none."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-
-
-class FetchData(NamedTuple):
-    """What a read gives: bytes from a batch's start on, which may begin below the offset asked for and end within a batch."""
-
-    metadata: LogOffsetMetadata
-    """The offset asked for, and where its batch starts."""
-    data: memoryview
-    first_entry_incomplete: bool
-    """Whether the first batch did not fit."""
-    aborted_transactions: list[AbortedTxn] | None = None
-    """For read_committed: what to leave out; None for read_uncommitted."""
-
-
-class LogSegment:
+class LogSegment(SegmentReader):
     """A segment. Made by `open`; `created_ms` is when that was (or when it was last emptied), by the injected clock."""
 
-    def __init__(
-        self,
-        log: LogFile,
-        offset_index: OffsetIndexFile,
-        time_index: TimeIndexFile,
-        txn_index: TxnIndexFile,
-        base_offset: int,
-        *,
-        index_interval_bytes: int,
-        clock: Clock,
-        roll_jitter_ms: int = 0,
-    ) -> None:
-        self.log = log
-        self.offset_index = offset_index
-        self.time_index = time_index
-        self.txn_index = txn_index
-        self.base_offset = base_offset
-        self.index_interval_bytes = index_interval_bytes
+    def __init__(self, log: LogFile, base_offset: int, config: LogConfig, clock: Clock, roll_jitter_ms: int = 0) -> None:
+        super().__init__(log, base_offset, config.segment_index_bytes)
+        self.index_interval_bytes = config.index_interval_bytes
         self.roll_jitter_ms = roll_jitter_ms
         self.created_ms = clock.now_ms()
         self.bytes_since_last_index_entry = 0
@@ -155,34 +105,16 @@ class LogSegment:
         `suffix` comes behind every name (".cleaned", ".swap"). `jitter` is where the segment takes its part of segment.jitter.ms
         from. Raises StorageError, InvalidArgumentError for a `.log` larger than an int32 can tell.
         """
-
-        def path(kind: str) -> Path:
-            return directory / (file_name(base_offset, kind) + suffix)
-
         log = LogFile.open(
-            path(LOG_SUFFIX), file_already_exists=file_already_exists, init_file_size=init_file_size, preallocate=preallocate
+            directory / (file_name(base_offset, LOG_SUFFIX) + suffix),
+            file_already_exists=file_already_exists,
+            init_file_size=init_file_size,
+            preallocate=preallocate,
         )
         limit_ms = min(config.segment_jitter_ms, config.segment_ms)
-        return cls(
-            log,
-            OffsetIndexFile(path(INDEX_SUFFIX), base_offset, config.segment_index_bytes),
-            TimeIndexFile(path(TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes),
-            TxnIndexFile(path(TXN_INDEX_SUFFIX), base_offset),
-            base_offset,
-            index_interval_bytes=config.index_interval_bytes,
-            clock=clock,
-            roll_jitter_ms=(jitter or random.Random()).randrange(limit_ms) if limit_ms else 0,
-        )
-
-    def __repr__(self) -> str:
-        return f"LogSegment({self.base_offset}, {self.log.size_bytes} bytes, {str(self.log.path)!r})"
+        return cls(log, base_offset, config, clock, (jitter or random.Random()).randrange(limit_ms) if limit_ms else 0)
 
     # --- what it is
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the `.log`, as far as it was appended in whole."""
-        return self.log.size_bytes
 
     @property
     def max_timestamp_and_offset_so_far(self) -> TimestampOffset:
@@ -197,8 +129,9 @@ class LogSegment:
 
         Raises CorruptBatchError, StorageError.
         """
-        self._max = self._reread_largest()
-        return self._max
+        largest = self._reread_largest()
+        self._max_timestamp, self._offset_of_max_timestamp = largest
+        return largest
 
     @property
     def largest_record_timestamp(self) -> int | None:
@@ -217,16 +150,6 @@ class LogSegment:
         """The first batch's largest timestamp (ms), 2^63 - 1 if there is none."""
         timestamp = self._first_timestamp()
         return INT64_MAX if timestamp is None or timestamp < 0 else timestamp
-
-    @property
-    def has_overflow(self) -> bool:
-        """Whether the last offset cannot be told relative to the base (§4.14): such a segment must be split."""
-        next_offset = self.read_next_offset()
-        return next_offset > self.base_offset and not self.can_convert_to_relative_offset(next_offset - 1)
-
-    def can_convert_to_relative_offset(self, offset: int) -> bool:
-        """Whether this segment's indexes can tell `offset`."""
-        return 0 <= offset - self.base_offset <= INT32_MAX
 
     # --- rolling
 
@@ -267,29 +190,36 @@ class LogSegment:
             raise OffsetOverflowError(
                 f"offset {largest_offset} does not fit the segment of base {self.base_offset}", path=self.log.path
             )
-        position = self.log.size_bytes
+        start = self.log.size_bytes
         since = self.bytes_since_last_index_entry
-        if since + len(data) - headers[-1].size > self.index_interval_bytes:
-            self._append_with_entries(headers, data)
-        else:
-            max_timestamp, offset_of_max = self._largest()
+        max_timestamp, offset_of_max = self._largest()
+        try:
             self.log.append(data)
-            for header in headers:
-                if header.max_timestamp > max_timestamp:
-                    max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
-            self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max
-            self.bytes_since_last_index_entry = since + len(data)
-        if position == 0:
+            if since + len(data) - headers[-1].size > self.index_interval_bytes:
+                since, max_timestamp, offset_of_max = self._add_entries(headers, start, max_timestamp, offset_of_max)
+            else:
+                since += len(data)
+                for header in headers:
+                    if header.max_timestamp > max_timestamp:
+                        max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
+        except BaseException as error:
+            self._take_back(start, error)
+            raise
+        if start == 0:
             self._rolling_based_timestamp = headers[0].max_timestamp
+        self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max
+        self.bytes_since_last_index_entry = since
 
-    def _append_with_entries(self, headers: Sequence[BatchHeader], data: Bytes) -> None:
-        """Append what gives at least one index entry. All of it happens, or nothing."""
-        position = start = self.log.size_bytes
+    def _add_entries(
+        self, headers: Sequence[BatchHeader], position: int, max_timestamp: int, offset_of_max: int
+    ) -> tuple[int, int, int]:
+        """Add the index entries of batches that were written at `position`: all of them, or none and an error.
+
+        Returns the bytes since the last entry, and the largest timestamp with its offset.
+        """
         since, interval = self.bytes_since_last_index_entry, self.index_interval_bytes
         offset_index, time_index = self.offset_index.live(), self.time_index.live()
         offset_entries, time_entries = offset_index.entries, time_index.entries
-        max_timestamp, offset_of_max = self._largest()
-        self.log.append(data)
         try:
             for header in headers:
                 if header.max_timestamp > max_timestamp:
@@ -305,16 +235,16 @@ class LogSegment:
                 since += header.size
             self.offset_index.write_entries()
             self.time_index.write_entries()
-        except BaseException as error:
+        except BaseException:
             self.offset_index.keep(offset_entries)
             self.time_index.keep(time_entries)
-            self._take_back(start, error)
             raise
-        self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max
-        self.bytes_since_last_index_entry = since
+        return since, max_timestamp, offset_of_max
 
     def _take_back(self, size_bytes: int, error: BaseException) -> None:
-        """Cut the `.log` back after an append whose index entries failed with `error`."""
+        """Cut the `.log` back after an append that failed with `error`; one that the file itself refused is undone already."""
+        if self.log.size_bytes == size_bytes:
+            return
         try:
             self.log.take_back(size_bytes)
         except StorageError as second:
@@ -326,26 +256,28 @@ class LogSegment:
     def append_from_file(self, source: LogFile, start: int) -> int:
         """Copy whole batches from `source`, from byte `start` on, up to the first that this segment cannot tell (§4.3).
 
-        Returns how many bytes were copied. Raises what `append` raises, CorruptBatchError.
+        Returns how many bytes were copied. Raises what `append` raises, and CorruptBatchError, after what precedes was copied.
         """
-        copied = 0
+        copied = size = 0
         taken: list[BatchHeader] = []
-        size = 0
-        for header in source.batches(start):
-            if not self.can_convert_to_relative_offset(header.last_offset):
-                break
-            if taken and size + header.size > COPY_BYTES:
-                self._copy(source, taken, size)
-                copied += size
-                taken, size = [], 0
-            taken.append(header)
-            size += header.size
-        if taken:
+        try:
+            for header in source.batches(start):
+                if not self.can_convert_to_relative_offset(header.last_offset):
+                    break
+                if taken and size + header.size > COPY_BYTES:
+                    copied += self._copy(source, taken, size)
+                    taken, size = [], 0
+                taken.append(header)
+                size += header.size
+        except CorruptBatchError:
             self._copy(source, taken, size)
-        return copied + size
+            raise
+        return copied + self._copy(source, taken, size)
 
-    def _copy(self, source: LogFile, headers: list[BatchHeader], size: int) -> None:
-        self.append(headers[-1].last_offset, headers, source.read(headers[0].position, size))
+    def _copy(self, source: LogFile, headers: list[BatchHeader], size: int) -> int:
+        if headers:
+            self.append(headers[-1].last_offset, headers, source.read(headers[0].position, size))
+        return size
 
     def update_txn_index(self, completed: CompletedTxn, last_stable_offset: int) -> None:
         """Note a transaction that ended in this segment, if it was aborted. Raises StorageError."""
@@ -353,95 +285,6 @@ class LogSegment:
             self.txn_index.append(
                 AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
             )
-
-    # --- reading
-
-    def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
-        """Yield the headers of the whole batches in [position, end_position); see `LogFile.batches`."""
-        return self.log.batches(position, end_position)
-
-    def batches_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yield the headers of the batches from a place on before which every offset is below `offset`.
-
-        The offset index says where; if what stands there contradicts it, the walk begins at 0.
-        """
-        entry = self.offset_index.lookup(offset)
-        if entry.position > 0:
-            try:
-                header = self.log.first_batch(entry.position) if entry.position < self.log.size_bytes else None
-                if header is not None and (header.magic < 2 or header.base_offset <= entry.offset <= offset):
-                    return self.log.batches(entry.position)
-            except CorruptBatchError:
-                pass
-            logger.warning(
-                "%s: entry (offset %d, byte %d) points to no such batch, the log is read instead", self.offset_index.path, *entry
-            )
-        return self.log.batches()
-
-    def translate_offset(self, offset: int, start: int = 0) -> LogOffsetPosition | None:
-        """Return the first batch whose last offset is at or above `offset`, None behind the last one (§4.4).
-
-        `start` is a position before which there is none; where it is behind what the index says, the walk begins there.
-        Raises CorruptBatchError, StorageError.
-        """
-        is_behind_index = start > 0 and start > self.offset_index.lookup(offset).position
-        for header in self.log.batches(start) if is_behind_index else self.batches_from(offset):
-            if header.last_offset >= offset:
-                return LogOffsetPosition(header.last_offset, header.position, header.size)
-        return None
-
-    def read(
-        self, start_offset: int, max_size: int, max_position: int | None = UP_TO_SIZE, min_one_message: bool = False
-    ) -> FetchData | None:
-        """Return up to `max_size` bytes from the batch with `start_offset`, or the next one, on; None behind the last (§4.5).
-
-        `max_position` is the byte to stop at; None, if it is not known, gives no bytes but the place. With `min_one_message` the
-        first batch comes whole, whatever its size. Raises InvalidArgumentError, CorruptBatchError, StorageError.
-        """
-        if max_size < 0:
-            raise InvalidArgumentError("a read of a negative size", path=self.log.path, found=max_size)
-        found = self.translate_offset(start_offset)
-        if found is None:
-            return None
-        metadata = LogOffsetMetadata(start_offset, self.base_offset, found.position)
-        adjusted = max(max_size, found.size) if min_one_message else max_size
-        if adjusted == 0 or max_position is None:
-            return FetchData(metadata, memoryview(b""), False)
-        end = self.log.size_bytes if max_position == UP_TO_SIZE else max_position
-        length = max(0, min(end - found.position, adjusted))
-        return FetchData(metadata, memoryview(self.log.read(found.position, length)), adjusted < found.size)
-
-    def read_next_offset(self) -> int:
-        """Return the offset behind the last record; the base if it is empty (§4.6). Raises CorruptBatchError, StorageError."""
-        last = None
-        for header in self.batches_from(self.offset_index.last_offset):
-            last = header
-        return self.base_offset if last is None else last.next_offset
-
-    def find_offset_by_timestamp(self, timestamp: int, starting_offset: int | None = None) -> TimestampAndOffset | None:
-        """Return the first record from `starting_offset` (default: the base) on whose timestamp (ms) is at least that (§4.9).
-
-        Control records count. Raises CorruptBatchError, InvalidRecordError, DecompressionError, StorageError.
-        """
-        start = self.base_offset if starting_offset is None else starting_offset
-        entry = self.time_index.lookup(timestamp)
-        for header in self.batches_from(max(entry.offset, start)):
-            if header.max_timestamp < timestamp or header.last_offset < start:
-                continue
-            record = first_record_at(header, self.log.read_batch(header), timestamp, start, path=self.log.path)
-            if record is not None:
-                offset, found = record
-                return TimestampAndOffset(found, offset, header.leader_epoch)
-        return None
-
-    def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size_bytes: int) -> int | None:
-        """Return an offset that no record of a fetch exceeds, None if the index knows none: the next segment's base is one."""
-        entry = self.offset_index.fetch_upper_bound_offset(start, fetch_size_bytes)
-        return None if entry is None else entry.offset
-
-    def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> CollectedTxns:
-        """Return what a fetch of [fetch_offset, upper_bound_offset) must know of this segment's aborted transactions (§5.4)."""
-        return self.txn_index.collect_aborted_txns(fetch_offset, upper_bound_offset)
 
     # --- truncating
 
@@ -473,13 +316,6 @@ class LogSegment:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
         return largest
 
-    def resize_indexes(self, max_index_bytes: int | None = None) -> None:
-        """Give both indexes room (default: as configured when the segment was opened), as the active segment's have it."""
-        for index in (self.offset_index, self.time_index):
-            if max_index_bytes is not None:
-                index.max_index_bytes = max_index_bytes
-            index.resize(index.max_index_bytes)
-
     # --- recovering
 
     def reset_for_recovery(self) -> None:
@@ -505,6 +341,7 @@ class LogSegment:
         if max_timestamp >= 0:
             self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max_timestamp
         self._finish_indexes()
+        self.log.release()
         return removed
 
     def sanity_check(self, time_index_newly_created: bool) -> None:
@@ -516,6 +353,7 @@ class LogSegment:
             raise CorruptIndexError("a segment without its offset index", path=self.offset_index.path)
         if time_index_newly_created:
             self.time_index.resize(0)
+            self.time_index.rest()
         self.txn_index.sanity_check()
 
     # --- finishing
@@ -524,21 +362,15 @@ class LogSegment:
         """Finish at a roll: last time index entry, indexes and `.log` trimmed; nothing is synced. Raises StorageError."""
         self._finish_indexes()
         self.log.trim()
-        self.offset_index.rest()
-        self.time_index.rest()
 
     def _finish_indexes(self) -> None:
+        """Add the last time index entry, trim both, and leave them to their files."""
         largest = self.max_timestamp_and_offset_so_far
         self.time_index.maybe_append(largest.timestamp, largest.offset, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
         self.time_index.trim_to_valid_size()
-
-    def flush(self) -> None:
-        """Wait until the files are on the disk; both indexes are created if nobody needed them yet. Raises StorageError."""
-        self.log.flush()
-        self.offset_index.flush()
-        self.time_index.flush()
-        self.txn_index.flush()
+        self.offset_index.rest()
+        self.time_index.rest()
 
     def close(self) -> None:
         """Finish the files: last time index entry if the largest timestamp is known here (§4.11), trim, sync the `.log`, close.
@@ -553,67 +385,6 @@ class LogSegment:
                     self.time_index.maybe_append(*self._largest(), skip_full_check=True)
                 except Exception as error:
                     logger.warning("%s: its last entry could not be added: %s", self.time_index.path, error)
-
-    def close_handlers(self) -> None:
-        """Give the descriptors back and leave the files as they are (when their disk has failed)."""
-        self.offset_index.close_handlers()
-        self.time_index.close_handlers()
-        self.log.close_handlers()
-        with contextlib.suppress(OSError):
-            self.txn_index.close()
-
-    def close_idle(self) -> None:
-        """Give the descriptors back until they are needed again. Raises StorageError."""
-        self.txn_index.flush()
-        self.txn_index.close()
-        self.offset_index.release()
-        self.time_index.release()
-        self.log.release()
-
-    # --- the files and their names
-
-    @property
-    def paths(self) -> tuple[Path, Path, Path, Path]:
-        """The `.log`, `.index`, `.timeindex` and `.txnindex`, there or not."""
-        return self.log.path, self.offset_index.path, self.time_index.path, self.txn_index.path
-
-    def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Rename the files that are there: `new_suffix` for `old_suffix` at the end of the names. Raises StorageError."""
-        for part in (self.log, self.offset_index, self.time_index, self.txn_index):
-            name = part.path.name
-            if not name.endswith(old_suffix):
-                raise InvalidArgumentError(f"a file's name does not end in {old_suffix}", path=part.path)
-            part.rename_to(part.path.with_name(name.removesuffix(old_suffix) + new_suffix))
-
-    def has_suffix(self, suffix: str) -> bool:
-        """Whether the files' names end in `suffix`."""
-        return all(path.name.endswith(suffix) for path in self.paths)
-
-    def update_parent_dir(self, directory: Path) -> None:
-        """Note that the folder was renamed."""
-        for part in (self.log, self.offset_index, self.time_index, self.txn_index):
-            part.update_parent_dir(directory)
-
-    def delete_if_exists(self) -> None:
-        """Remove the files, each that is there. Raises StorageError, after all were tried."""
-        with contextlib.ExitStack() as stack:
-            for part in (self.txn_index, self.time_index, self.offset_index, self.log):
-                stack.callback(part.delete_if_exists)
-
-    @property
-    def last_modified_ms(self) -> int:
-        """When the `.log` was last written, epoch milliseconds."""
-        return self.log.modified_ms
-
-    def set_last_modified(self, modified_ms: int) -> None:
-        """Give `.log`, `.index` and `.timeindex`, each that is there, a modification time (ms). Raises StorageError."""
-        for path in self.paths[:3]:
-            try:
-                os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise StorageError(f"cannot set a file's time: {error.strerror or error}", path=path) from error
 
     def _largest(self) -> tuple[int, int]:
         """Return the largest timestamp so far (ms) and its batch's last offset, from the time index's last entry at first."""
