@@ -1,0 +1,344 @@
+"""Batches with some of their records left out, byte for byte as Kafka's cleaner writes them (spec §15, KIP-534).
+
+    the filter says of a batch              and of its records      what is written
+    DELETE                                  is not asked            nothing
+    DELETE_EMPTY or RETAIN_EMPTY            all stay                the batch as it is, unless it needs a delete horizon
+    DELETE_EMPTY or RETAIN_EMPTY            some stay               a new batch of these
+    DELETE_EMPTY                            none stays              nothing
+    RETAIN_EMPTY                            none stays              its header, for the sake of the producer's last sequence
+
+A new v2 batch has the old one's base and last offset, producer, leader epoch, codec and timestamp type; record offsets do not
+change. Its base timestamp is that of the first record left, its max timestamp the largest of those left; with LogAppendTime
+both are the append time, and the producers' own times are gone. A v0 or v1 wrapper gets the offsets of the records left.
+
+Delete horizon
+    A tombstone must stay until every consumer had time to see it. A batch that keeps a tombstone, or the marker of a
+    transaction that has no other records left, is given the time from when on these may go: it takes the place of the base
+    timestamp (attributes bit 6), and all deltas are relative to it. It is set once and then stays.
+
+Checksums are verified, which Kafka's cleaner does not do: a batch that is written anew gets a new checksum, and damage must
+not be hidden under it.
+
+The cleaner calls this. Objects per record come up only for v0, v1 and control batches, and for filters that ask for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from tidelog.config import INT32_MAX, INT64_MAX
+from tidelog.errors import InvalidRecordError, UnsupportedForMessageFormatError
+from tidelog.records import compaction_kernel as kernel
+from tidelog.records.batch import (
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    BatchHeader,
+    PathLike,
+    check_crc,
+    iter_headers,
+)
+from tidelog.records.builder import Producer, build_empty_batch_v2, pack_header_v2
+from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes, Codec, compress, decompress
+from tidelog.records.legacy import build_message_set
+from tidelog.records.records import Record, iter_records
+
+logger = logging.getLogger("tidelog.records")
+
+_NO_OFFSETS: array[int] = array("q")
+
+
+class BatchRetention(Enum):
+    """What becomes of a batch as a whole."""
+
+    DELETE = "delete"
+    RETAIN_EMPTY = "retain, even without records"
+    DELETE_EMPTY = "retain as long as there are records"
+
+
+class BatchDecision(NamedTuple):
+    """A filter's word on a batch; `holds_marker_of_empty_txn` if it is a marker whose transaction has no other records left."""
+
+    retention: BatchRetention
+    holds_marker_of_empty_txn: bool = False
+
+
+class OpenBatch(NamedTuple):
+    """A v2 batch with its records decompressed: they are `data[start:end]`. `batch` is exactly the batch's bytes."""
+
+    header: BatchHeader
+    batch: memoryview
+    data: Bytes
+    start: int
+    end: int
+
+    def records(self, path: PathLike = None) -> list[Record]:
+        """Return the records as objects."""
+        return list(iter_records(self.header, self.batch, check_crc=False, path=path))
+
+
+class Selected(NamedTuple):
+    """What a filter leaves of a batch: how many records, whether tombstones are among them, the largest offset (-1: none)."""
+
+    retained: int
+    has_tombstones: bool
+    max_offset: int
+
+
+@dataclass
+class FilterResult:
+    """What came out, and of what: `data` are whole batches. Timestamps in ms; -1 for none."""
+
+    data: bytearray = field(default_factory=bytearray)
+    messages_read: int = 0
+    bytes_read: int = 0
+    """Bytes of whole batches, from the start of what was handed in."""
+    messages_retained: int = 0
+    max_offset: int = -1
+    """Largest offset of a record (of a batch that is left as it is or without records: its last offset)."""
+    max_timestamp: int = NO_TIMESTAMP
+    shallow_offset_of_max_timestamp: int = -1
+    """Last offset of the first batch that has the largest timestamp."""
+
+    @property
+    def bytes_retained(self) -> int:
+        return len(self.data)
+
+    def headers(self) -> list[BatchHeader]:
+        """Return the headers of the batches in `data`; positions count from its start."""
+        return list(iter_headers(self.data))
+
+    def add(self, data: Bytes, retained: int, max_offset: int, max_timestamp: int, shallow_offset: int) -> None:
+        """Append a batch that stays."""
+        self.data += data
+        self.note(retained, max_offset, max_timestamp, shallow_offset)
+
+    def note(self, retained: int, max_offset: int, max_timestamp: int, shallow_offset: int) -> None:
+        """Count in what is already in `data`."""
+        self.messages_retained += retained
+        if max_offset > self.max_offset:
+            self.max_offset = max_offset
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.shallow_offset_of_max_timestamp = shallow_offset
+
+
+class RecordFilter:
+    """Says what stays. `now_ms` + `delete_retention_ms` is the delete horizon that a batch is given when it needs one."""
+
+    def __init__(self, now_ms: int, delete_retention_ms: int) -> None:
+        self.now_ms = now_ms
+        self.delete_retention_ms = delete_retention_ms
+
+    @property
+    def new_delete_horizon_ms(self) -> int | None:
+        """The horizon for batches that have none yet; None where it is beyond the end of time, and things stay for good."""
+        horizon_ms = self.now_ms + self.delete_retention_ms
+        return horizon_ms if 0 <= horizon_ms <= INT64_MAX else None
+
+    def check_batch_retention(self, header: BatchHeader, batch: memoryview) -> BatchDecision:
+        """Decide about a batch; each one is asked about once, in order."""
+        return BatchDecision(BatchRetention.DELETE_EMPTY)
+
+    def should_retain_record(self, header: BatchHeader, record: Record) -> bool:
+        """Decide about a record of a batch that is not deleted."""
+        raise NotImplementedError
+
+    def select(self, opened: OpenBatch, keep: bytearray, path: PathLike = None) -> Selected:
+        """Mark the records of a v2 batch that stay with a 1 in `keep`. By default one after the other."""
+        return select_records(self, opened.header, opened.records(path), keep)
+
+    def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
+        """Filter as many batches from `view[index:]` on as can be done at one go; return where the next one begins."""
+        return index
+
+
+def select_records(record_filter: RecordFilter, header: BatchHeader, records: Sequence[Record], keep: bytearray) -> Selected:
+    """Ask about one record after the other."""
+    count, has_tombstones, max_offset = 0, False, -1
+    for i, record in enumerate(records):
+        if record_filter.should_retain_record(header, record):
+            keep[i] = 1
+            count += 1
+            has_tombstones = has_tombstones or record.value is None
+            max_offset = max(max_offset, record.offset)
+    return Selected(count, has_tombstones, max_offset)
+
+
+def filter_to(
+    data: Bytes,
+    record_filter: RecordFilter,
+    *,
+    position: int = 0,
+    path: PathLike = None,
+    max_batch_bytes: int = INT32_MAX,
+    limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+) -> FilterResult:
+    """Filter the whole batches of `data`, whose first byte is at file position `position`; a partial one at the end waits.
+
+    A batch that grows beyond `max_batch_bytes` is told about on the log, and written all the same.
+    Raises CorruptBatchError, InvalidRecordError, DecompressionError.
+    """
+    view = memoryview(data)
+    result = FilterResult()
+    while True:
+        index = record_filter.take_run(view, result.bytes_read, result)
+        result.bytes_read = index
+        header = next(iter_headers(view[index:], position + index, path), None)
+        if header is None:
+            return result
+        batch = view[index : index + header.size]
+        check_crc(header, batch, path)
+        result.bytes_read += header.size
+        before = len(result.data)
+        _filter_batch(header, batch, record_filter, result, path, limit_bytes)
+        size = len(result.data) - before
+        if size > header.size and size > max_batch_bytes:
+            logger.warning(
+                "%s: the batch up to offset %d is larger than max.message.bytes after compaction: %d bytes",
+                "a log" if path is None else path,
+                header.last_offset,
+                size,
+            )
+
+
+def _filter_batch(
+    header: BatchHeader,
+    batch: memoryview,
+    record_filter: RecordFilter,
+    result: FilterResult,
+    path: PathLike,
+    limit_bytes: int,
+) -> None:
+    retention, holds_marker = record_filter.check_batch_retention(header, batch)
+    if retention is BatchRetention.DELETE:
+        return
+    if header.magic < 2:
+        _filter_messages(header, batch, record_filter, result, path, limit_bytes)
+        if retention is BatchRetention.RETAIN_EMPTY:
+            raise UnsupportedForMessageFormatError(f"message format v{header.magic} has no batches without records", path=path)
+        return
+    opened = open_batch(header, batch, path, limit_bytes)
+    keep = bytearray(max(header.record_count, 0))
+    selected = record_filter.select(opened, keep, path)
+    result.messages_read += len(keep)
+    if selected.retained:
+        horizon_ms = header.delete_horizon_ms
+        needs_horizon = horizon_ms is None and (selected.has_tombstones or holds_marker)
+        if needs_horizon:
+            horizon_ms = record_filter.new_delete_horizon_ms
+            needs_horizon = horizon_ms is not None
+        if selected.retained == len(keep) and not needs_horizon:
+            result.add(batch, selected.retained, header.last_offset, header.max_timestamp, header.last_offset)
+        else:
+            rebuilt, max_timestamp = _rebuild(opened, keep, selected.retained, horizon_ms, path)
+            result.add(rebuilt, selected.retained, selected.max_offset, max_timestamp, header.last_offset)
+    elif retention is BatchRetention.RETAIN_EMPTY:
+        result.add(_emptied(header), 0, header.last_offset, header.max_timestamp, header.last_offset)
+
+
+def open_batch(header: BatchHeader, batch: memoryview, path: PathLike, limit_bytes: int) -> OpenBatch:
+    """Decompress the records of a v2 batch. Raises CorruptBatchError, DecompressionError."""
+    records = batch[HEADER_BYTES:]
+    if not header.is_compressed or (header.record_count == 0 and not records):
+        return OpenBatch(header, batch, batch, HEADER_BYTES, len(batch))
+    data = decompress(header.codec, records, limit_bytes=limit_bytes, path=path, position=header.position)
+    return OpenBatch(header, batch, data, 0, len(data))
+
+
+def _rebuild(opened: OpenBatch, keep: bytearray, count: int, horizon_ms: int | None, path: PathLike) -> tuple[bytearray, int]:
+    """Return a v2 batch of the records that `keep` marks, and its largest timestamp."""
+    header = opened.header
+    is_append_time = header.timestamp_type == LOG_APPEND_TIME
+    room = opened.end - opened.start + kernel.GROWTH_BYTES * len(keep)
+    section = bytearray(room)
+    rebuilding = kernel.CleanPass(None, 0, -1, _NO_OFFSETS)
+    size = rebuilding.rebuild(
+        opened.data,
+        opened.start,
+        opened.end,
+        keep,
+        header.base_timestamp,
+        header.max_timestamp,
+        is_append_time,
+        kernel.NO_BASE if horizon_ms is None else horizon_ms,
+        section,
+    )
+    if size < 0:
+        raise_fault(size, rebuilding.fault_position, opened, path)
+    records = compress(header.codec, bytes(memoryview(section)[:size])) if header.is_compressed else memoryview(section)[:size]
+    built = bytearray(HEADER_BYTES)
+    built += records
+    pack_header_v2(
+        built,
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        base_timestamp=rebuilding.base_timestamp,
+        max_timestamp=rebuilding.batch_max_timestamp,
+        record_count=count,
+        codec=header.codec,
+        timestamp_type=header.timestamp_type,
+        leader_epoch=header.leader_epoch,
+        producer=Producer(header.producer_id, header.producer_epoch, header.base_sequence),
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+        has_delete_horizon=horizon_ms is not None,
+    )
+    return built, rebuilding.batch_max_timestamp
+
+
+def _emptied(header: BatchHeader) -> bytearray:
+    return build_empty_batch_v2(
+        header.base_offset,
+        header.last_offset,
+        timestamp_type=header.timestamp_type,
+        max_timestamp=header.max_timestamp,
+        leader_epoch=header.leader_epoch,
+        producer=Producer(header.producer_id, header.producer_epoch, header.base_sequence),
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+    )
+
+
+def _filter_messages(
+    header: BatchHeader,
+    batch: memoryview,
+    record_filter: RecordFilter,
+    result: FilterResult,
+    path: PathLike,
+    limit_bytes: int,
+) -> None:
+    """Filter a message of v0 or v1, alone or wrapping others."""
+    records = list(iter_records(header, batch, check_crc=False, path=path, limit_bytes=limit_bytes))
+    keep = bytearray(len(records))
+    count, _, max_offset = select_records(record_filter, header, records, keep)
+    result.messages_read += len(records)
+    if count == len(records):
+        result.add(batch, count, header.last_offset, header.max_timestamp, header.last_offset)
+    elif count:
+        retained = [record for record, stays in zip(records, keep, strict=True) if stays]
+        data = build_message_set(
+            retained,
+            header.magic,
+            codec=header.codec,
+            timestamp_type=header.timestamp_type,
+            append_time=header.max_timestamp,
+        )
+        (rebuilt,) = iter_headers(data)
+        result.add(data, count, max_offset, rebuilt.max_timestamp, rebuilt.last_offset)
+
+
+def raise_fault(fault: int, fault_position: int, opened: OpenBatch, path: PathLike) -> None:
+    """Raise InvalidRecordError for a fault that the kernel found in `opened`."""
+    what = kernel.FAULTS[fault]
+    position = opened.header.position
+    if opened.header.codec is not Codec.NONE:
+        raise InvalidRecordError(
+            f"invalid record at byte {fault_position} of the decompressed batch: {what}", path=path, position=position
+        )
+    raise InvalidRecordError(f"invalid record: {what}", path=path, position=position + fault_position)
