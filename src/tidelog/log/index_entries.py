@@ -119,8 +119,7 @@ class IndexEntries:
             )
         return relative
 
-    def require_memory(self) -> None:
-        """Raise InvalidArgumentError for an index that was opened for reading."""
+    def _require_memory(self) -> None:
         if self._file is not None:
             raise InvalidArgumentError("an index opened for reading takes no entries", path=self.path)
 

@@ -71,9 +71,9 @@ class OffsetIndex(IndexEntries):
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry. Raises IndexFullError, InvalidOffsetError if not above the last one, OffsetOverflowError."""
-        self.require_memory()
         if self.entries >= self.max_entries:
             raise IndexFullError(f"an offset index of {self.max_entries} entries is full", path=self.path)
+        self._require_memory()
         relative = offset - self.base_offset
         if self.entries and relative <= _ENTRY.unpack_from(self._data, len(self._data) - 8)[0]:
             raise InvalidOffsetError(

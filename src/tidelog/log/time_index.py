@@ -71,9 +71,9 @@ class TimeIndex(IndexEntries):
         Raises IndexFullError (but for the entry of a roll or a close, `skip_full_check`), InvalidOffsetError for an offset
         below the last one, InvalidArgumentError for a timestamp below the last one, OffsetOverflowError.
         """
-        self.require_memory()
         if not skip_full_check and self.entries >= self.max_entries - 1:
             raise IndexFullError(f"a time index of {self.max_entries} entries is full", path=self.path)
+        self._require_memory()
         relative = offset - self.base_offset
         last_timestamp = -1
         if self.entries:
