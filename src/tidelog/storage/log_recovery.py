@@ -1,0 +1,203 @@
+"""Which segments of a log are recovered at its start, in which order, and what becomes of those behind a damage (spec §6.3).
+
+| segment | after a clean end | after any other |
+|---|---|---|
+| from the one that holds the recovery point on | as it is | recovered; behind the first that lost bytes, segments go |
+| without ``.index``, or with a broken ``.txnindex`` | recovered | recovered |
+| the last one, if it does not end with a whole batch | recovered | recovered |
+
+Kafka leaves the last line's to their fate after a clean end: a preallocated log, one that was copied while it was written to.
+
+A segment that turns out to hold offsets that its base cannot tell is split, and recovery goes on with the new ones. What was
+recovered below the recovery point is synced, because no later start looks at it again.
+
+Used by `loader` alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.config import INT64_MAX
+from tidelog.errors import CorruptBatchError, OffsetOverflowError
+from tidelog.log.offset_index import OffsetPosition
+from tidelog.records.batch import BatchHeader
+from tidelog.storage.loading import LoadingLog
+from tidelog.storage.overflow import split_overflowed_segment
+from tidelog.storage.recovery import recover_segment
+from tidelog.storage.segment import LogSegment
+
+logger = logging.getLogger("tidelog.storage")
+
+
+class RecoveryProgress(NamedTuple):
+    """How far the recovery of one partition has come; what needs none does not count."""
+
+    directory: Path
+    segments_done: int
+    segments: int
+    bytes_done: int
+    bytes: int
+
+
+Progress = Callable[[RecoveryProgress], None]
+
+
+class LogRecovery:
+    """Recovers what of `log` needs it; `progress` hears of each step."""
+
+    def __init__(self, log: LoadingLog, progress: Progress | None) -> None:
+        self._log = log
+        self._progress = _ProgressTeller(log.directory, progress)
+        self._done: set[int] = set()
+
+    def recover(self, broken: Iterable[int]) -> int | None:
+        """Recover the segments with the bases `broken`, and those that the table names.
+
+        Returns the log end offset where the last segment needed nothing, else None: then it is to be read.
+        Raises StorageError, CorruptDataError.
+        """
+        bases = set(broken)
+        while True:
+            log_end_offset = self._clean_end(bases)
+            try:
+                self._recover_all(bases)
+            except _OverflowedSegmentError as overflow:
+                self._split(overflow.segment, bases)
+            else:
+                return log_end_offset
+
+    def _clean_end(self, bases: set[int]) -> int | None:
+        """Look at the end of a log that was closed cleanly; a last segment that does not end as it should joins `bases`."""
+        last = self._log.segments.last
+        if not self._log.had_clean_shutdown or last is None or last.base_offset in bases | self._done:
+            return None
+        log_end_offset = find_clean_end(last)
+        if log_end_offset is None:
+            logger.warning("%s: does not end with a whole batch, it is recovered", last.log.path)
+            bases.add(last.base_offset)
+        return log_end_offset
+
+    def _recover_all(self, bases: set[int]) -> None:
+        log = self._log
+        unflushed = [] if log.had_clean_shutdown else log.segments.values(log.recovery_point, INT64_MAX)
+        flushed = [segment for segment in log.segments if segment.base_offset in bases and segment not in unflushed]
+        self._progress.expect([segment for segment in (*flushed, *unflushed) if segment.base_offset not in self._done])
+        for segment in flushed:
+            if segment.base_offset not in self._done:
+                truncated_bytes = self._recover_segment(segment)
+                segment.flush()
+                _put_to_rest(segment)
+                if truncated_bytes:
+                    logger.error("%s: %d bytes were no sound batches and are cut off", segment.log.path, truncated_bytes)
+        for index, segment in enumerate(unflushed):
+            if segment.base_offset not in self._done:
+                truncated_bytes = self._recover_segment(segment)
+                if truncated_bytes:
+                    self._cut_behind(segment, truncated_bytes, unflushed[index + 1 :])
+                    return
+
+    def _recover_segment(self, segment: LogSegment) -> int:
+        """Recover one segment; return how many bytes were cut off."""
+        log = self._log
+        state = log.new_producer_state()
+        log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset)
+        epochs = None if log.config.magic < 2 else log.leader_epochs
+        try:
+            truncated_bytes = recover_segment(segment, state, epochs, progress=self._progress.on_bytes)
+        except OffsetOverflowError as error:
+            raise _OverflowedSegmentError(segment) from error
+        state.take_snapshot()  # So that the next segment's recovery need not read this one again.
+        _put_to_rest(segment)
+        self._done.add(segment.base_offset)
+        self._progress.on_segment()
+        return truncated_bytes
+
+    def _cut_behind(self, segment: LogSegment, truncated_bytes: int, behind: list[LogSegment]) -> None:
+        logger.warning(
+            "%s: %d bytes were no sound batches and are cut off; the log ends at %d%s",
+            segment.log.path,
+            truncated_bytes,
+            segment.read_next_offset(),
+            f", {len(behind)} segments behind that go" if behind else "",
+        )
+        self._log.delete_segments(behind)
+
+    def _split(self, segment: LogSegment, bases: set[int]) -> None:
+        log = self._log
+        result = split_overflowed_segment(segment, log.segments, log.directory, log.config, log.clock, log.scheduler)
+        log.delete_snapshots(result.removed)
+        bases.update(part.base_offset for part in result.new)
+
+
+def find_clean_end(segment: LogSegment) -> int | None:
+    """Return the offset behind the last batch of a segment that was closed; None if it does not end with a whole batch.
+
+    The offset index's last entry says where to begin; None as well where that is no batch that it can mean. Checksums are not
+    looked at. Raises StorageError.
+    """
+    if segment.size_bytes == 0:
+        return segment.base_offset
+    index = segment.offset_index
+    entry = index.entry(index.entries - 1) if index.entries else OffsetPosition(segment.base_offset, 0)
+    if entry.position >= segment.size_bytes:
+        return None
+    last = None
+    try:
+        for header in segment.batches(entry.position):
+            if last is None and entry.position and not _may_mean(entry, header):
+                return None
+            last = header
+    except CorruptBatchError:
+        return None
+    finally:
+        segment.log.release()
+    return last.next_offset if last is not None and last.end_position == segment.size_bytes else None
+
+
+def _may_mean(entry: OffsetPosition, header: BatchHeader) -> bool:
+    """Whether an index entry can be about the batch at its position; that it ends there is not asked, releases differ."""
+    return header.magic < 2 or header.base_offset <= entry.offset
+
+
+def _put_to_rest(segment: LogSegment) -> None:
+    """Give back what recovery took: a log may have more segments than there is memory or descriptors for."""
+    segment.offset_index.rest()
+    segment.time_index.rest()
+    segment.close_idle()
+
+
+class _ProgressTeller:
+    """Counts what recovery does, and tells it."""
+
+    def __init__(self, directory: Path, progress: Progress | None) -> None:
+        self._now = RecoveryProgress(directory, 0, 0, 0, 0)
+        self._progress = progress
+
+    def expect(self, waiting: Iterable[LogSegment]) -> None:
+        """So much is left to be done."""
+        sizes = [segment.size_bytes for segment in waiting]
+        now = self._now
+        self._tell(now._replace(segments=now.segments_done + len(sizes), bytes=now.bytes_done + sum(sizes)))
+
+    def on_bytes(self, count: int) -> None:
+        self._tell(self._now._replace(bytes_done=self._now.bytes_done + count))
+
+    def on_segment(self) -> None:
+        self._tell(self._now._replace(segments_done=self._now.segments_done + 1))
+
+    def _tell(self, now: RecoveryProgress) -> None:
+        self._now = now
+        if self._progress is not None and now.segments:
+            self._progress(now)
+
+
+class _OverflowedSegmentError(Exception):
+    """A segment has to be split before recovery can go on."""
+
+    def __init__(self, segment: LogSegment) -> None:
+        super().__init__(str(segment))
+        self.segment = segment
