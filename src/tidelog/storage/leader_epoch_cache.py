@@ -36,6 +36,7 @@ class LeaderEpochCache:
         self._defer = defer
         self._epochs = LeaderEpochs.read(self.path) if entries is None else LeaderEpochs(entries)
         self._is_waiting = False
+        self._is_unwritten = False
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -92,18 +93,19 @@ class LeaderEpochCache:
 
         What contradicts it is dropped from the tail. Raises InvalidArgumentError for negative values, StorageError.
         """
-        if not self._epochs.assign(epoch, start_offset):
-            return False
-        self._write()
-        return True
+        is_new = self._epochs.assign(epoch, start_offset)
+        if is_new or self._is_unwritten:
+            self._write()
+        return is_new
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> bool:
         """The same for several, written once."""
-        assigned = [self._epochs.assign(epoch, start_offset) for epoch, start_offset in entries]
-        if not any(assigned):
-            return False
-        self._write()
-        return True
+        is_new = False
+        for epoch, start_offset in entries:
+            is_new |= self._epochs.assign(epoch, start_offset)
+        if is_new or self._is_unwritten:
+            self._write()
+        return is_new
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Drop the epochs that start at or behind `end_offset`; a negative one changes nothing. Raises StorageError."""
@@ -139,8 +141,9 @@ class LeaderEpochCache:
         self._is_waiting = False
 
     def _write(self) -> None:
+        self._is_unwritten = True  # If it fails, the next assignment tries again.
         self._epochs.write(self.path)
-        self._is_waiting = False
+        self._is_waiting = self._is_unwritten = False
 
     def _write_soon(self) -> None:
         if self._defer is None:

@@ -29,6 +29,9 @@ class TxnIndexFile:
         self._index: TxnIndex | None = None
         self._is_new = False
 
+    def __del__(self) -> None:
+        self.close()
+
     @property
     def aborted(self) -> list[AbortedTxn]:
         """The entries. Raises CorruptIndexError, StorageError."""
@@ -94,7 +97,7 @@ class TxnIndexFile:
 
     def close(self) -> None:
         """Give the descriptor and the memory back; a later use opens the file again."""
-        fd, self._fd = self._fd, -1
+        fd, self._fd = getattr(self, "_fd", -1), -1
         self._index = None
         if fd >= 0:
             os.close(fd)
