@@ -298,7 +298,7 @@ class LogManager:
         """Write down the log starts that lie inside a first segment."""
         before = self._dir_checkpoints.log_start_offsets
         inside = {
-            key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments.first_base_offset
+            key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments.base_offsets[0]
         }
         self._dir_checkpoints.write_log_start_offsets({**self._kept(before), **inside})
 
