@@ -110,14 +110,12 @@ class LogSegments:
         return self._slice(first, end)
 
     def non_active_from(self, offset: int) -> list[LogSegment]:
-        """Return the segments with base offsets at or above `offset`, without the active one.
+        """Return the segments from the one that holds `offset` (its floor) on, without the active one.
 
         Raises NotFoundError if there is no segment at all.
         """
         active = self.active.base_offset
-        return [
-            segment for segment in self._slice(bisect_left(self._bases, offset), len(self._bases)) if segment.base_offset < active
-        ]
+        return [] if offset > active else self.values(offset, active)
 
     def filter(self, predicate: Callable[[LogSegment], bool]) -> list[LogSegment]:
         """Return the segments that `predicate` holds for."""
