@@ -51,6 +51,7 @@ class IndexFile(Generic[_Entries]):
         self._written = 0
         self._fd = -1
         self._is_synced = False
+        self._grows_later = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
@@ -68,7 +69,7 @@ class IndexFile(Generic[_Entries]):
     @property
     def max_entries(self) -> int:
         """How many entries there can be."""
-        return self._readable().max_entries
+        return self._with_room().max_entries
 
     @property
     def size_bytes(self) -> int:
@@ -78,7 +79,7 @@ class IndexFile(Generic[_Entries]):
     @property
     def length_bytes(self) -> int:
         """Bytes of the file, which is what the entries could fill."""
-        index = self._readable()
+        index = self._with_room()
         return index.length_bytes if self._live_entries is None else index.max_entries * index.entry_bytes
 
     def to_bytes(self) -> bytes:
@@ -114,6 +115,13 @@ class IndexFile(Generic[_Entries]):
         self._written = min(self._written, index.entries)
         self._set_length(index.max_entries * index.entry_bytes)
         return True
+
+    def grow_later(self) -> None:
+        """Give the index its full length, as the active segment's needs it, but not before it is changed. Raises StorageError."""
+        if self._live_entries is None:
+            self._grows_later = True
+        else:
+            self.resize(self.max_index_bytes)
 
     def trim_to_valid_size(self) -> bool:
         """Cut the file to its entries; False if it is that already. Raises StorageError."""
@@ -234,6 +242,9 @@ class IndexFile(Generic[_Entries]):
                 self.reset()
             else:
                 self._load()
+            if self._grows_later:
+                self._grows_later = False
+                self.resize(self.max_index_bytes)
         assert self._live_entries is not None
         return self._live_entries
 
@@ -266,6 +277,10 @@ class IndexFile(Generic[_Entries]):
                 self._written = min(self._written, entries)
 
     # --- inside
+
+    def _with_room(self) -> _Entries:
+        """Return the entries, once the file has the length that it should have."""
+        return self.live() if self._grows_later else self._readable()
 
     def _readable(self) -> _Entries:
         if self._live_entries is not None:
@@ -339,7 +354,7 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
     @property
     def is_full(self) -> bool:
         """Whether the next append would raise."""
-        index = self._live_entries or self._readable()
+        index = self._live_entries or self._with_room()
         return index.entries >= index.max_entries
 
     @property
@@ -379,7 +394,7 @@ class TimeIndexFile(IndexFile[TimeIndex]):
     @property
     def is_full(self) -> bool:
         """Whether an ordinary append would raise: the last slot is kept for the entry of the roll or the close."""
-        index = self._live_entries or self._readable()
+        index = self._live_entries or self._with_room()
         return index.entries >= index.max_entries - 1
 
     @property

@@ -110,7 +110,7 @@ def _load(
     end_offset = _find_end(log, producer_state, clean_end)
     active, first = log.segments.active, log.segments.first
     assert first is not None
-    active.resize_indexes()
+    active.make_active()
     if epochs_are_lost:
         _reread_epochs(log)
     log.leader_epochs.truncate_from_end(end_offset)

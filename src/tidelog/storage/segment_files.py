@@ -55,6 +55,11 @@ class SegmentFiles:
                 index.max_index_bytes = max_index_bytes
             index.resize(index.max_index_bytes)
 
+    def make_active(self) -> None:
+        """Have both indexes grow as the active segment's do, when they are first changed; nothing is opened for it now."""
+        self.offset_index.grow_later()
+        self.time_index.grow_later()
+
     def flush(self) -> None:
         """Wait until the files are on the disk; both indexes are created if nobody needed them yet. Raises StorageError."""
         self.log.flush()
