@@ -1,0 +1,70 @@
+"""Which offset is each key's latest, for the keys of one compaction pass (spec §15; Kafka's SkimpyOffsetMap).
+
+A key is not kept, a hash of 128 bits stands for it: 24 bytes a key, however long it is, so that the default of 128 MiB holds
+five million keys (a dict would take 200 bytes for each). The memory is taken as keys come in, and given back by `clear`. A
+pass that meets more keys than `max_entries` ends where the map was full; the next pass goes on from there.
+
+The table itself is `records.compaction_kernel.OffsetTable`. The cleaner owns one map, for one log at a time.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import IndexFullError, InvalidArgumentError
+from tidelog.records.compaction import new_table
+from tidelog.records.compaction_kernel import SLOT_BYTES
+from tidelog.records.compression import Bytes
+
+DEFAULT_DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
+DEFAULT_LOAD_FACTOR = 0.9
+
+
+class OffsetMap:
+    """A map for as many keys as `memory_bytes` hold. `load_factor` is the share of the slots that a pass may fill."""
+
+    def __init__(self, memory_bytes: int = DEFAULT_DEDUPE_BUFFER_BYTES, *, load_factor: float = DEFAULT_LOAD_FACTOR) -> None:
+        slots = memory_bytes // SLOT_BYTES
+        self.max_entries = int(slots * load_factor)
+        if self.max_entries < 1:
+            raise InvalidArgumentError(
+                "log.cleaner.dedupe.buffer.size holds not one key: compaction would never come forward",
+                found=f"{memory_bytes} bytes, load factor {load_factor}",
+            )
+        self.table = new_table(slots)
+
+    @property
+    def slots(self) -> int:
+        """How many keys there is room for."""
+        return self.table.slots
+
+    @property
+    def size(self) -> int:
+        """How many keys there are."""
+        return self.table.size
+
+    @property
+    def utilization(self) -> float:
+        """Share of the slots in use."""
+        return self.size / self.slots
+
+    @property
+    def latest_offset(self) -> int:
+        """Up to which offset the log is in the map, -1 for not at all. `put` moves it."""
+        return self.table.latest_offset
+
+    @latest_offset.setter
+    def latest_offset(self, offset: int) -> None:
+        self.table.latest_offset = offset
+
+    def put(self, key: Bytes, offset: int) -> None:
+        """Note a key's latest offset. Raises IndexFullError if every slot is in use."""
+        if self.size >= self.slots:
+            raise IndexFullError("an offset map is full", found=f"{self.size} of {self.slots} slots in use")
+        self.table.put(key, offset)
+
+    def get(self, key: Bytes) -> int:
+        """Return a key's latest offset, -1 if it has none."""
+        return self.table.get(key)
+
+    def clear(self) -> None:
+        """Forget everything, and give the memory back."""
+        self.table.clear()
