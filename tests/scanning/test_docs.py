@@ -43,10 +43,11 @@ def data(tmp_path: Path) -> str:
         ("DuckDB", "[(0, 720), (1, 720)]"),
         ("What the scan met", "0 0"),
         ("In parallel", "1440"),
+        ("Time maps", "1440 True"),
     ],
 )
-def test_example(example: str, printed: str, data: str, capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = {"tidelog": tidelog, "DATA": data}
+def test_example(example: str, printed: str, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"tidelog": tidelog, "DATA": data, "MAPS": str(tmp_path / "maps")}
     exec(compile(EXAMPLES[example], f"{PAGE.name}: {example}", "exec"), names)
     assert capsys.readouterr().out.strip() == printed
 

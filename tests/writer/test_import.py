@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from tests.cli.conftest import Ran, run, run_ok, run_process, start
 from tests.writer.helpers import bases, headers, records
 from tidelog.clock import ManualClock
+from tidelog.errors import CorruptDataError
 from tidelog.ingest import importer
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.log.log_dir import LogDir
@@ -218,6 +219,70 @@ def test_an_error_late_in_the_file_leaves_nothing(tmp_path: Path) -> None:
     before = sorted(path.name for path in (tmp_path / "d").iterdir())
     failed(run(*command(tmp_path / "d", file, "--partitions", 2)), "row 100001", "null")
     assert sorted(path.name for path in (tmp_path / "d").iterdir()) == before
+
+
+def truncate(path: Path) -> None:
+    """Leave whole lines, so that what is left can be read without an error."""
+    data = path.read_bytes()
+    path.write_bytes(data[: data.rindex(b"\n", 0, len(data) * 3 // 4) + 1])
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    other.replace(path)
+
+
+def write_again(path: Path) -> None:
+    """The same size, at a later time."""
+    modified_ns = path.stat().st_mtime_ns
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(modified_ns + 1, modified_ns + 1))
+
+
+CHANGES = {
+    "truncated": (truncate, "size changed"),
+    "grown": (lambda path: path.write_bytes(path.read_bytes() + b"\n"), "size changed"),
+    "replaced": (replace, "replaced"),
+    "written": (write_again, "written to"),
+    "gone": (Path.unlink, "vanished"),
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    suffix: str, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never fewer rows, or rows of two files: whatever the reader itself makes of it."""
+    monkeypatch.setattr("tidelog.ingest.json_lines._BLOCK_BYTES", 4096)
+    monkeypatch.setattr("tidelog.ingest.csv_source._BLOCK_BYTES", 4096)
+    file = written(tmp_path / f"rows.{suffix}", table())
+    happen, words = CHANGES[change]
+    happened: list[Path] = []
+
+    class Bar:
+        def __init__(self, what: str, total_bytes: int) -> None:
+            self.imports = what.startswith("importing")
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def advance(self, done_bytes: int) -> None:
+            if self.imports and not happened:
+                happened.append(file)
+                happen(file)
+
+    with pytest.raises(CorruptDataError) as error:
+        import_file(tmp_path / "data", "events", file, ImportOptions(timestamp_column="when"), ManualClock(0), Bar)
+    assert happened
+    if (suffix, change) != ("parquet", "truncated"):  # Arrow has its own words for that.
+        assert words in str(error.value)
+    assert error.value.path == str(file)
+    assert not list((tmp_path / "data").glob("events*"))
 
 
 def test_command_lines_that_make_no_sense(tmp_path: Path) -> None:

@@ -53,6 +53,9 @@ BINARY_FORMATS = ("arrow", "parquet")
     is_flag=True,
     help="Stop at the high-watermark checkpoint: what lies behind it was perhaps not on every replica.",
 )
+@click.option(
+    "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, looked at before those beside the segments."
+)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
 @click.option(
     "--encoding",
@@ -68,6 +71,7 @@ def command(
     partitions: tuple[int, ...],
     isolation: str,
     until_high_watermark: bool,
+    time_map_dir: str | None,
     format_name: str | None,
     encoding: str | None,
     output: str | None,
@@ -95,10 +99,12 @@ def command(
             partitions=wanted_partitions(partitions),
             isolation=isolation,
             until="high_watermark" if until_high_watermark else "log_end",
+            time_map_dir=time_map_dir,
         )
         # The plan's own notes are about offsets asked for, which this command does not, and about the high watermark: the
         # report counts the records behind that, in one note for all partitions.
         report = ScanReport()
+        report += scan_plan.known
         with ProgressBar(f"cat {topic}", scan_plan.size_bytes, answer_on_stdout=output in (None, STDOUT)) as bar:
             _write(_batches(scan_plan, report, bar), out, format_name, encoding or "utf8", output)
     for text in report.notices():

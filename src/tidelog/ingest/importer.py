@@ -29,7 +29,7 @@ from tidelog.errors import InvalidArgumentError, RecordTooLargeError
 from tidelog.ingest.formats import open_source
 from tidelog.ingest.json_rows import encode_rows, plain_text
 from tidelog.ingest.progress import Position, ProgressMaker, silent
-from tidelog.ingest.source import Rows, Wanted
+from tidelog.ingest.source import Rows, Wanted, check_unchanged, file_state
 from tidelog.ingest.timestamps import epoch_ms
 from tidelog.log.new_topic import NewTopic
 from tidelog.log.partition_writer import PartitionWriter
@@ -99,9 +99,11 @@ def import_file(
     """Write the rows of `path` as the new topic `topic` of the data folder `directory`, which is created where it is missing.
 
     Raises InvalidArgumentError for options, columns, a time that is null or negative (it names the row), CorruptDataError for
-    a damaged file, TopicExistsError, RecordTooLargeError for a row beyond segment.bytes, StorageError. Then nothing is left.
+    a file that is damaged, or was changed while it was read, TopicExistsError, RecordTooLargeError for a row beyond
+    segment.bytes, StorageError. Then nothing is left.
     """
     wanted = Wanted(options.timestamp_column, options.key_column, options.value_column)
+    before = file_state(path)
     source = open_source(
         path, wanted, options.file_format, as_text=options.as_text, delimiter=options.delimiter, progress=progress
     )
@@ -113,6 +115,7 @@ def import_file(
                 batcher.add(_columns(rows, wanted), rows.first_row)
                 position.reach(rows.bytes_done)
             batcher.finish()
+        check_unchanged(path, before)
         new_topic.commit()
     partitions = [
         PartitionSummary(p, writer.log_end_offset, writer.segment_count, writer.size_bytes)

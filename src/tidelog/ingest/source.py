@@ -7,11 +7,12 @@ in the order of the file. Whatever Arrow says about a damaged file becomes a Cor
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -68,6 +69,40 @@ def check_columns(path: Path, wanted: Wanted, names: list[str]) -> None:
         if count != 1:
             what = f"there is no column {name!r}" if count == 0 else f"{count} columns are called {name!r}"
             raise InvalidArgumentError(what, path=path, expected=f"one of {', '.join(names)}" if count == 0 else None)
+
+
+class FileState(NamedTuple):
+    """What tells that a file is still the one that it was."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    modified_ns: int
+
+
+def file_state(path: Path) -> FileState | None:
+    """Look at a file that is about to be read; None for what is no regular file, or is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+def check_unchanged(path: Path, before: FileState | None) -> None:
+    """Raise CorruptDataError if the file is not as it was `before`: what was read then is perhaps neither the old nor the new."""
+    after = file_state(path)
+    if before is None or after == before:
+        return
+    if after is None:
+        raise CorruptDataError("the file vanished while it was read", path=path)
+    if (after.device, after.inode) != (before.device, before.inode):
+        raise CorruptDataError("the file was replaced while it was read", path=path)
+    if after.size_bytes != before.size_bytes:
+        raise CorruptDataError(
+            "the file's size changed while it was read", path=path, found=f"{after.size_bytes} bytes", expected=before.size_bytes
+        )
+    raise CorruptDataError("the file was written to while it was read", path=path)
 
 
 @contextmanager

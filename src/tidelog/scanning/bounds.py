@@ -81,6 +81,14 @@ def check_positive(name: str, value: int | None) -> int | None:
     return value
 
 
+def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
+    """Return the ranges, none for None; raise InvalidArgumentError for one that ends before its start."""
+    for partition, (first, end) in (offsets or {}).items():
+        if first is not None and end is not None and end < first:
+            raise InvalidArgumentError(f"the offsets of partition {partition} end at {end}, before their start {first}")
+    return offsets or {}
+
+
 def wanted_partitions(existing: Iterable[int], partitions: Iterable[int] | None, offsets: OffsetRanges | None) -> list[int]:
     """Return the partitions to read, ascending: those named, else those that `offsets` names, else all that exist.
 

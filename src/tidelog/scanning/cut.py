@@ -6,7 +6,7 @@ against the log; without an index the headers are walked once. Only `plan` uses 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog.log.segment import Segment
@@ -71,6 +71,29 @@ def cut(segment: Segment, run: Extent, target_bytes: int) -> Iterator[Extent]:
         else:
             break
     yield Extent(first, run.last)
+
+
+def cut_runs(segment: Segment, runs: Sequence[Extent], target_bytes: int | None) -> Iterator[Sequence[Extent]]:
+    """Yield groups of about `target_bytes` that together are `runs`, in order; long runs are cut. None: one group.
+
+    Raises CorruptBatchError, SegmentChangedError.
+    """
+    if target_bytes is None:
+        yield runs
+        return
+    if len(runs) == 1:
+        yield from ((piece,) for piece in cut(segment, runs[0], target_bytes))
+        return
+    group: list[Extent] = []
+    size_bytes = 0
+    for run in runs:
+        for piece in cut(segment, run, target_bytes):
+            if group and size_bytes + piece.size_bytes > target_bytes:
+                yield group
+                group, size_bytes = [], 0
+            group.append(piece)
+            size_bytes += piece.size_bytes
+    yield group
 
 
 def _floor(segment: Segment, position: int) -> int:

@@ -8,7 +8,8 @@ What is left out without reading it, all of it exactly:
 | segments whose largest timestamp is before `start` | it is verified against the log, never taken from an index alone |
 | the head of a segment | its last time index entry before `start` says that nothing up to there is later |
 
-There is no such rule for `end`: Kafka keeps no smallest timestamps, and a late record may lie anywhere behind `start`.
+There is no such rule for `end`: Kafka keeps no smallest timestamps, and a late record may lie anywhere behind `start`. Where a
+segment has a time map, `pruning` leaves out on both sides what the map covers, and the table is about what follows.
 
 A segment that begins with a batch without timestamps (message format v0, or a producer that sent none) is always read from its
 start when there is a time bound: what is left out there has to be counted, and the time index knows nothing of it.
@@ -31,6 +32,7 @@ from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.segment import Segment
 from tidelog.log.segment_time import largest_timestamp, start_position
+from tidelog.log.time_map_file import AnyPath, TimeMaps
 from tidelog.records.batch import NO_TIMESTAMP
 from tidelog.scanning.bounds import (
     HIGH_WATERMARK,
@@ -41,12 +43,15 @@ from tidelog.scanning.bounds import (
     Time,
     TimeRange,
     check_choice,
+    check_offsets,
     check_positive,
     time_range,
     wanted_partitions,
 )
-from tidelog.scanning.cut import Extent, cut, extent_of
-from tidelog.scanning.split import AbortedRange, BatchMark, Split
+from tidelog.scanning.cut import Extent, cut_runs, extent_of
+from tidelog.scanning.pruning import prune
+from tidelog.scanning.report import ScanReport
+from tidelog.scanning.split import AbortedRange, BatchMark, Run, Split
 
 Source = str | os.PathLike[str] | LogDir
 
@@ -77,6 +82,8 @@ class ScanPlan:
     partitions: tuple[PartitionRange, ...]
     notes: tuple[str, ...]
     """What the caller should know about what was asked for and what is there, one sentence each."""
+    known: ScanReport
+    """What time maps told about blocks that are not read; whoever reads the splits adds its own."""
 
     @property
     def size_bytes(self) -> int:
@@ -94,6 +101,7 @@ def plan(
     isolation: str = READ_UNCOMMITTED,
     offsets: OffsetRanges | None = None,
     until: str = LOG_END,
+    time_map_dir: AnyPath | None = None,
     split_bytes: int | None = None,
     min_splits: int | None = None,
     clock: Clock | None = None,
@@ -112,39 +120,46 @@ def plan(
     check_choice("until", until, (LOG_END, HIGH_WATERMARK))
     check_positive("split_bytes", split_bytes)
     check_positive("min_splits", min_splits)
+    ranges_of = check_offsets(offsets)
     time = time_range(start, end, SystemClock() if clock is None else clock)
     log_dir = source if isinstance(source, LogDir) else LogDir(source)
     numbers = wanted_partitions(log_dir.partitions(topic), partitions, offsets)
+    maps = TimeMaps(time_map_dir)
     notes: list[str] = []
-    runs: list[_Run] = []
+    known = ScanReport()
+    parts: list[_Part] = []
     ranges = []
     for number in numbers:
         with log_dir.log(topic, number) as log:
-            partition, found = _plan_partition(log, time, isolation, until, (offsets or {}).get(number), notes)
+            partition, found = _plan_partition(log, time, isolation, until, ranges_of.get(number), maps, notes, known)
         ranges.append(partition)
-        runs += found
-    target_bytes = _target_bytes(sum(run.extent.size_bytes for run in runs), split_bytes, min_splits)
-    splits = tuple(split for run in runs for split in run.splits(target_bytes))
-    return ScanPlan(topic, time, splits, tuple(ranges), tuple(notes))
+        parts += found
+    target_bytes = _target_bytes(sum(part.size_bytes for part in parts), split_bytes, min_splits)
+    splits = tuple(split for part in parts for split in part.splits(target_bytes))
+    return ScanPlan(topic, time, splits, tuple(ranges), tuple(notes), known)
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """The part of one segment that is read, before it is cut."""
+class _Part:
+    """What is read of one segment, before it is cut."""
 
     log: Log
     segment: Segment
-    extent: Extent
+    extents: tuple[Extent, ...]
     time: TimeRange
     start_offset: int
     end_offset: int
     aborted: tuple[AbortedRange, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(extent.size_bytes for extent in self.extents)
+
     def splits(self, target_bytes: int | None) -> Iterator[Split]:
-        pieces = (self.extent,) if target_bytes is None else cut(self.segment, self.extent, target_bytes)
         identity = self.segment.identity
         high_watermark = self.log.high_watermark
-        for piece in pieces:
+        for pieces in cut_runs(self.segment, self.extents, target_bytes):
+            first, last = pieces[0].first, pieces[-1].last
             yield Split(
                 topic=self.log.topic,
                 partition=self.log.partition,
@@ -152,16 +167,13 @@ class _Run:
                 base_offset=self.segment.base_offset,
                 device=identity.device,
                 inode=identity.inode,
-                first=BatchMark.of(piece.first),
-                last=BatchMark.of(piece.last),
+                runs=tuple(Run(BatchMark.of(piece.first), BatchMark.of(piece.last)) for piece in pieces),
                 time=self.time,
                 start_offset=self.start_offset,
                 end_offset=self.end_offset,
                 high_watermark=high_watermark,
                 aborted=tuple(
-                    txn
-                    for txn in self.aborted
-                    if txn.first_offset <= piece.last.last_offset and txn.last_offset >= piece.first.base_offset
+                    txn for txn in self.aborted if txn.first_offset <= last.last_offset and txn.last_offset >= first.base_offset
                 ),
             )
         self.segment.close()
@@ -173,9 +185,11 @@ def _plan_partition(
     isolation: str,
     until: str,
     wanted: tuple[int | None, int | None] | None,
+    maps: TimeMaps,
     notes: list[str],
-) -> tuple[PartitionRange, list[_Run]]:
-    """Return what is taken from one partition, and the runs of batches to read."""
+    known: ScanReport,
+) -> tuple[PartitionRange, list[_Part]]:
+    """Return what is taken from one partition, and what must be read for it; `notes` and `known` are added to."""
     end_offset = log.log_end_offset
     if until == HIGH_WATERMARK and log.high_watermark is not None:
         end_offset = min(end_offset, log.high_watermark)
@@ -185,16 +199,24 @@ def _plan_partition(
     if log.high_watermark is not None and end_offset > max(log.high_watermark, start_offset):
         past = f"[{max(log.high_watermark, start_offset)}, {end_offset})"
         notes.append(f"{log.topic}-{log.partition}: offsets {past} lie past the high-watermark checkpoint")
-    runs = []
+    parts = []
     if start_offset < end_offset and not time.is_empty:
         aborted: tuple[AbortedRange, ...] = ()
         if isolation == READ_COMMITTED:
             found = log.aborted_transactions(start_offset, end_offset)
             aborted = tuple(AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found)
         for segment in log.segments:
-            run = _extent_in_time(segment, time, start_offset, end_offset)
-            if run is not None:
-                runs.append(_Run(log, segment, run, time, start_offset, end_offset, aborted))
+            if _is_outside(segment, start_offset, end_offset):
+                continue
+            pruned = prune(segment, maps, time, start_offset, end_offset, aborted) if time.is_bounded else None
+            if pruned is None:
+                extents = _extents_in_time(segment, time, start_offset, end_offset)
+            else:
+                extents = pruned.extents + _extents_in_time(segment, time, start_offset, end_offset, pruned.covered_bytes)
+                known += pruned.known
+            if extents:
+                parts.append(_Part(log, segment, extents, time, start_offset, end_offset, aborted))
+            segment.close()  # A log may have more segments than a process may have descriptors.
     return (
         PartitionRange(
             partition=log.partition,
@@ -204,10 +226,10 @@ def _plan_partition(
             log_end_offset=log.log_end_offset,
             high_watermark=log.high_watermark,
             segments=len(log.segments),
-            segments_read=len(runs),
+            segments_read=len(parts),
             size_bytes=sum(segment.size_bytes for segment in log.segments),
         ),
-        runs,
+        parts,
     )
 
 
@@ -227,18 +249,24 @@ def _clip(log: Log, end_offset: int, wanted: tuple[int | None, int | None] | Non
     return start_offset, max(start_offset, end_offset)
 
 
-def _extent_in_time(segment: Segment, time: TimeRange, start_offset: int, end_offset: int) -> Extent | None:
-    """Return the batches of a segment that must be read; the table in the module's docstring."""
-    if segment.base_offset >= end_offset:
-        return None
-    if segment.next_base_offset is not None and segment.next_base_offset <= start_offset:
-        return None
-    position = 0
+def _is_outside(segment: Segment, start_offset: int, end_offset: int) -> bool:
+    """Whether the base offsets say that a segment holds nothing in `[start_offset, end_offset)`."""
+    next_base_offset = segment.next_base_offset
+    return segment.base_offset >= end_offset or (next_base_offset is not None and next_base_offset <= start_offset)
+
+
+def _extents_in_time(
+    segment: Segment, time: TimeRange, start_offset: int, end_offset: int, position: int = 0
+) -> tuple[Extent, ...]:
+    """Return the batches from `position` on that must be read, at most one run; the table in the module's docstring."""
+    if position > 0 and position >= segment.end_position:
+        return ()
     if time.start_ms is not None and _has_timestamps_first(segment):
         if largest_timestamp(segment, at_least=time.start_ms).timestamp < time.start_ms:
-            return None
-        position = start_position(segment, time.start_ms)
-    return extent_of(segment, start_offset, end_offset, position)
+            return ()
+        position = max(position, start_position(segment, time.start_ms))
+    extent = extent_of(segment, start_offset, end_offset, position)
+    return () if extent is None else (extent,)
 
 
 def _has_timestamps_first(segment: Segment) -> bool:

@@ -10,7 +10,7 @@ are enough of them, or enough bytes. So what is in memory is about one Arrow bat
 | of an aborted transaction is left out | its producer and offset are in one of the split's aborted ranges |
 | of control records is left out | they are no data |
 
-What the walk must find: offsets that only grow, and as its last batch exactly the one that the plan saw there.
+What the walk must find: offsets that only grow, and as each run's first and last batch exactly those that the plan saw there.
 Only `tidelog.scanning.stream`, Spark's source and their like call this.
 """
 
@@ -118,33 +118,42 @@ def _emit(columns: Columns, assembler: Assembler, batch_rows: int, split: Split,
 
 def _walk(file: ReadOnlyFile, split: Split, report: ScanReport, chunks: Chunks) -> Iterator[tuple[BatchHeader, memoryview, int]]:
     """Yield each batch of the split: its header, a chunk that holds it whole, and where in the chunk it starts."""
-    path, position, end = split.path, split.start_position, split.end_position
-    next_offset = split.first.base_offset
-    header = None
-    read_bytes = CHUNK_BYTES
-    while position < end:
-        chunk = chunks.take(min(read_bytes, end - position))
-        _fill(chunk, file, position)
-        report.bytes_read += len(chunk)
-        start = position
-        for header in iter_headers(chunk, position, path):
-            first_offset = header.base_offset
-            if first_offset < next_offset:
-                raise CorruptBatchError(
-                    "offsets go backward",
-                    path=path,
-                    position=header.position,
-                    found=first_offset,
-                    expected=f"at least {next_offset}",
-                )
-            yield header, chunk, header.position - start
-            next_offset = header.last_offset + 1
-            position = header.position + header.size
-            report.batches += 1
-        if position < end:
-            read_bytes = _bytes_to_read(file, chunk, position - start, position, end)
-    if header is None or BatchMark.of(header) != split.last:
-        raise SegmentChangedError("segment was replaced while it was read", path=path, position=split.last.position)
+    path = split.path
+    next_offset = split.runs[0].first.base_offset
+    for run in split.runs:
+        position, end = run.start_position, run.end_position
+        first_position, header = position, None
+        read_bytes = CHUNK_BYTES
+        while position < end:
+            chunk = chunks.take(min(read_bytes, end - position))
+            _fill(chunk, file, position)
+            report.bytes_read += len(chunk)
+            start = position
+            for header in iter_headers(chunk, position, path):
+                first_offset = header.base_offset
+                if first_offset < next_offset:
+                    raise CorruptBatchError(
+                        "offsets go backward",
+                        path=path,
+                        position=header.position,
+                        found=first_offset,
+                        expected=f"at least {next_offset}",
+                    )
+                if header.position == first_position:
+                    _check_mark(header, run.first, path)
+                yield header, chunk, header.position - start
+                next_offset = header.last_offset + 1
+                position = header.position + header.size
+                report.batches += 1
+            if position < end:
+                read_bytes = _bytes_to_read(file, chunk, position - start, position, end)
+        _check_mark(header, run.last, path)
+
+
+def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
+    """Raise SegmentChangedError unless the batch is the one that the plan saw there."""
+    if header is None or BatchMark.of(header) != mark:
+        raise SegmentChangedError("segment was replaced while it was read", path=path, position=mark.position)
 
 
 def _bytes_to_read(file: ReadOnlyFile, chunk: memoryview, index: int, position: int, end: int) -> int:

@@ -17,7 +17,8 @@ class ScanReport:
     """Records delivered."""
     without_timestamp: int = 0
     """Records met that have no timestamp and were left out because the scan has a time bound. Regions that an index rules
-    out are not opened, and what lies in them is not counted; a segment that begins with such records is always opened."""
+    out are not opened, and what lies in them is not counted; a segment that begins with such records is always opened. A time
+    map knows how many there are in the blocks that it rules out: those are counted."""
     above_high_watermark: int = 0
     """Records delivered although they lie at or past the high-watermark checkpoint: on disk, but perhaps not on every replica."""
     aborted_batches: int = 0
@@ -26,6 +27,10 @@ class ScanReport:
     """Batches read, those included that their header ruled out: each is checked, and only the others are decompressed."""
     bytes_read: int = 0
     """Bytes read from segment files."""
+    blocks_read: int = 0
+    """Blocks of time maps (64 KiB of log and more) that had to be read."""
+    blocks_skipped: int = 0
+    """Blocks that a time map ruled out. Both are 0 where there is no time bound, or no map."""
 
     def __iadd__(self, other: ScanReport) -> ScanReport:
         for field in fields(self):

@@ -1,4 +1,4 @@
-"""A split: a run of whole batches of one segment, and how to tell that it is still the same when it is read.
+"""A split: runs of whole batches of one segment, and how to tell that they are still the same when they are read.
 
 A plan is made now and read later, perhaps by another process on another machine, while a broker may append to the
 log, roll it, compact it, truncate it or delete its files. A split therefore remembers how its batches looked:
@@ -6,8 +6,11 @@ log, roll it, compact it, truncate it or delete its files. A split therefore rem
 | remembered | tells |
 |---|---|
 | path, device, inode | the very same file: nothing more to ask about replacement |
-| first batch: position, size, offset, checksum | that the file, or a copy of the folder elsewhere, begins the run as planned |
+| first batch of a run: position, size, | that the file, or a copy of the folder elsewhere, begins the run as |
+| offset, checksum | planned |
 | last batch: the same | that nothing in the run has changed: a truncation always takes the end, a compaction moves it |
+
+Most splits are one run. A plan with a time map leaves out what lies between several.
 
 A compaction that removed anything in front of the last batch has moved that batch, and one that only rewrote a batch has
 changed its checksum, so that both marks together with the walk between them (it must land exactly on the last mark) leave
@@ -47,36 +50,11 @@ class BatchMark:
 
 
 @dataclass(frozen=True, slots=True)
-class AbortedRange:
-    """Batches of this producer with base offsets in `first_offset..last_offset` (inclusive) belong to an aborted transaction."""
+class Run:
+    """Neighbouring batches, from the first to the last, both included."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Whole batches `[first.position, last.position + last.size)` of one segment, and what to take from them."""
-
-    topic: str
-    partition: int
-    path: str
-    """Path of the `.log` file."""
-    base_offset: int
-    """Base offset of the segment."""
-    device: int
-    inode: int
     first: BatchMark
     last: BatchMark
-    time: TimeRange
-    start_offset: int
-    """Records below it are left out: the log start may lie inside a batch."""
-    end_offset: int
-    """Records at or above it are left out."""
-    high_watermark: int | None
-    """Offset of the high-watermark checkpoint, None where the folder has none."""
-    aborted: tuple[AbortedRange, ...] = ()
 
     @property
     def start_position(self) -> int:
@@ -88,8 +66,53 @@ class Split:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the log that the split covers."""
         return self.end_position - self.start_position
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedRange:
+    """Batches of this producer with base offsets in `first_offset..last_offset` (inclusive) belong to an aborted transaction."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Runs of whole batches of one segment, in order, and what to take from them."""
+
+    topic: str
+    partition: int
+    path: str
+    """Path of the `.log` file."""
+    base_offset: int
+    """Base offset of the segment."""
+    device: int
+    inode: int
+    runs: tuple[Run, ...]
+    """At least one."""
+    time: TimeRange
+    start_offset: int
+    """Records below it are left out: the log start may lie inside a batch."""
+    end_offset: int
+    """Records at or above it are left out."""
+    high_watermark: int | None
+    """Offset of the high-watermark checkpoint, None where the folder has none."""
+    aborted: tuple[AbortedRange, ...] = ()
+
+    @property
+    def start_position(self) -> int:
+        return self.runs[0].start_position
+
+    @property
+    def end_position(self) -> int:
+        return self.runs[-1].end_position
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the log that are read."""
+        return sum(run.size_bytes for run in self.runs)
 
     def open(self) -> ReadOnlyFile:
         """Open the segment and make sure that it still holds the run as planned. The caller closes it.
@@ -121,7 +144,7 @@ class Split:
                 "segment shrank between plan and read", path=self.path, found=f"{size} bytes", expected=expected
             )
         # The marks are looked at even in the very same file: a broker may have truncated it and appended other batches since.
-        for mark in (self.first, self.last):
+        for mark in (self.runs[0].first, self.runs[-1].last):
             data = file.read(mark.position, HEADER_BYTES)
             try:
                 found = BatchMark.of(read_header(data, 0, mark.position, self.path))
@@ -131,4 +154,6 @@ class Split:
                 raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=found, expected=mark)
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}/{Path(self.path).name} bytes {self.start_position:,}..{self.end_position:,}"
+        runs = "" if len(self.runs) == 1 else f" in {len(self.runs):,} runs"
+        where = f"bytes {self.start_position:,}..{self.end_position:,}{runs}"
+        return f"{self.topic}-{self.partition}/{Path(self.path).name} {where}"

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidelog.clock import Clock
 from tidelog.errors import SegmentChangedError
 from tidelog.log.files import ReadOnlyFile
+from tidelog.log.time_map_file import AnyPath
 from tidelog.scanning.arrow import BATCH_ROWS, coalesce
 from tidelog.scanning.bounds import LOG_END, READ_UNCOMMITTED, OffsetRanges, Time, check_positive
 from tidelog.scanning.chunks import Chunks
@@ -41,6 +42,7 @@ def scan(
     *,
     offsets: OffsetRanges | None = None,
     until: str = LOG_END,
+    time_map_dir: AnyPath | None = None,
     views: bool = False,
     batch_rows: int = BATCH_ROWS,
     report: ScanReport | None = None,
@@ -62,6 +64,7 @@ def scan(
         isolation: `read_uncommitted`, or `read_committed`: nothing of aborted or unfinished transactions.
         offsets: `{partition: (first, end)}`, end exclusive, None for no bound.
         until: `log_end`, or `high_watermark`: nothing past the high-watermark checkpoint.
+        time_map_dir: a folder of time maps, looked at before those beside the segments.
         views: keys and values as `binary_view`, pointing into the log's bytes.
         batch_rows: rows of an Arrow batch, at most.
         report: filled in while reading; complete when the reader is exhausted.
@@ -69,7 +72,7 @@ def scan(
 
     Raises:
         InvalidArgumentError: an argument makes no sense.
-        NotFoundError: no such folder, topic or partition.
+        NotFoundError: no such folder, topic or partition, or no such folder of time maps.
         CorruptDataError: damaged files; also while reading.
         SegmentChangedError: a segment vanished or was replaced while reading. There are never just fewer rows.
         StorageError: the file system refused; also while reading.
@@ -86,6 +89,7 @@ def scan(
         isolation=isolation,
         offsets=offsets,
         until=until,
+        time_map_dir=time_map_dir,
         clock=clock,
     )
     scan_plan, pinned = _plan_and_pin(make_plan)
@@ -116,6 +120,7 @@ def _read(
     """Yield the batches of all splits, and say on the log what their reader should know."""
     for note in scan_plan.notes:
         logger.warning("%s", note)
+    report += scan_plan.known
     chunks = Chunks()
     one_after_the_other = (
         batch

@@ -86,7 +86,9 @@ def resolve_ranges(options: ReadOptions, log_dir: LogDir, partitions: list[Topic
             ranges[partition] = (None, None)
             continue
         log = log_dir.log(*partition)
-        ranges[partition] = _start(options, log, partition), _end(options, log, partition)
+        first, behind = _start(options, log, partition), _end(options, log, partition)
+        # Two times, or a time and an offset, may be found the wrong way round: then there is nothing between them.
+        ranges[partition] = first, behind if first is None or behind is None else max(first, behind)
     return ranges
 
 

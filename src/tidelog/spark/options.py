@@ -59,6 +59,7 @@ OPTIONS: dict[str, str] = {
     "columns": "the columns to deliver, separated by commas; createTime is only delivered so",
     "isolationLevel": "read_uncommitted or read_committed",
     "minPartitions": "cut at least that many splits",
+    "timeMapDir": "a folder of time maps, looked at before those beside the segments",
     "failOnDataLoss": "true: an offset outside the log is an error; false: read what there is",
 }
 """Every option that means something here, and what, in one line."""
@@ -124,6 +125,7 @@ class ReadOptions:
     isolation: Isolation
     min_partitions: int | None
     fail_on_data_loss: bool
+    time_map_dir: str | None
     notices: tuple[str, ...]
 
 
@@ -155,6 +157,7 @@ def parse_options(options: Mapping[str, str], clock: Clock) -> ReadOptions:
         isolation=_isolation(given),
         min_partitions=_positive(given, "minPartitions"),
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True) is not False,
+        time_map_dir=_folder(given, "timeMapDir") if "timemapdir" in given else None,
         notices=notices,
     )
 
@@ -179,13 +182,19 @@ def _refuse_unknown(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _path(given: Mapping[str, str]) -> str:
-    text = given.get("path", "").strip()
-    if not text:
+    if not given.get("path", "").strip():
         raise InvalidArgumentError('option path is missing: .option("path", the Kafka data folder), or .load(folder)')
+    return _folder(given, "path")
+
+
+def _folder(given: Mapping[str, str], option: str) -> str:
+    text = given[option.lower()].strip()
+    if not text:
+        raise InvalidArgumentError(f"option {option} is empty")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text):
         parts = urlsplit(text)
         if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
-            raise InvalidArgumentError(f"option path: a folder that every worker can open is needed, not {text}")
+            raise InvalidArgumentError(f"option {option}: a folder that every worker can open is needed, not {text}")
         text = unquote(parts.path)
     # Workers have working folders of their own: what is relative is so to the driver's.
     return os.fspath(Path(text).absolute())

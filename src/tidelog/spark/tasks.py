@@ -65,10 +65,12 @@ def _plan_topic(
         partitions=list(offsets),
         isolation=options.isolation,
         offsets=offsets,
+        time_map_dir=options.time_map_dir,
         split_bytes=TASK_BYTES,
         min_splits=min_splits,
     )
-    return planned.splits, planned.notes
+    in_blocks = (f"{topic}: {notice} (in blocks that time maps rule out)" for notice in planned.known.notices())
+    return planned.splits, [*planned.notes, *in_blocks]
 
 
 def pack(splits: Sequence[Split], wanted: int) -> list[Task]:
