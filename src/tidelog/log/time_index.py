@@ -92,6 +92,8 @@ class TimeIndex(IndexEntries):
             if not 0 <= relative <= MAX_RELATIVE_OFFSET:
                 self.relative_offset(offset)
             self._append(_ENTRY.pack(timestamp, relative))
+            if self.entries > self.max_entries:
+                self.max_entries = self.entries
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries whose offset is at or above `offset`."""

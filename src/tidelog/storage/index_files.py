@@ -218,9 +218,9 @@ class IndexFile(Generic[_Entries]):
         old, self.path = self.path, path
         try:
             old.replace(path)
-        except FileNotFoundError:
-            return
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not old.exists():
+                return
             raise StorageError(f"cannot rename an index: {error.strerror or error}", path=old) from error
 
     def update_parent_dir(self, directory: Path) -> None:
@@ -416,7 +416,7 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         Raises IndexFullError (unless `skip_full_check`: the entry of a roll or a close), InvalidOffsetError,
         InvalidArgumentError, OffsetOverflowError, StorageError; then it is not there.
         """
-        if self._live_entries is None and self.last_entry == (timestamp, offset):
+        if skip_full_check and self._live_entries is None and self.last_entry == (timestamp, offset):
             return  # A close tells it again.
         index = self.live()
         before = index.entries
