@@ -63,8 +63,14 @@ def open_regular(path: Path) -> int:
 
 def read_whole(path: Path) -> bytes:
     """Return all bytes of a small regular file. Raises OSError."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        return file.read()
+    fd = open_regular(path)
+    try:
+        data = b""
+        while chunk := os.read(fd, 65536):
+            data += chunk
+    finally:
+        os.close(fd)
+    return data
 
 
 class ReadOnlyFile:

@@ -17,6 +17,7 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,9 +59,9 @@ class LogFile:
         Raises InvalidArgumentError for a file that an int32 cannot measure, StorageError.
         """
         try:
-            if file_already_exists and path.exists():
-                size = _checked_length(path, path.stat().st_size)
-                return cls(path, size)
+            if file_already_exists:
+                with contextlib.suppress(FileNotFoundError):
+                    return cls(path, _checked_length(path, path.stat().st_size))
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 if preallocate and not file_already_exists:

@@ -185,6 +185,7 @@ class IndexFile(Generic[_Entries]):
 
     def close(self) -> None:
         """Cut the file to its entries and give everything back; one that nobody asked for stays as it is. Raises StorageError."""
+        self._grows_later = False
         try:
             if not self.is_idle and self.length_bytes != self.size_bytes:
                 self.trim_to_valid_size()
@@ -361,6 +362,14 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
     def last_offset(self) -> int:
         """The last entry's offset; the base of an empty index."""
         return self._at_rest_closed(self._readable().last_offset)
+
+    @property
+    def last_entry(self) -> OffsetPosition:
+        """The last entry; (base, 0) of an empty index."""
+        index = self._readable()
+        if index.entries == 0:
+            return OffsetPosition(self.base_offset, 0)
+        return self._at_rest_closed(index.entry(index.entries - 1))
 
     def entry(self, slot: int) -> OffsetPosition:
         """Return an entry. Raises InvalidArgumentError beyond the last one."""

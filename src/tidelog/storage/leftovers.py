@@ -34,6 +34,8 @@ _LOG_SWAP_SUFFIX = names.LOG_SUFFIX + names.SWAP_SUFFIX
 _RAFT_SNAPSHOT_SUFFIX = ".checkpoint" + names.DELETED_SUFFIX
 """Belongs to Kafka's metadata log, which deletes it itself."""
 
+_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
+
 INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, ".timemap")
 """What stands beside a ``.log`` and is worth nothing without it."""
 
@@ -45,11 +47,12 @@ def clear_leftovers(directory: Path, next_offset_of_swap: Callable[[int], int]) 
     InvalidArgumentError where a ``.cleaned`` or ``.swap`` bears no offset.
     """
     found = list_files(directory)
-    deleted = [name for name in found if name.endswith(names.DELETED_SUFFIX) and not name.endswith(_RAFT_SNAPSHOT_SUFFIX)]
-    cleaned = {name: _offset(name, directory) for name in found if name.endswith(names.CLEANED_SUFFIX)}
-    swaps = {name: _offset(name, directory) for name in found if name.endswith(names.SWAP_SUFFIX)}
-    if not (deleted or cleaned or swaps):
+    left = [name for name in found if name.endswith(_SUFFIXES) and not name.endswith(_RAFT_SNAPSHOT_SUFFIX)]
+    if not left:
         return found
+    deleted = [name for name in left if name.endswith(names.DELETED_SUFFIX)]
+    cleaned = {name: _offset(name, directory) for name in left if name.endswith(names.CLEANED_SUFFIX)}
+    swaps = {name: _offset(name, directory) for name in left if name.endswith(names.SWAP_SUFFIX)}
     if cleaned:
         invalid = {name: offset for name, offset in swaps.items() if offset >= min(cleaned.values())}
         logger.warning("%s: a replacement of segments was interrupted, the old ones stay", directory)
@@ -82,14 +85,12 @@ def remove_orphan_indexes(directory: Path, found: set[str]) -> set[str]:
 
 def list_files(directory: Path) -> set[str]:
     """Return the names of the regular files in a partition's folder. Raises StorageError, also for a log that may not be read."""
-    found = set()
     try:
         with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    found.add(entry.name)
-                    if entry.name.endswith((names.LOG_SUFFIX, names.SWAP_SUFFIX)) and not os.access(entry.path, os.R_OK):
-                        raise StorageError("a log that may not be read", path=entry.path)
+            found = {entry.name for entry in entries if entry.is_file()}
+        for name in found:
+            if name.endswith(names.LOG_SUFFIX) and not os.access(f"{directory}/{name}", os.R_OK):
+                raise StorageError("a log that may not be read", path=directory / name)
     except StorageError:
         raise
     except OSError as error:

@@ -42,6 +42,9 @@ __all__ = ["Progress", "RecoveryProgress", "load"]
 
 logger = logging.getLogger("tidelog.storage")
 
+_jitter = random.Random()
+"""For logs that are given none: one for all, as each takes two kilobytes and its time."""
+
 
 def load(
     directory: Path,
@@ -64,6 +67,7 @@ def load(
     CorruptDataError for what cannot be repaired, InvalidArgumentError for names that are none of a log,
     InconsistentTopicIdError.
     """
+    jitter = jitter or _jitter
     epochs = _read_epochs(directory, config)
     log = LoadingLog(
         directory,
@@ -105,7 +109,8 @@ def _load(
     broken = _open_segments(log, found)
     if log.directory.name.endswith(names.DELETE_DIR_SUFFIX):
         return _without_looking(log)
-    clean_end = LogRecovery(log, progress).recover(broken)
+    recovery = LogRecovery(log, progress)
+    clean_end = recovery.recover(broken)
     _build_missing_time_indexes(log, found)
     end_offset = _find_end(log, producer_state, clean_end)
     active, first = log.segments.active, log.segments.first
@@ -116,7 +121,7 @@ def _load(
     log.leader_epochs.truncate_from_end(end_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
     log_start_offset = max(log.log_start_offset, first.base_offset)
-    producer_state.remove_stray_snapshots(log.segments.base_offsets)
+    producer_state.remove_stray_snapshots(log.segments.base_offsets, None if recovery.has_changed_files else found)
     log.rebuild_producer_state(producer_state, log_start_offset, end_offset, had_clean_shutdown=log.had_clean_shutdown)
     return LoadedLogOffsets(
         log_start_offset,
@@ -177,7 +182,8 @@ def _without_looking(log: LoadingLog) -> LoadedLogOffsets:
 
 def _build_missing_time_indexes(log: LoadingLog, found: set[str]) -> None:
     for segment in log.segments:
-        if segment.size_bytes and segment.time_index.path.name not in found and not segment.time_index.path.exists():
+        name = names.file_name(segment.base_offset, names.TIME_INDEX_SUFFIX)
+        if segment.size_bytes and name not in found and not segment.time_index.path.exists():
             rebuild_time_index(segment)
 
 

@@ -51,6 +51,8 @@ class LogRecovery:
 
     def __init__(self, log: LoadingLog, progress: Progress | None) -> None:
         self._log = log
+        self.has_changed_files = False
+        """Whether anything was recovered: then the folder holds other files than before."""
         self._progress = _ProgressTeller(log.directory, progress)
         self._done: set[int] = set()
 
@@ -103,6 +105,7 @@ class LogRecovery:
     def _recover_segment(self, segment: LogSegment) -> int:
         """Recover one segment; return how many bytes were cut off."""
         log = self._log
+        self.has_changed_files = True
         state = log.new_producer_state()
         log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset)
         epochs = None if log.config.magic < 2 else log.leader_epochs
@@ -141,8 +144,7 @@ def find_clean_end(segment: LogSegment) -> int | None:
     """
     if segment.size_bytes == 0:
         return segment.base_offset
-    index = segment.offset_index
-    entry = index.entry(index.entries - 1) if index.entries else OffsetPosition(segment.base_offset, 0)
+    entry = segment.offset_index.last_entry
     if entry.position >= segment.size_bytes:
         return None
     last = None

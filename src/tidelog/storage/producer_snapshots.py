@@ -45,9 +45,9 @@ class ProducerSnapshots:
         """Return the path of the snapshot at `offset`, there or not."""
         return self._directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
 
-    def reload(self) -> None:
-        """Forget what was listed: others may have added or removed files."""
-        self._offsets = None
+    def reload(self, found: Iterable[str] | None = None) -> None:
+        """Forget what was listed: others may have added or removed files. `found` are their names, if they were just listed."""
+        self._offsets = None if found is None else _offsets_of(name for name in found if name.endswith(names.SNAPSHOT_SUFFIX))
 
     def update_parent_dir(self, directory: Path) -> None:
         """Note that the folder was renamed."""
@@ -133,15 +133,18 @@ def flush_snapshot(path: Path) -> None:
 
 
 def _list_offsets(directory: Path) -> list[int]:
-    offsets = []
     try:
         with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.name.endswith(names.SNAPSHOT_SUFFIX) and entry.is_file():
-                    with contextlib.suppress(InvalidArgumentError):
-                        offsets.append(names.offset_from_file_name(entry.name))
+            return _offsets_of(entry.name for entry in entries if entry.name.endswith(names.SNAPSHOT_SUFFIX) and entry.is_file())
     except FileNotFoundError:
         return []
     except OSError as error:
         raise StorageError(f"cannot list snapshots: {error.strerror}", path=directory) from error
+
+
+def _offsets_of(file_names: Iterable[str]) -> list[int]:
+    offsets = []
+    for name in file_names:
+        with contextlib.suppress(InvalidArgumentError):
+            offsets.append(names.offset_from_file_name(name))
     return sorted(offsets)

@@ -279,12 +279,14 @@ class ProducerStateManager:
         """Return the path of the snapshot at `offset`, None if there is none."""
         return self._snapshots.path(offset) if offset in self._snapshots.offsets else None
 
-    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int], found: Iterable[str] | None = None) -> None:
         """Look into the folder and delete the snapshots that belong to no segment; the highest of them stays if it lies
         above every segment's base, for it is that of a clean shutdown (spec §9.6). Raises StorageError.
+
+        `found` are the names of the folder's files, if the caller has just listed them.
         """
         bases = set(segment_base_offsets)
-        self._snapshots.reload()
+        self._snapshots.reload(found)
         strays = [offset for offset in self._snapshots.offsets if offset not in bases]
         if strays and strays[-1] > max(bases, default=-1):
             strays.pop()

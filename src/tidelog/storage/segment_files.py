@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import cached_property
 from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError, StorageError
@@ -28,14 +29,29 @@ class SegmentFiles:
     """The files beside one `.log`, by its name: what comes behind ".log" (".cleaned", ".swap") comes behind every name."""
 
     def __init__(self, log: LogFile, base_offset: int, max_index_bytes: int) -> None:
-        def beside(kind: str) -> Path:
-            return log.path.with_name(log.path.name.replace(LOG_SUFFIX, kind, 1))
-
         self.base_offset = base_offset
         self.log = log
-        self.offset_index = OffsetIndexFile(beside(INDEX_SUFFIX), base_offset, max_index_bytes)
-        self.time_index = TimeIndexFile(beside(TIME_INDEX_SUFFIX), base_offset, max_index_bytes)
-        self.txn_index = TxnIndexFile(beside(TXN_INDEX_SUFFIX), base_offset)
+        self._max_index_bytes = max_index_bytes
+
+    # Not even objects before they are needed: a folder may have ten thousand segments that nobody asks.
+
+    @cached_property
+    def offset_index(self) -> OffsetIndexFile:
+        """The `.index`."""
+        return OffsetIndexFile(self._beside(INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+
+    @cached_property
+    def time_index(self) -> TimeIndexFile:
+        """The `.timeindex`."""
+        return TimeIndexFile(self._beside(TIME_INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+
+    @cached_property
+    def txn_index(self) -> TxnIndexFile:
+        """The `.txnindex`."""
+        return TxnIndexFile(self._beside(TXN_INDEX_SUFFIX), self.base_offset)
+
+    def _beside(self, kind: str) -> Path:
+        return self.log.path.with_name(self.log.path.name.replace(LOG_SUFFIX, kind, 1))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_offset}, {self.log.size_bytes} bytes, {str(self.log.path)!r})"
