@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
 import uuid
 from collections.abc import Iterable, Iterator
@@ -33,6 +32,7 @@ from tidelog.storage.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.local_log import LocalLog
 from tidelog.storage.offset_metadata import LoadedLogOffsets, LogOffsetMetadata
 from tidelog.storage.partition_metadata_file import PartitionMetadataFile
+from tidelog.storage.producer_snapshots import flush_snapshot
 from tidelog.storage.producer_state_manager import ProducerStateManager
 from tidelog.storage.roll_statistics import RollStatistics, warn_of_wide_limits
 from tidelog.storage.scheduler import Scheduler
@@ -228,8 +228,8 @@ class LogState:
         if self.is_offline or self.local.is_closed:
             return
         if snapshot is not None:
-            with self.writing("flush a snapshot"), contextlib.suppress(FileNotFoundError):
-                _sync_file(self.directory / snapshot.name)
+            with self.writing("flush a snapshot"):
+                flush_snapshot(self.directory / snapshot.name)
         self.flush(up_to=offset)
 
     # --- producers' snapshots
@@ -259,15 +259,6 @@ class LogState:
 
     def _warn_of_settings(self) -> None:
         warn_of_wide_limits(self.config, self.directory.parent, self.topic_partition.topic)
-
-
-def _sync_file(path: Path) -> None:
-    """Force one file to the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _remove_all(paths: Iterable[Path]) -> None:

@@ -279,6 +279,11 @@ class PartitionLog(LogState):
                 self.metadata_file.maybe_flush()
                 self.leader_epochs.flush()
                 self.producer_state.take_snapshot()
+                active = self.segments.active
+                if active.size_bytes:
+                    # Indexes are made when they are needed; a start after a clean end misses them.
+                    active.offset_index.live()
+                    active.time_index.live()
                 self.local.close()
         except TidelogError:
             self.local.close_handlers()

@@ -31,7 +31,7 @@ def truncate_to(state: LogState, target_offset: int) -> bool:
     with state.writing("truncate"):
         if target_offset >= state.log_end_offset:
             # The leader may have another epoch at the log end than we have noted.
-            state.leader_epochs.truncate_from_end(target_offset)
+            state.leader_epochs.truncate_from_end(state.log_end_offset)
             return False
         first = state.segments.first
         if first is not None and first.base_offset > target_offset:
