@@ -22,12 +22,13 @@ def extension(source: Path) -> Extension:
         # What the kernel compares with the source beside it, see tidelog/records/build_stamp.py.
         define_macros=[("TIDELOG_SOURCE_CRC", f"{zlib.crc32(source.read_bytes())}u")],
         extra_compile_args=["-O3"],
-        optional=True,
     )
 
 
-setup(
-    ext_modules=cythonize(
-        [extension(source) for source in sorted(RECORDS.glob("*kernel.py"))], compiler_directives={"language_level": "3"}
-    )
+KERNELS = cythonize(
+    [extension(source) for source in sorted(RECORDS.glob("*kernel.py"))], compiler_directives={"language_level": "3"}
 )
+for kernel in KERNELS:
+    kernel.optional = True  # Not before: cythonize would forget it.
+
+setup(ext_modules=KERNELS)
