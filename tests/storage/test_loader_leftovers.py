@@ -119,6 +119,16 @@ def test_bogus_index_segments_are_removed(tmp_path: Path) -> None:
     assert builder.file(10, ".index").exists()
 
 
+def test_an_index_that_was_being_built(tmp_path: Path) -> None:
+    builder = three_segments(tmp_path)
+    for suffix in (".timeindex.tmp", ".timemap.tmp"):
+        builder.file(0, suffix).touch()
+    kept = builder.directory / "leader-epoch-checkpoint.tmp"
+    kept.touch()
+    leftovers.clear_leftovers(builder.directory, no_swap)
+    assert list(builder.directory.glob("*.tmp")) == [kept]
+
+
 class TestRecoveryAfterCrash:
     """LogCleanerTest.testRecoveryAfterCrash, by its phases."""
 

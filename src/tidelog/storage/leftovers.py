@@ -6,6 +6,7 @@
 | ``….cleaned`` | compaction or a split that had not finished | removed: the old segments still stand |
 | ``….swap`` at or above the smallest ``.cleaned`` | the same, on its way from ``.cleaned`` to ``.swap`` | removed |
 | ``….swap`` | a finished one | takes its place; files of the segments that it stands for go first |
+| ``….index.tmp`` and the like | an index that was being built | removed |
 | an index without its ``.log`` | a deletion or a replacement cut in two | removed |
 
 The ``.log.swap`` files stand for every segment whose base lies in [smallest base, largest next offset).
@@ -34,10 +35,11 @@ _LOG_SWAP_SUFFIX = names.LOG_SUFFIX + names.SWAP_SUFFIX
 _RAFT_SNAPSHOT_SUFFIX = ".checkpoint" + names.DELETED_SUFFIX
 """Belongs to Kafka's metadata log, which deletes it itself."""
 
-_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
-
-INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, ".timemap")
+INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
 """What stands beside a ``.log`` and is worth nothing without it."""
+
+_TEMPORARY_SUFFIXES = tuple(f"{suffix}.tmp" for suffix in INDEX_SUFFIXES)
+_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX, *_TEMPORARY_SUFFIXES)
 
 
 def clear_leftovers(directory: Path, next_offset_of_swap: Callable[[int], int]) -> set[str]:
@@ -50,7 +52,7 @@ def clear_leftovers(directory: Path, next_offset_of_swap: Callable[[int], int]) 
     left = [name for name in found if name.endswith(_SUFFIXES) and not name.endswith(_RAFT_SNAPSHOT_SUFFIX)]
     if not left:
         return found
-    deleted = [name for name in left if name.endswith(names.DELETED_SUFFIX)]
+    deleted = [name for name in left if name.endswith((names.DELETED_SUFFIX, *_TEMPORARY_SUFFIXES))]
     cleaned = {name: _offset(name, directory) for name in left if name.endswith(names.CLEANED_SUFFIX)}
     swaps = {name: _offset(name, directory) for name in left if name.endswith(names.SWAP_SUFFIX)}
     if cleaned:

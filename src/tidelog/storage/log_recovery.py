@@ -145,7 +145,7 @@ def find_clean_end(segment: LogSegment) -> int | None:
     if segment.size_bytes == 0:
         return segment.base_offset
     entry = segment.offset_index.last_entry
-    if entry.position >= segment.size_bytes:
+    if not 0 <= entry.position < segment.size_bytes:
         return None
     last = None
     try:
