@@ -132,7 +132,7 @@ class Cleaner:
         finally:
             self.offset_map.clear()
         stats.end_ms = self._clock.now_ms()
-        return CleanResult(end_offset, stats)
+        return CleanResult(max(end_offset, cleanable.first_dirty_offset), stats)
 
     # --- the map
 
