@@ -178,10 +178,10 @@ class TestMissingTimeIndex:
         path.unlink()
         log = reopened(tmp_path)
         assert path.read_bytes() == before
+        assert open_descriptors(folder) == []
         assert f"{path}: was missing, built from the log: 3 entries" in caplog.text
         found = log.fetch_offset_by_timestamp(NOW_MS + 10 * (base + 7))
         assert found is not None and found.offset == base + 7
-        assert open_descriptors(folder) == []
 
     def test_below_the_recovery_point_after_a_crash(self, tmp_path: Path) -> None:
         folder = closed(tmp_path)
