@@ -8,9 +8,9 @@
 | leader epochs | each one that is above the latest known |
 | producers | brought from the segment's base to its end |
 
-Two differences from Kafka, both in what a valid batch is. One whose offset does not lie above the offsets before it ends the
-log: Kafka lets it pass, or throws the whole segment away if an index entry would fall upon it, and no reader of this project
-would go past it. And an index that would take more than segment.index.bytes is left sparse at its end, where Kafka fails.
+Two differences from Kafka. A batch whose offset does not lie above the offsets before it ends the log: Kafka lets it pass, or
+throws the whole segment away if an index entry would fall upon it, and no reader of this project would go past it. And an index
+that would take more than segment.index.bytes is left sparse at its end, where Kafka fails.
 
 Called by `loader`, after an unclean end and for a segment without an index; whoever calls sees to it that the producers' state
 stands at the segment's base.
