@@ -163,7 +163,7 @@ class TestEpochs:
             assert (log.directory / "leader-epoch-checkpoint").read_text().splitlines()[1] == str(left)
 
     def test_truncate_to_end_offset_clears_epoch_cache(self, tmp_path: Path) -> None:
-        """UnifiedLogTest.testTruncateToEndOffsetClearsEpochCache: an epoch that begins at the log end goes, whatever the target."""
+        """UnifiedLogTest.testTruncateToEndOffsetClearsEpochCache: an epoch that begins at the log end goes."""
         for target in (10, 11):
             (tmp_path / str(target)).mkdir()
             log = filled(tmp_path / str(target))
