@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.partition_logs import NOW_MS, TOPIC_ID, batch, bases, config, headers, messages, offsets, open_log, snapshots
+from tests.storage.partition_logs import NOW_MS, TOPIC_ID, bases, batch, config, headers, messages, offsets, open_log, snapshots
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptCheckpointError, InconsistentTopicIdError, LogOfflineError
 from tidelog.log.names import log_delete_dir_name
@@ -29,7 +29,7 @@ class TestRenaming:
         return target
 
     def test_renaming_dir_without_reinitialization(self, tmp_path: Path) -> None:
-        """UnifiedLogTest.testRenamingDirWithoutReinitialization, LocalLogTest's renaming: what is written goes to the new place."""
+        """UnifiedLogTest.testRenamingDirWithoutReinitialization, what is written goes to the new place."""
         log = open_log(tmp_path, segment_bytes=2 * SIZE, index_interval_bytes=0)
         for i in range(3):
             log.append_as_leader(batch(producer=Producer(1, 0, i)), 0)

@@ -141,7 +141,7 @@ class TestByTimestamp:
             log = open_log(tmp_path, **options)
 
     def test_three_records_in_separate_batches(self, tmp_path: Path) -> None:
-        """ListOffsetsIntegrationTest.testThreeNonCompressedRecordsInSeparateBatch: with LogAppendTime the last one is the latest."""
+        """ListOffsetsIntegrationTest.testThreeNonCompressedRecordsInSeparateBatch: with LogAppendTime the last."""
         for timestamp_type, expected in (("CreateTime", (999, 1, 0)), ("LogAppendTime", (NOW_MS + 2, 2, 0))):
             (tmp_path / timestamp_type).mkdir()
             log = open_log(tmp_path / timestamp_type, message_timestamp_type=timestamp_type)

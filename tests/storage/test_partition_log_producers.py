@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -185,7 +186,7 @@ class TestTransactions:
         ):
             end_txn(log, kind, producer_id)
 
-    EXPECTED = [(3, 15, 31, 5), (2, 5, 32, 18)]
+    EXPECTED: ClassVar = [(3, 15, 31, 5), (2, 5, 32, 18)]
 
     def test_transaction_index_updated(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testTransactionIndexUpdated."""
@@ -216,7 +217,7 @@ class TestTransactions:
         self.interleaved(log)
         assert len(log.segments) > 2
         assert log.collect_aborted_transactions(0, 100) == self.EXPECTED
-        files = [path for path in log.directory.glob("*.txnindex")]
+        files = list(log.directory.glob("*.txnindex"))
         assert files
         assert sum(path.stat().st_size for path in files) == 2 * 34
 
