@@ -12,8 +12,9 @@ In memory (`create`, `from_bytes`) the same class takes the append rules of a se
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from tidelog.errors import CorruptIndexError, InvalidArgumentError, OffsetOverflowError, SegmentChangedError
 from tidelog.log.files import ReadOnlyFile
@@ -135,6 +136,12 @@ class IndexEntries:
         del self._data[entries * self.entry_bytes :]
         self.entries = entries
         self.length_bytes = len(self._data)
+
+    def _unpack(self, entry: struct.Struct, slot: int) -> tuple[Any, ...]:
+        """Return the fields of a slot that is known to be there. What look-ups by bisection live on."""
+        if self._file is None:
+            return entry.unpack_from(self._data, slot * entry.size)
+        return entry.unpack(self._read(slot * entry.size, entry.size))
 
     def _raw(self, slot: int) -> bytes:
         if not 0 <= slot < self.entries:

@@ -13,6 +13,7 @@ at once, the offset of the last and the position of the first. In every case all
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from tidelog.errors import CorruptIndexError, IndexFullError, InvalidOffsetError
@@ -60,14 +61,7 @@ class OffsetIndex(IndexEntries):
 
     def entries_before(self, position: int) -> int:
         """Return how many entries point before a byte position."""
-        low, high = 0, self.entries
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle).position < position:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.entries), position, key=self._position)
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry. Raises IndexFullError, InvalidOffsetError if not above the last one, OffsetOverflowError."""
@@ -105,11 +99,12 @@ class OffsetIndex(IndexEntries):
 
     def slot(self, offset: int) -> int:
         """Return the last slot whose offset is at most `offset`, -1 without one."""
-        low, high = 0, self.entries
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle).offset <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
+        return bisect_right(range(self.entries), offset - self.base_offset, key=self._relative) - 1
+
+    def _relative(self, slot: int) -> int:
+        relative: int = self._unpack(_ENTRY, slot)[0]
+        return relative
+
+    def _position(self, slot: int) -> int:
+        position: int = self._unpack(_ENTRY, slot)[1]
+        return position

@@ -14,6 +14,7 @@ older releases wrote, for uncompressed v0 and v1 messages, the very message's (Â
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from tidelog.errors import CorruptIndexError, IndexFullError, InvalidArgumentError, InvalidOffsetError
@@ -56,14 +57,7 @@ class TimeIndex(IndexEntries):
 
     def slot(self, timestamp: int) -> int:
         """Return the last slot whose timestamp is at most `timestamp`, -1 without one."""
-        low, high = 0, self.entries
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle).timestamp <= timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
+        return bisect_right(range(self.entries), timestamp, key=self._timestamp) - 1
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
         """Add an entry if `timestamp` is above the last one's; the same entry again is no error.
@@ -101,14 +95,15 @@ class TimeIndex(IndexEntries):
 
     def entries_below(self, offset: int) -> int:
         """Return how many entries have an offset below `offset`."""
-        low, high = 0, self.entries
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle).offset < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.entries), offset - self.base_offset, key=self._relative)
+
+    def _timestamp(self, slot: int) -> int:
+        timestamp: int = self._unpack(_ENTRY, slot)[0]
+        return timestamp
+
+    def _relative(self, slot: int) -> int:
+        relative: int = self._unpack(_ENTRY, slot)[1]
+        return relative
 
     def sanity_check(self) -> None:
         """Raise CorruptIndexError if the ends are out of order, the last offset is below the base or the length is broken."""

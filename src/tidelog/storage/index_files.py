@@ -50,6 +50,7 @@ class IndexFile(Generic[_Entries]):
         self._entries_at_rest: _Entries | None = None
         self._written = 0
         self._fd = -1
+        self._is_written = False
         self._is_synced = False
         self._grows_later = False
 
@@ -138,7 +139,7 @@ class IndexFile(Generic[_Entries]):
             self.close_handlers()
             raise self._refused("create", error) from error
         self._live_entries = index
-        self._is_synced = False
+        self._is_written, self._is_synced = True, False
 
     def install(self, raw: bytes | bytearray | memoryview) -> None:
         """Replace what is there by whole entries, as recovery has rebuilt them; more than there is room for are left out.
@@ -157,17 +158,11 @@ class IndexFile(Generic[_Entries]):
         """Wait until the file is on the disk; it is created if there is none. Raises StorageError."""
         if self.is_idle and not self.path.exists():
             self.live()
-        if self._is_synced:
-            return
-        was_open = self._fd >= 0
-        try:
-            os.fsync(self._open())
-        except OSError as error:
-            raise self._refused("sync", error) from error
-        finally:
+        if not self._is_synced:
+            was_open = self._fd >= 0
+            self._sync()
             if not was_open:
                 self.release()
-        self._is_synced = True
 
     def rest(self) -> None:
         """Give memory and descriptor back; the entries are read from the file from now on. Raises StorageError."""
@@ -184,11 +179,16 @@ class IndexFile(Generic[_Entries]):
                 raise self._refused("close", error) from error
 
     def close(self) -> None:
-        """Cut the file to its entries and give everything back; one that nobody asked for stays as it is. Raises StorageError."""
+        """Cut the file to its entries and give everything back; one that nobody asked for stays as it is. Raises StorageError.
+
+        What was written is synced. Kafka does not: a clean end and a power cut, and the last entry may be lost.
+        """
         self._grows_later = False
         try:
             if not self.is_idle and self.length_bytes != self.size_bytes:
                 self.trim_to_valid_size()
+            if self._is_written:
+                self._sync()
         finally:
             self._forget()
 
@@ -265,7 +265,7 @@ class IndexFile(Generic[_Entries]):
         except OSError as error:
             raise self._refused("write", error) from error
         self._written = index.entries
-        self._is_synced = False
+        self._is_written, self._is_synced = True, False
 
     def keep(self, entries: int) -> None:
         """Go back to the first so many entries after an append that failed; never raises, the next write goes over the rest."""
@@ -327,7 +327,14 @@ class IndexFile(Generic[_Entries]):
             os.ftruncate(self._open(), length_bytes)
         except OSError as error:
             raise self._refused("resize", error) from error
-        self._is_synced = False
+        self._is_written, self._is_synced = True, False
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._open())
+        except OSError as error:
+            raise self._refused("sync", error) from error
+        self._is_written, self._is_synced = False, True
 
     def _open(self) -> int:
         if self._fd < 0:
@@ -341,6 +348,7 @@ class IndexFile(Generic[_Entries]):
         self.close_handlers()
         self._live_entries = self._entries_at_rest = None
         self._written = 0
+        self._is_written = False
 
     def _refused(self, what: str, error: OSError) -> StorageError:
         return StorageError(f"cannot {what} an index: {error.strerror or error}", path=self.path)

@@ -373,7 +373,7 @@ class LogSegment(SegmentReader):
         self.time_index.rest()
 
     def close(self) -> None:
-        """Finish the files: last time index entry if the largest timestamp is known here (§4.11), trim, sync the `.log`, close.
+        """Finish the files: last time index entry if the largest timestamp is known here (§4.11), trim, sync, close.
 
         Raises StorageError, after everything was closed.
         """
