@@ -52,9 +52,10 @@ def split_overflowed_segment(
     Raises InvalidArgumentError if the segment is no one's to split (not in place, or without such an offset), OffsetOverflowError
     for a batch that no segment can hold, StorageError; then nothing has changed but for ``.cleaned`` files.
     """
-    if segment.log.path.name != names.file_name(segment.base_offset, names.LOG_SUFFIX):
-        raise InvalidArgumentError("only a segment in its place is split", path=segment.log.path)
-    logger.warning("%s: has offsets that its base cannot tell, it is split", segment.log.path)
+    path = segment.log.path
+    if path.name != names.file_name(segment.base_offset, names.LOG_SUFFIX):
+        raise InvalidArgumentError("only a segment in its place is split", path=path)
+    logger.warning("%s: has offsets that its base cannot tell, it is split", path)
     new: list[LogSegment] = []
     try:
         _copy(segment, new, directory, config, clock)
@@ -71,7 +72,7 @@ def split_overflowed_segment(
         raise
     removed = replace_segments(segments, new, [segment], directory, scheduler, config.file_delete_delay_ms)
     segment.close_handlers()
-    logger.warning("%s: is split into those at %s", segment.log.path, ", ".join(str(part.base_offset) for part in new))
+    logger.warning("%s: is split into those at %s", path, ", ".join(str(part.base_offset) for part in new))
     return SplitResult(new, removed)
 
 
