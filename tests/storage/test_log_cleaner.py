@@ -1,0 +1,238 @@
+"""Compaction in the background: slices, aborts, errors, retention of compacted logs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.storage.compacting import append, fill, keys, record
+from tests.storage.partition_logs import NOW_MS
+from tests.storage.test_cleaner_manager import World
+from tidelog.errors import StorageError
+from tidelog.records.compression import Bytes
+from tidelog.storage.cleaner import Cleaner
+from tidelog.storage.cleaner_manager import RETRY_AFTER_MS, CleaningState
+from tidelog.storage.file_records import LogFile
+from tidelog.storage.log_cleaner import LogCleaner
+from tidelog.storage.partition_log import PartitionLog
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def cleaner_of(world: World, slice_bytes: int = 16 << 20, io_buffer_bytes: int = 512) -> LogCleaner:
+    cleaner = Cleaner(world.clock, memory_bytes=24_000, io_buffer_bytes=io_buffer_bytes)
+    return LogCleaner(world.manager, cleaner, slice_bytes=slice_bytes)
+
+
+def dirty_log(world: World, name: str = "log", segments: int = 6) -> PartitionLog:
+    log = world.log(name, segment_bytes=1024)
+    fill(log, segments, keys=5)
+    log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+def test_one_log_after_the_other(world: World) -> None:
+    logs = [dirty_log(world, f"topic-{n}", 4 + n) for n in range(3)]
+    cleaner = cleaner_of(world)
+    cleaned = 0
+    while cleaner.clean_filthiest_log():
+        cleaned += 1
+    assert cleaned == 3
+    assert world.manager.checkpoints == {log.topic_partition: log.segments.active.base_offset for log in logs}
+    for log in logs:
+        assert sorted(set(keys(log))) == [0, 1, 2, 3, 4]
+        assert len(keys(log)) <= 5 + 14
+    assert cleaner.last_stats is not None
+    assert cleaner.last_stats.messages_written == 5
+
+
+def test_slices(world: World) -> None:
+    """A pass takes many ticks, and the log is appended to in between."""
+    log = dirty_log(world, segments=8)
+    cleaner = cleaner_of(world, slice_bytes=600)
+    cleaner.start(world.scheduler, backoff_ms=15_000)
+    ticks = 0
+    while world.manager.state(log.topic_partition) is CleaningState.IN_PROGRESS or not ticks:
+        world.scheduler.tick()
+        append(log, ticks % 5, ticks)
+        ticks += 1
+        assert ticks < 100
+    assert ticks > 10
+    assert world.manager.checkpoints[log.topic_partition] > 0
+    assert not list(log.directory.glob("*.cleaned"))
+    log.update_high_watermark(log.log_end_offset)
+    for _ in range(3):
+        world.scheduler.tick()
+    world.clock.advance(15_000)
+    for _ in range(100):
+        world.scheduler.tick()
+    assert world.manager.checkpoints == {log.topic_partition: log.segments.active.base_offset}
+
+
+def test_nothing_to_do(world: World) -> None:
+    """One look every fifteen seconds, and no more."""
+    world.log()
+    cleaner = cleaner_of(world)
+    cleaner.start(world.scheduler, backoff_ms=15_000, initial_delay_ms=30_000)
+    assert world.scheduler.tick() == 0
+    world.clock.advance(30_000)
+    assert world.scheduler.tick() == 1
+    assert world.scheduler.tick() == 0
+    assert cleaner.clean_filthiest_log() is False
+    assert cleaner.work(1) is False
+    assert world.scheduler.next_due_ms == NOW_MS + 45_000
+
+
+def test_shutdown_ends_a_pass(world: World) -> None:
+    log = dirty_log(world)
+    before = keys(log)
+    cleaner = cleaner_of(world, slice_bytes=1)
+    cleaner.start(world.scheduler)
+    while not list(log.directory.glob("*.cleaned")):
+        world.scheduler.tick()
+    cleaner.shutdown()
+    assert not list(log.directory.glob("*.cleaned"))
+    assert keys(log) == before
+    assert world.manager.state(log.topic_partition) is None
+    world.clock.advance(100_000)
+    world.scheduler.tick()
+    assert world.manager.state(log.topic_partition) is None
+    cleaner.shutdown()
+
+
+def test_truncation_ends_a_pass(world: World) -> None:
+    log = dirty_log(world)
+    key = log.topic_partition
+    cleaner = cleaner_of(world, slice_bytes=1)
+    cleaner.start(world.scheduler)
+    while not list(log.directory.glob("*.cleaned")):
+        world.scheduler.tick()
+    world.manager.abort_and_pause_cleaning(key)
+    log.truncate_to(20)
+    world.manager.maybe_truncate_checkpoint(key, 20)
+    assert not list(log.directory.glob("*.cleaned"))
+    for _ in range(3):
+        world.clock.advance(15_000)
+        world.scheduler.tick()
+    assert world.manager.state(key) is CleaningState.PAUSED
+    world.manager.resume_cleaning([key])
+    assert cleaner.clean_filthiest_log()
+    assert set(keys(log)) == {0, 1, 2, 3, 4}
+    assert log.log_end_offset == 20
+
+
+def test_damage_makes_a_log_uncleanable(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The file is left as it is, and another log is compacted all the same."""
+    broken, sound = dirty_log(world, "broken", 8), dirty_log(world, "sound")
+    path = broken.directory / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 0xFF
+    path.write_bytes(data)
+    cleaner = cleaner_of(world)
+    with caplog.at_level(logging.WARNING, "tidelog.storage"):
+        while cleaner.clean_filthiest_log():
+            pass
+    assert set(world.manager.uncleanable_partitions) == {broken.topic_partition}
+    assert "checksum" in world.manager.uncleanable_partitions[broken.topic_partition]
+    assert "broken-0: not compacted any more" in caplog.text
+    assert path.read_bytes() == data
+    assert world.manager.checkpoints == {sound.topic_partition: sound.segments.active.base_offset}
+    assert not broken.is_offline
+
+
+def test_full_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key is lost, the log goes on, and compaction is tried again later."""
+    log = dirty_log(world)
+    before = keys(log)[-15:]
+    cleaner = cleaner_of(world)
+    write = LogFile.append
+
+    def full(self: LogFile, data: Bytes) -> int:
+        if self.path.name.endswith(".cleaned"):
+            raise StorageError("cannot write: no space left on device", path=self.path)
+        return write(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogFile, "append", full)
+        assert cleaner.clean_filthiest_log()
+        assert not cleaner.clean_filthiest_log()
+    assert not list(log.directory.glob("*.cleaned"))
+    assert keys(log)[-15:] == before
+    assert not log.is_offline
+    append(log, 1, 1)
+    world.clock.advance(RETRY_AFTER_MS)
+    assert cleaner.clean_filthiest_log()
+    assert set(keys(log)) == {0, 1, 2, 3, 4}
+    assert len(keys(log)) < 15
+
+
+def test_offline_in_between(world: World) -> None:
+    log = dirty_log(world)
+    cleaner = cleaner_of(world, slice_bytes=1)
+    cleaner.work(1)
+    assert world.manager.state(log.topic_partition) is CleaningState.IN_PROGRESS
+    log.go_offline("append", OSError("gone"))
+    cleaner.work(1)
+    assert world.manager.state(log.topic_partition) is None
+    assert cleaner.work(1) is False
+
+
+def test_replacement_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fails while segments are put in place: that takes the partition offline, as any write does."""
+    log = dirty_log(world)
+
+    def refuse(*_: object) -> None:
+        raise StorageError("cannot rename")
+
+    monkeypatch.setattr(log.local, "replace_segments", refuse)
+    cleaner = cleaner_of(world)
+    assert cleaner.clean_filthiest_log()
+    assert log.is_offline
+    assert not cleaner.clean_filthiest_log()
+
+
+def test_split_first(world: World) -> None:
+    """A segment with offsets that its base cannot tell is split by the first pass and compacted by the second."""
+    log = world.log(segment_bytes=1 << 20)
+    append(log, 0, 0)
+    append(log, 1, 1)
+    segment = log.segments.active
+    segment.log.append(record(1, 2, offset=2**31 + 5))
+    segment.log.append(record(0, 3, offset=2**31 + 6))
+    log.local.update_log_end_offset(2**31 + 7)
+    log.local.roll()
+    log.update_high_watermark(log.log_end_offset)
+    cleaner = cleaner_of(world)
+    assert cleaner.clean_filthiest_log()
+    assert log.segments.base_offsets == [0, 2**31 + 5, 2**31 + 7]
+    assert keys(log) == [0, 1, 1, 0]
+    assert cleaner.clean_filthiest_log()
+    assert keys(log) == [1, 0]
+    assert not cleaner.clean_filthiest_log()
+
+
+def test_retention_of_compacted_logs(world: World) -> None:
+    """compact,delete: old segments go by time as well, from here and not while a pass is under way."""
+    log = world.log(policy="compact,delete", segment_bytes=1024, retention_ms=1000)
+    while len(log.segments) < 5:
+        append(log, log.log_end_offset % 3, 0, world.clock.now_ms())
+    log.update_high_watermark(log.log_end_offset)
+    active = log.segments.active.base_offset
+    for segment in log.segments:
+        segment.set_last_modified(NOW_MS)
+    cleaner = cleaner_of(world, slice_bytes=1)
+    cleaner.work(1)
+    world.clock.advance(2000)
+    assert cleaner.delete_old_segments() == 0, "a pass is under way"
+    while world.manager.state(log.topic_partition) is not None:
+        cleaner.work(1)
+    deleted = cleaner.delete_old_segments()
+    assert deleted >= 1
+    assert log.log_start_offset >= active
+    assert cleaner.work(1) is False
+    assert world.manager.checkpoints[log.topic_partition] >= active
