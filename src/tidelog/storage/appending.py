@@ -25,11 +25,12 @@ from tidelog.errors import LogOfflineError, RecordBatchTooLargeError, Unexpected
 from tidelog.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
 from tidelog.records.compression import Bytes
 from tidelog.records.validation import AppendOrigin, ValidationRules, validate_and_assign_offsets
+from tidelog.storage import producer_updates
 from tidelog.storage.append_analysis import analyze_as_follower, analyze_as_leader, check_size
 from tidelog.storage.append_info import UNKNOWN_OFFSET, AppendInfo
 from tidelog.storage.log_append_time import LogAppendTime
 from tidelog.storage.log_state import LogState
-from tidelog.storage.producer_updates import analyze_producers
+from tidelog.storage.producer_updates import FollowerUpdates, LeaderUpdates
 from tidelog.storage.segment import LogSegment, RollParams
 
 
@@ -141,9 +142,7 @@ class Appends:
         updates = None
         for header in headers:
             if header.producer_id >= 0:
-                updates = analyze_producers(
-                    state.producer_state, headers, memoryview(data), origin, segment.base_offset, segment.size_bytes
-                )
+                updates = self._analyze_producers(headers, memoryview(data), origin, segment)
                 if updates.duplicate is not None:
                     old = updates.duplicate
                     return info._replace(
@@ -173,6 +172,14 @@ class Appends:
             state.go_offline("append was interrupted", error)
             raise
         return info
+
+    def _analyze_producers(
+        self, headers: Sequence[BatchHeader], data: memoryview, origin: AppendOrigin, segment: LogSegment
+    ) -> LeaderUpdates | FollowerUpdates:
+        if origin is AppendOrigin.REPLICATION:
+            return producer_updates.analyze_as_follower(headers, data)
+        state = self._state.producer_state
+        return producer_updates.analyze_as_leader(state, headers, data, origin, segment.base_offset, segment.size_bytes)
 
     def _note_epochs(self, headers: Sequence[BatchHeader], config: LogConfig) -> None:
         """Note the leader epochs that begin with these batches; a batch that knows none makes all of them worthless."""

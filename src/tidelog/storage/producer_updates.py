@@ -1,10 +1,14 @@
-"""What one append means for the producers, worked out before anything is written (spec §5.1, step 8; §9.7).
+"""What one append means for the producers: worked out before anything is written, taken over once it is (spec §5.1, §9.7).
 
-The batches are checked in order, each against what its producer wrote before. A client's batch that repeats one of the
-producer's last five ends the search: then nothing is appended, and the answer is that of the batch it repeats. `apply` takes
-the result over once the records are in the log; a refused or failed append leaves no trace.
+| append | before the write | after it |
+|---|---|---|
+| as leader | batches are checked against what their producers wrote before, or found to repeat it | the producers' new state |
+| as follower | markers are read; nothing is refused that a leader took | batch by batch, as if each had come alone |
 
-`PartitionLog` calls it for appends with a producer id in them, and for no others.
+A leader's set with producers in it is a single batch. A follower's may hold several transactions of one producer; the last
+stable offset noted with an aborted one must be that of its marker, not that of the set's end, or reads would miss those between.
+
+`appending` calls it for appends with a producer id in them, and for no others.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from tidelog.storage.producer_state_manager import ProducerStateManager
 from tidelog.storage.segment import LogSegment
 
 
-class ProducerUpdates(NamedTuple):
+class LeaderUpdates(NamedTuple):
     """Each producer's part of an append, the transactions that it completes, or the batch that it repeats."""
 
     infos: list[ProducerAppendInfo]
@@ -41,14 +45,28 @@ class ProducerUpdates(NamedTuple):
             producer_state.complete_txn(completed)
 
 
-def analyze_producers(
+class FollowerUpdates(NamedTuple):
+    """The batches of producers, and what those among them say that are markers."""
+
+    batches: list[tuple[BatchHeader, EndTxnMarker | None]]
+    duplicate: BatchMetadata | None = None
+
+    def apply(self, producer_state: ProducerStateManager, segment: LogSegment) -> None:
+        """Take it over; `segment` is where the records are, and where aborted transactions are noted. Raises StorageError."""
+        for header, marker in self.batches:
+            completed = producer_state.replay(header, marker)
+            if completed is not None:
+                segment.update_txn_index(*completed)
+
+
+def analyze_as_leader(
     producer_state: ProducerStateManager,
     headers: Sequence[BatchHeader],
     data: memoryview,
     origin: AppendOrigin,
     base_offset: int,
     position: int,
-) -> ProducerUpdates:
+) -> LeaderUpdates:
     """Check batches, `data`, that are to be written at `position` of the segment with `base_offset`.
 
     `position` of a header is into `data`. Raises a ProducerError where a batch does not follow, InvalidRecordError for a
@@ -62,22 +80,28 @@ def analyze_producers(
         if origin is AppendOrigin.CLIENT:
             duplicate = producer_state.duplicate_of(header)
             if duplicate is not None:
-                return ProducerUpdates([], [], duplicate)
+                return LeaderUpdates([], [], duplicate)
         info = infos.get(header.producer_id)
         if info is None:
             info = infos[header.producer_id] = producer_state.prepare_update(header.producer_id, origin)
         place = None
         if header.is_transactional:
             place = LogOffsetMetadata(header.base_offset, base_offset, position + header.position)
-        marker = _end_txn_marker(header, data) if header.is_control else None
-        one = info.append(header, place, marker)
+        one = info.append(header, place, _end_txn_marker(header, data))
         if one is not None:
             completed.append(one)
-    return ProducerUpdates(list(infos.values()), completed)
+    return LeaderUpdates(list(infos.values()), completed)
+
+
+def analyze_as_follower(headers: Sequence[BatchHeader], data: memoryview) -> FollowerUpdates:
+    """Read the markers among batches, `data`. Raises InvalidRecordError for one that is none."""
+    return FollowerUpdates([(header, _end_txn_marker(header, data)) for header in headers if header.has_producer_id])
 
 
 def _end_txn_marker(header: BatchHeader, data: memoryview) -> EndTxnMarker | None:
     """Return what a control batch says about its producer's transaction; None if it is no marker, or an emptied one."""
+    if not header.is_control:
+        return None
     batch = data[header.position : header.end_position]
     for record in iter_records(header, batch, check_crc=False):
         if parse_control_type(record.key) in (ControlType.ABORT, ControlType.COMMIT):
