@@ -73,6 +73,8 @@ DELETE_HORIZON_BIT = 0x40
 
 MAX_OFFSET = 2**63 - 1
 
+_CODECS = tuple(Codec)
+
 _MIN_LENGTH_V2 = HEADER_BYTES - LOG_OVERHEAD
 
 _PREFIX = Struct(">qiIbb")
@@ -121,7 +123,7 @@ class BatchHeader(NamedTuple):
             raise CorruptBatchError(
                 "unknown codec in batch attributes", position=self.position, found=codec_id, expected="0 to 4"
             )
-        return Codec(codec_id)
+        return _CODECS[codec_id]
 
     @property
     def is_compressed(self) -> bool:

@@ -745,9 +745,10 @@ def check_records_v2(
 ) -> tuple:
     """Check the records of a v2 batch, decompressed in `data[start:end]`, as a leader does before it appends them.
 
-    Returns (refused records, max timestamp, whether the offset deltas are 0, 1, 2..., whether the first record's timestamp is
-    the batch's base timestamp), or (fault code, position, False, False) for records that cannot be read. What passes here,
-    deltas in order, is what `scan_records_v2` reads.
+    Returns (refused records, max timestamp, whether the offset deltas are 0, 1, 2..., whether the records are plain), or
+    (fault code, position, False, False) for records that cannot be read. What passes here, deltas in order, is what
+    `scan_records_v2` reads. Plain records have no attributes and no timestamp below -1, and the first one's timestamp is the
+    base timestamp: built anew, they would be the same.
 
     A record is refused without a key where `needs_keys`, and with a timestamp outside of [`min_timestamp`,
     `last_timestamp`], -1 excepted. `refused`, an array of int64 or None, takes three entries for each: index in the batch,
@@ -774,7 +775,7 @@ def check_records_v2(
     refusals: cython.Py_ssize_t = 0
     reason: cython.int
     in_order: cython.bint = True
-    first_delta: cython.longlong = 0
+    is_plain: cython.bint = True
     max_timestamp: cython.longlong = -1
     pos: cython.Py_ssize_t = start
     record: cython.Py_ssize_t = start
@@ -811,6 +812,8 @@ def check_records_v2(
                 fault = _RECORD_SIZE
                 break
             record_end = pos + value
+            if pos < record_end and p[pos] != 0:
+                is_plain = False
             pos += 1  # attributes: unused so far
 
             at = _short_end(p, pos, record_end)
@@ -893,8 +896,8 @@ def check_records_v2(
             timestamp = base_timestamp + time_delta
             if timestamp > max_timestamp:
                 max_timestamp = timestamp
-            if i == 0:
-                first_delta = time_delta
+            if timestamp < -1 or (i == 0 and time_delta != 0):
+                is_plain = False
             reason = 0
             if needs_keys and key_length < 0:
                 reason = 1
@@ -913,7 +916,7 @@ def check_records_v2(
                 fault = _TRAILING
     if fault < 0:
         return (fault, record, False, False)
-    return (refusals, max_timestamp, in_order, first_delta == 0)
+    return (refusals, max_timestamp, in_order, is_plain)
 
 
 @cython.cfunc

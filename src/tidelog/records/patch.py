@@ -16,12 +16,23 @@ from struct import Struct
 from crc32c import crc32c
 
 from tidelog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
-from tidelog.records.batch import LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, NO_TIMESTAMP_TYPE, read_header
+from tidelog.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_BIT,
+    NO_TIMESTAMP_TYPE,
+    TRANSACTIONAL_BIT,
+    read_header,
+)
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _INT64 = Struct(">q")
+
+_KNOWN_BITS = CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # without the timestamp type's
 
 Writable = bytearray | memoryview
 
@@ -57,7 +68,8 @@ def set_max_timestamp(buffer: Writable, timestamp_type: int, max_timestamp: int,
         raise UnsupportedForMessageFormatError("message format v0 has no timestamp")
     if header.timestamp_type == timestamp_type and header.max_timestamp == max_timestamp:
         return
-    attributes = header.attributes & ~LOG_APPEND_TIME_BIT
+    # Bits that no format has given a meaning are cleared, as Kafka does.
+    attributes = header.attributes & (_KNOWN_BITS if header.magic == 2 else CODEC_MASK)
     if timestamp_type == LOG_APPEND_TIME:
         attributes |= LOG_APPEND_TIME_BIT
     view = memoryview(buffer)[index : index + header.size]

@@ -37,7 +37,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from tidelog.config import LOG_APPEND_TIME as LOG_APPEND_TIME_NAME
 from tidelog.config import LogConfig
@@ -60,7 +60,7 @@ from tidelog.records.batch import (
     read_header,
 )
 from tidelog.records.compression import Bytes, Codec, decompress
-from tidelog.records.conversion import Target, check_codec, producer_of, rebuild, recompress
+from tidelog.records.conversion import Target, producer_of, rebuild, recompress
 from tidelog.records.legacy import MessagePlace, has_right_crc, read_message, split_messages
 from tidelog.records.patch import set_base_offset_and_epoch, set_max_timestamp
 from tidelog.records.records import Record, iter_records
@@ -194,75 +194,86 @@ def _assign_batch(
 ) -> ValidatedRecords:
     _check_batch(header, header, rules, origin)
     source = header.codec
-    target = source if rules.target_codec is None else rules.target_codec
-    check_codec(target, rules.magic)
     data: Bytes = records
     start, end = header.position + HEADER_BYTES, header.position + header.size
     if source is not Codec.NONE:
         data = decompress(source, memoryview(records)[start:end], position=header.position)
         start, end = 0, len(data)
-    by_append = rules.timestamp_type == LOG_APPEND_TIME
     low, high = _time_bounds(rules, now_ms)
-    refused, max_timestamp, is_in_order, is_based = kernel.check_records_v2(
-        data, start, end, header.record_count, header.base_timestamp, low, high, rules.is_compacted, None
+    claims = header.timestamp_type == LOG_APPEND_TIME
+    first_ms, last_ms = (_MIN_TIME, _MAX_TIME) if claims else (low, high)
+    count = header.record_count
+    refused, max_timestamp, is_in_order, is_plain = kernel.check_records_v2(
+        data, start, end, count, header.base_timestamp, first_ms, last_ms, rules.is_compacted, None
     )
     if refused < 0:
         raise_fault(refused, max_timestamp, header, None if header.is_compressed else header.position, None)
-    claim = _claim_refused(header, by_append, low, high) if header.timestamp_type == LOG_APPEND_TIME else None
+    claim = _claim_refused(header, rules, low, high) if claims else None
     if refused or claim:
-        _refuse_batch(memoryview(data)[start:end], header, low, high, rules.is_compacted, refused, claim)
-    count = header.record_count
+        _refuse_batch(memoryview(data)[start:end], header, first_ms, last_ms, rules.is_compacted, claim)
     if count == 0:
         raise InvalidRecordError("a batch without records", position=header.position)
     is_in_order &= header.last_offset - header.base_offset + 1 == count
-    keeps_codec = source is target or (source is Codec.NONE and header.is_control)
-    if keeps_codec and is_in_order and rules.magic == 2:
-        set_base_offset_and_epoch(records, base_offset, rules.leader_epoch, header.position)
-        if by_append:
-            max_timestamp = now_ms
-        if header.max_timestamp != max_timestamp or header.timestamp_type != rules.timestamp_type:
-            set_max_timestamp(records, rules.timestamp_type, max_timestamp, header.position)
-        header = read_header(records, header.position, header.position)
-        whole = records if len(records) == header.position + header.size else memoryview(records)[: header.end_position]
-        return ValidatedRecords(
-            whole,
-            [header],
-            base_offset,
-            header.last_offset,
-            max_timestamp,
-            -1 if max_timestamp == NO_TIMESTAMP else header.last_offset,
-            now_ms if by_append else NO_TIMESTAMP,
-            False,
-        )
+    target = source if rules.target_codec is None or (header.is_control and source is Codec.NONE) else rules.target_codec
+    if source is target and is_in_order and rules.magic == 2:
+        if claims:  # Its records' own times come to light.
+            _refuse_batch(memoryview(data)[start:end], header, low, high, False)
+        return _patched_batch(records, header, _target(rules, target, now_ms), base_offset, max_timestamp)
     to = _target(rules, target, now_ms)
-    if rules.magic == 2 and is_in_order and is_based and header.timestamp_type == CREATE_TIME:
+    if rules.magic == 2 and is_in_order and is_plain and not claims:
         section = memoryview(data)[start:end]
-        return _rebuilt(recompress(section, header, base_offset, now_ms if by_append else max_timestamp, to), base_offset, to)
-    # Offsets inside may be anything that is not negative: they are given anew.
+        largest = now_ms if rules.timestamp_type == LOG_APPEND_TIME else max_timestamp
+        return _validated(recompress(section, header, base_offset, largest, to), base_offset, to, True)
+    return _validated(_rebuilt_batch(records, header, to, base_offset), base_offset, to, True)
+
+
+def _rebuilt_batch(records: bytearray | memoryview, header: BatchHeader, to: Target, base_offset: int) -> bytearray:
+    """Return the batch's records, one by one, in what the topic wants."""
+    # Offset deltas may be anything that is not negative: offsets are given anew.
     loose = header._replace(base_offset=0, last_offset=_MAX_DELTA)
     batch = memoryview(records)[header.position : header.end_position]
     sent = [record._replace(offset=base_offset + i) for i, record in enumerate(iter_records(loose, batch, check_crc=False))]
-    built = rebuild(
-        sent, to, producer=producer_of(header), is_transactional=header.is_transactional, is_control=header.is_control
+    return rebuild(sent, to, producer=producer_of(header), is_transactional=header.is_transactional, is_control=header.is_control)
+
+
+def _patched_batch(
+    records: bytearray | memoryview, header: BatchHeader, to: Target, base_offset: int, max_timestamp: int
+) -> ValidatedRecords:
+    """Give the batch its place and its times where it lies; `max_timestamp` is the largest of its records' own."""
+    position, end = header.position, header.position + header.size
+    set_base_offset_and_epoch(records, base_offset, to.leader_epoch, position)
+    if to.timestamp_type == LOG_APPEND_TIME:
+        max_timestamp = to.append_time
+    if header.max_timestamp != max_timestamp or header.timestamp_type != to.timestamp_type:
+        set_max_timestamp(records, to.timestamp_type, max_timestamp, position)
+    patched = read_header(records, position, position)
+    return ValidatedRecords(
+        records if len(records) == end else memoryview(records)[:end],
+        [patched],
+        base_offset,
+        patched.last_offset,
+        max_timestamp,
+        -1 if max_timestamp == NO_TIMESTAMP else patched.last_offset,
+        to.append_time,
+        False,
     )
-    return _rebuilt(built, base_offset, to)
 
 
 def _refuse_batch(
-    section: memoryview, header: BatchHeader, low: int, high: int, needs_keys: bool, refused: int, claim: str | None
-) -> NoReturn:
-    """Raise for a v2 batch of which the kernel refuses records, or all of them for what their header claims."""
-    found = array("q", bytes(24 * refused))
-    kernel.check_records_v2(section, 0, len(section), header.record_count, header.base_timestamp, low, high, needs_keys, found)
-    reasons = {found[i]: (found[i + 1], found[i + 2]) for i in range(0, len(found), 3)}
-    errors = []
-    for index in range(header.record_count) if claim else reasons:
-        reason, timestamp = reasons.get(index, (0, 0))
+    section: memoryview, header: BatchHeader, low: int, high: int, needs_keys: bool, claim: str | None = None
+) -> None:
+    """Raise for the records of a v2 batch that the kernel refuses; for all of them where `claim` says why."""
+    listed = array("q", bytes(24 * header.record_count))
+    kernel.check_records_v2(section, 0, len(section), header.record_count, header.base_timestamp, low, high, needs_keys, listed)
+    refused = {}
+    for index, reason, timestamp in zip(listed[::3], listed[1::3], listed[2::3], strict=True):
         if reason == _WITHOUT_KEY:
-            errors.append((False, RecordError(index, _NO_KEY)))
-        else:
-            errors.append((True, RecordError(index, claim or _outside(timestamp, low, high))))
-    _raise_refusal(errors, header)
+            refused[index] = _Refused(False, index, _NO_KEY)
+        elif reason:
+            refused[index] = _Refused(True, index, _outside(timestamp, low, high))
+    if claim:
+        refused = {i: refused.get(i, _Refused(True, i, claim)) for i in range(header.record_count)}
+    _raise_refused(list(refused.values()), header)
 
 
 # --- Formats v0 and v1 ----------------------------------------------------------------------------------------------------
@@ -281,12 +292,11 @@ def _assign_messages(
     target = source if rules.target_codec is None else rules.target_codec
     if source is not Codec.NONE and len(headers) > 1:
         raise InvalidRecordError("a compressed message is not alone", found=f"{len(headers)} messages")
-    check_codec(target, rules.magic)
-    by_append = rules.timestamp_type == LOG_APPEND_TIME
     low, high = _time_bounds(rules, now_ms)
     sent: list[Record] = []
     max_inside = NO_TIMESTAMP
     is_in_order = True
+    hidden: list[_Refused] = []
     for header in headers:
         _check_batch(first, header, rules, origin)
         data: Bytes = records
@@ -297,34 +307,34 @@ def _assign_messages(
             inside = wrapped_base_offset(header, data)
             places = split_messages(data)
         claims = header.timestamp_type == LOG_APPEND_TIME
-        claim = _claim_refused(header, by_append, low, high) if claims else None
-        errors = []
+        claim = _claim_refused(header, rules, low, high) if claims else None
+        refused: list[_Refused] = []
         for index, place in enumerate(places):
             if header.is_compressed:
                 _check_inside(place, data, header)
             if place.magic != header.magic:
-                text = f"message format v{place.magic} inside of v{header.magic}"
-                errors.append((False, RecordError(index, text)))
+                refused.append(_Refused(False, index, f"message format v{place.magic} inside of v{header.magic}"))
                 continue
             timestamp, key, value = read_message(data, place.magic, place.position, place.end)
             if key is None and rules.is_compacted:
-                errors.append((False, RecordError(index, _NO_KEY)))
-            elif claim or not (low <= timestamp <= high or timestamp == NO_TIMESTAMP):
-                errors.append((True, RecordError(index, claim or _outside(timestamp, low, high))))
+                refused.append(_Refused(False, index, _NO_KEY))
+            elif claim:
+                refused.append(_Refused(True, index, claim))
+            elif not (low <= timestamp <= high or timestamp == NO_TIMESTAMP):
+                (hidden if claims else refused).append(_Refused(True, index, _outside(timestamp, low, high)))
             max_inside = max(max_inside, timestamp)
             is_in_order &= inside + place.offset == len(sent)
             shown = header.max_timestamp if claims else timestamp
             sent.append(Record(base_offset + len(sent), shown, CREATE_TIME, key, value))
-        if errors:
-            _raise_refusal(errors, header)
+        _raise_refused(refused, header)
     to = _target(rules, target, now_ms)
     if first.magic == rules.magic and source is target:
         if source is Codec.NONE:
             return _patched_messages(records, headers, to, base_offset)
         if first.magic == 1 and is_in_order:
-            last_offset = base_offset + len(sent) - 1
-            return _patched_wrapper(records, first, to, base_offset, last_offset, max_inside)
-    return _rebuilt(rebuild(sent, to, producer=producer_of(first)), base_offset, to)
+            _raise_refused(hidden, first)
+            return _patched_wrapper(records, first, to, base_offset, len(sent), max_inside)
+    return _validated(rebuild(sent, to, producer=producer_of(first)), base_offset, to, True)
 
 
 def _check_inside(place: MessagePlace, data: Bytes, header: BatchHeader) -> None:
@@ -351,9 +361,9 @@ def _patched_messages(
 
 
 def _patched_wrapper(
-    records: bytearray | memoryview, header: BatchHeader, to: Target, base_offset: int, last_offset: int, max_inside: int
+    records: bytearray | memoryview, header: BatchHeader, to: Target, base_offset: int, count: int, max_inside: int
 ) -> ValidatedRecords:
-    _OFFSET.pack_into(records, header.position, last_offset)
+    _OFFSET.pack_into(records, header.position, base_offset + count - 1)
     timestamp = to.append_time if to.timestamp_type == LOG_APPEND_TIME else max_inside
     set_max_timestamp(records, to.timestamp_type, timestamp, header.position)
     end = header.end_position
@@ -399,10 +409,10 @@ def _time_bounds(rules: ValidationRules, now_ms: int) -> tuple[int, int]:
     return max(now_ms - rules.before_max_ms, _MIN_TIME), min(now_ms + rules.after_max_ms, _MAX_TIME)
 
 
-def _claim_refused(header: BatchHeader, by_append: bool, low: int, high: int) -> str | None:
+def _claim_refused(header: BatchHeader, rules: ValidationRules, low: int, high: int) -> str | None:
     """Return why no record passes under a header that says LogAppendTime; None where it is let in, into CreateTime topics."""
     claimed = header.max_timestamp
-    if by_append or claimed == NO_TIMESTAMP:
+    if rules.timestamp_type == LOG_APPEND_TIME or claimed == NO_TIMESTAMP:
         return _CLAIM
     return None if low <= claimed <= high else _outside(claimed, low, high)
 
@@ -411,13 +421,27 @@ def _outside(timestamp: int, low: int, high: int) -> str:
     return f"timestamp {timestamp} is outside of {low} to {high}"
 
 
-def _raise_refusal(errors: Sequence[tuple[bool, RecordError]], header: BatchHeader) -> NoReturn:
-    """Raise for refused records, each with whether its timestamp is the reason: one of those decides for them all."""
-    by_time = any(is_time for is_time, _ in errors)
-    index, text = next(error for is_time, error in errors if is_time == by_time)
+class _Refused(NamedTuple):
+    """A record that is not taken. `by_time`: it is its timestamp's fault."""
+
+    by_time: bool
+    batch_index: int
+    message: str
+
+
+def _raise_refused(refused: Sequence[_Refused], header: BatchHeader) -> None:
+    """Raise for refused records of a batch, if any: one timestamp among the reasons decides what is raised."""
+    if not refused:
+        return
+    by_time = any(one.by_time for one in refused)
+    first = next(one for one in refused if one.by_time == by_time)
     kind = InvalidTimestampError if by_time else RecordValidationError
-    more = f" (and {len(errors) - 1} more refused)" if len(errors) > 1 else ""
-    raise kind(f"record {index}: {text}{more}", position=header.position, record_errors=[error for _, error in errors])
+    more = f" (and {len(refused) - 1} more refused)" if len(refused) > 1 else ""
+    raise kind(
+        f"record {first.batch_index}: {first.message}{more}",
+        position=header.position,
+        record_errors=[RecordError(one.batch_index, one.message) for one in refused],
+    )
 
 
 def _target(rules: ValidationRules, codec: Codec, now_ms: int) -> Target:
@@ -425,10 +449,6 @@ def _target(rules: ValidationRules, codec: Codec, now_ms: int) -> Target:
     # The level is the topic's, for its own codec only.
     level = None if rules.target_codec is None else rules.target_level
     return Target(rules.magic, codec, level, rules.timestamp_type, append_time, rules.leader_epoch)
-
-
-def _rebuilt(data: bytearray, base_offset: int, to: Target) -> ValidatedRecords:
-    return _validated(data, base_offset, to, True)
 
 
 def _validated(data: bytearray | memoryview, base_offset: int, to: Target, may_have_changed: bool) -> ValidatedRecords:
