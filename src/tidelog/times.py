@@ -87,6 +87,26 @@ def format_time(time_ms: int) -> str:
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}.{millisecond:03d}Z"
 
 
+def parse_duration(text: str) -> int:
+    """Return the milliseconds of a span of time: ``7d``, ``1h30m``, ``45s``, or digits alone, which are milliseconds.
+
+    Raises InvalidArgumentError for anything else, and for a span beyond an int64.
+    """
+    stripped = text.strip()
+    match = _AGO.fullmatch(f"-{stripped}") if len(stripped) <= _MAX_TEXT else None
+    if match is not None and any(match.groups()):
+        amounts = (int(amount or 0) for amount in match.groups())
+        span_ms = sum(n * unit for n, unit in zip(amounts, _AGO_UNITS_MS, strict=True))
+    elif len(stripped) <= _MAX_TEXT and stripped.isascii() and stripped.isdigit():
+        span_ms = int(stripped)
+    else:
+        shown = stripped if len(stripped) <= _MAX_TEXT else f"{stripped[:20]}..."
+        raise InvalidArgumentError("not a span of time", found=repr(shown), expected="7d, 36h, 90m, 1h30m, 45s, or milliseconds")
+    if span_ms > MAX_TIME_MS:
+        raise InvalidArgumentError("a span of time is too long", found=stripped, expected=f"at most {MAX_TIME_MS} ms")
+    return span_ms
+
+
 def _parse_text(text: str, clock: Clock) -> int:
     stripped = text.strip()
     if len(stripped) > _MAX_TEXT:

@@ -58,7 +58,7 @@ def test_group_options_kinds_and_exit_codes() -> None:
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 8
-    assert {shlex.split(line)[1] for line, _ in EXAMPLES} == {"find", "cat", "stat", "dump"}
+    assert {shlex.split(line)[1] for line, _ in EXAMPLES} >= {"find", "cat", "stat", "dump", "retention"}
 
 
 @pytest.mark.parametrize(("line", "shown"), EXAMPLES, ids=[line for line, _ in EXAMPLES])

@@ -36,6 +36,7 @@ COMMANDS = {
     "cat": "tidelog.cli.cat",
     "stat": "tidelog.cli.stat",
     "dump": "tidelog.cli.dump",
+    "retention": "tidelog.cli.retention",
     "import": "tidelog.cli.import_",
 }
 """Command → module, in the order of `tidelog --help`."""

@@ -1,0 +1,189 @@
+"""`tidelog retention DIR [TOPIC]`: when each segment goes, and which record keeps it until then.
+
+For the question "why is this still there?": retention looks at each segment's largest timestamp, from the oldest segment on, and
+stops at the first that stays. The record that decides is named, with its offset; one of the future is called so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_time, table
+from tidelog.cli.options import directory_argument, json_option, partition_option, run_clock, wanted_partitions
+from tidelog.cli.output import print_lines
+from tidelog.config import LogConfig
+from tidelog.errors import InvalidArgumentError
+from tidelog.log.log_dir import LogDir
+from tidelog.storage.retention_forecast import Forecast, Keeper, forecast
+from tidelog.storage.topics_file import read_topics
+from tidelog.times import parse_duration
+
+_BYTES = re.compile(r"([0-9]+)\s*(|[kKmMgGtT]i?[bB]?|[bB])")
+_SHOWN_NAMES = 5
+_FACTORS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@click.command(short_help="Say when each segment goes, and which record keeps it.")
+@directory_argument
+@click.argument("topic", metavar="[TOPIC]", required=False)
+@partition_option
+@click.option("--retention", metavar="TIME", help="retention.ms: 7d, 36h, milliseconds, or -1 for ever. [default: the topic's]")
+@click.option(
+    "--retention-bytes", metavar="SIZE", help="retention.bytes: bytes, 10GiB, or -1 for any size. [default: the topic's]"
+)
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    directory: str,
+    topic: str | None,
+    partitions: tuple[int, ...],
+    retention: str | None,
+    retention_bytes: str | None,
+    as_json: bool,
+) -> None:
+    """Say for each segment when retention deletes it, and which record (offset, timestamp) keeps it until then.
+
+    The settings are those that the folder knows of the topic; a folder from Kafka knows none, and Kafka's defaults (7 days, any
+    size) are taken. Nothing is deleted here.
+    """
+    if partitions and topic is None:
+        raise click.UsageError("--partition needs a TOPIC.")
+    given = _given(retention, retention_bytes)
+    now_ms = run_clock(ctx).now_ms()
+    log_dir = LogDir(directory)
+    topics = read_topics(log_dir.path)
+    names = [topic] if topic is not None else sorted(log_dir.topics())
+    lines: list[str] = []
+    unknown: list[str] = []
+    for name in names:
+        known = topics.get(name)
+        config = LogConfig.from_properties({} if known is None else known.properties)
+        if known is None and not given:
+            unknown.append(name)
+        config = replace(config, **given)  # type: ignore[arg-type]  # both are numbers
+        for partition in wanted_partitions(partitions) or log_dir.partitions(name):
+            with log_dir.log(name, partition) as log:
+                found = forecast(log, config, now_ms)
+                title = (
+                    f"{name}-{partition}: {_settings(config)}; high watermark {log.high_watermark}, log end {log.log_end_offset}"
+                )
+            if as_json:
+                lines += [_json(name, partition, one, now_ms) for one in found]
+            else:
+                lines.append(one_line(title))
+                lines += [f"  {line.rstrip()}" for line in table(_HEADER, (_cells(one, now_ms) for one in found))]
+                lines += [f"  {line}" for line in _futures(found, now_ms)]
+    if unknown:
+        shown = ", ".join(unknown[:_SHOWN_NAMES]) + (
+            f" and {len(unknown) - _SHOWN_NAMES} more" if len(unknown) > _SHOWN_NAMES else ""
+        )
+        default = _settings(LogConfig())
+        notices.note(f"the folder does not know the configuration of {shown}: Kafka's default is taken, {default}")
+    print_lines(lines)
+
+
+def _given(retention: str | None, retention_bytes: str | None) -> dict[str, int]:
+    given = {}
+    if retention is not None:
+        given["retention_ms"] = -1 if retention.strip() == "-1" else parse_duration(retention)
+    if retention_bytes is not None:
+        given["retention_bytes"] = _bytes(retention_bytes)
+    return given
+
+
+def _bytes(text: str) -> int:
+    if text.strip() == "-1":
+        return -1
+    match = _BYTES.fullmatch(text.strip())
+    if match is None:
+        raise InvalidArgumentError("not a size", found=repr(text), expected="bytes, 500MB, 10GiB, or -1")
+    return int(match[1]) * _FACTORS[match[2][:1].lower()]
+
+
+def _settings(config: LogConfig) -> str:
+    if not config.is_deleted:
+        return f"cleanup.policy {config.cleanup_policy}"
+    time = "for ever" if config.retention_ms < 0 else _span(config.retention_ms)
+    size = "any size" if config.retention_bytes < 0 else show_bytes_size(config.retention_bytes)
+    return f"retention {time}, {size}"
+
+
+_HEADER = ("base offset", "next offset", "size", "largest timestamp", "at offset", "goes", "because")
+
+
+def _cells(one: Forecast, now_ms: int) -> list[object]:
+    own = one.own
+    return [
+        *(one.base_offset, one.next_offset, show_bytes_size(one.size_bytes)),
+        *((None, None) if own is None else (show_time(own.timestamp), "file's time" if own.offset is None else own.offset)),
+        _goes(one, now_ms),
+        _because(one, now_ms),
+    ]
+
+
+def _goes(one: Forecast, now_ms: int) -> str:
+    if one.goes_ms is None:
+        return "stays"
+    return "now" if one.goes_ms <= now_ms else f"{show_time(one.goes_ms)}, in {_span(one.goes_ms - now_ms)}"
+
+
+def _because(one: Forecast, now_ms: int) -> str:
+    keeper = one.keeper
+    if keeper is None or keeper.base_offset == one.base_offset or (one.goes_ms is not None and one.goes_ms <= now_ms):
+        return one.reason
+    return f"{one.reason}, kept by {_record(keeper)} in segment {keeper.base_offset}"
+
+
+def _record(keeper: Keeper) -> str:
+    return "the file's time" if keeper.offset is None else f"record {keeper.offset}"
+
+
+def _futures(found: list[Forecast], now_ms: int) -> Iterator[str]:
+    """Name the records from the future: they keep more than their own segment."""
+    for one in found:
+        own = one.own
+        if own is not None and own.timestamp > now_ms and one.keeper == own:
+            kept = sum(other.keeper == own for other in found)
+            yield (
+                f"{_record(own)} is {_span(own.timestamp - now_ms)} in the future ({show_time(own.timestamp)}) "
+                f"and keeps {kept} segment{'' if kept == 1 else 's'}"
+            )
+
+
+def _span(milliseconds: int) -> str:
+    """Show a span of time by its two largest units."""
+    parts = []
+    rest = milliseconds
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0ms"
+
+
+def _json(topic: str, partition: int, one: Forecast, now_ms: int) -> str:
+    keeper, own = one.keeper, one.own
+    return json_line(
+        {
+            "topic": topic,
+            "partition": partition,
+            "base_offset": one.base_offset,
+            "next_offset": one.next_offset,
+            "bytes": one.size_bytes,
+            "largest_timestamp": None if own is None else own.timestamp,
+            "largest_timestamp_offset": None if own is None else own.offset,
+            "goes_ms": one.goes_ms,
+            "goes_now": one.goes_ms is not None and one.goes_ms <= now_ms,
+            "reason": one.reason,
+            "kept_by_segment": None if keeper is None else keeper.base_offset,
+            "kept_by_offset": None if keeper is None else keeper.offset,
+            "kept_by_timestamp": None if keeper is None else keeper.timestamp,
+            "kept_by_future": keeper is not None and keeper.timestamp > now_ms,
+        }
+    )
