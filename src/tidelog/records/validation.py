@@ -32,23 +32,12 @@ The checksums of batches are the caller's to check, before (`PartitionLog`); siz
 
 from __future__ import annotations
 
-import enum
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.config import LOG_APPEND_TIME as LOG_APPEND_TIME_NAME
-from tidelog.config import LogConfig
-from tidelog.errors import (
-    CorruptBatchError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    RecordError,
-    RecordValidationError,
-    UnsupportedForMessageFormatError,
-)
+from tidelog.errors import CorruptBatchError, InvalidRecordError
 from tidelog.records import kernel
 from tidelog.records.batch import (
     CREATE_TIME,
@@ -65,77 +54,25 @@ from tidelog.records.legacy import MessagePlace, has_right_crc, read_message, sp
 from tidelog.records.patch import set_base_offset_and_epoch, set_max_timestamp
 from tidelog.records.records import Record, iter_records
 from tidelog.records.scanner import raise_fault, unwrap, wrapped_base_offset
+from tidelog.records.validation_rules import (
+    MAX_TIME,
+    MIN_TIME,
+    NO_KEY,
+    Refused,
+    check_batch,
+    claim_refused,
+    outside,
+    raise_refused,
+    time_bounds,
+)
+from tidelog.records.validation_rules import AppendOrigin as AppendOrigin
+from tidelog.records.validation_rules import ValidationRules as ValidationRules
 
 _OFFSET = Struct(">q")
 
-_MIN_TIME = -(2**63)
-_MAX_TIME = 2**63 - 1
 _MAX_DELTA = 2**31 - 1
 
 _WITHOUT_KEY = 1  # the kernel's reasons
-_CLAIM = "the producer set the timestamp type LogAppendTime"
-_NO_KEY = "no key, which a compacted topic needs"
-
-_LZ4_FAST = 9
-"""Kafka's default level of LZ4, and the only one that it leaves to the fast compressor."""
-
-
-class AppendOrigin(enum.Enum):
-    """Where an append comes from; that says how much of it is checked."""
-
-    REPLICATION = "replication"
-    COORDINATOR = "coordinator"
-    CLIENT = "client"
-
-
-@dataclass(frozen=True)
-class ValidationRules:
-    """What a topic demands, and how it stores what it gets."""
-
-    timestamp_type: int = CREATE_TIME
-    """CREATE_TIME or LOG_APPEND_TIME."""
-    before_max_ms: int = _MAX_TIME
-    """How far a timestamp may lie in the past, with CreateTime."""
-    after_max_ms: int = _MAX_TIME
-    """How far in the future."""
-    is_compacted: bool = False
-    """Whether each record needs a key."""
-    target_codec: Codec | None = None
-    """None: the codec that the producer chose, at its default level."""
-    target_level: int | None = None
-    magic: int = 2
-    leader_epoch: int = -1
-
-    @classmethod
-    def from_config(cls, config: LogConfig, leader_epoch: int) -> ValidationRules:
-        """Return the rules of a topic's properties, for a leader of that epoch."""
-        codec, level = _COMPRESSION_TYPES[config.compression_type], None
-        if codec is Codec.GZIP and config.compression_gzip_level != -1:
-            level = config.compression_gzip_level
-        elif codec is Codec.LZ4 and config.compression_lz4_level != _LZ4_FAST:
-            level = config.compression_lz4_level
-        elif codec is Codec.ZSTD:
-            level = config.compression_zstd_level
-        return cls(
-            timestamp_type=LOG_APPEND_TIME if config.message_timestamp_type == LOG_APPEND_TIME_NAME else CREATE_TIME,
-            before_max_ms=config.timestamp_before_max_ms,
-            after_max_ms=config.timestamp_after_max_ms,
-            is_compacted=config.is_compacted,
-            target_codec=codec,
-            target_level=level,
-            magic=config.magic,
-            leader_epoch=leader_epoch,
-        )
-
-
-_COMPRESSION_TYPES = {
-    "producer": None,
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
 
 
 class ValidatedRecords(NamedTuple):
@@ -192,23 +129,23 @@ def _assign_batch(
     now_ms: int,
     origin: AppendOrigin,
 ) -> ValidatedRecords:
-    _check_batch(header, header, rules, origin)
+    check_batch(header, header, rules, origin)
     source = header.codec
     data: Bytes = records
     start, end = header.position + HEADER_BYTES, header.position + header.size
     if source is not Codec.NONE:
         data = decompress(source, memoryview(records)[start:end], position=header.position)
         start, end = 0, len(data)
-    low, high = _time_bounds(rules, now_ms)
+    low, high = time_bounds(rules, now_ms)
     claims = header.timestamp_type == LOG_APPEND_TIME
-    first_ms, last_ms = (_MIN_TIME, _MAX_TIME) if claims else (low, high)
+    first_ms, last_ms = (MIN_TIME, MAX_TIME) if claims else (low, high)
     count = header.record_count
     refused, max_timestamp, is_in_order, is_plain = kernel.check_records_v2(
         data, start, end, count, header.base_timestamp, first_ms, last_ms, rules.is_compacted, None
     )
     if refused < 0:
         raise_fault(refused, max_timestamp, header, None if header.is_compressed else header.position, None)
-    claim = _claim_refused(header, rules, low, high) if claims else None
+    claim = claim_refused(header, rules, low, high) if claims else None
     if refused or claim:
         _refuse_batch(memoryview(data)[start:end], header, first_ms, last_ms, rules.is_compacted, claim)
     if count == 0:
@@ -268,12 +205,12 @@ def _refuse_batch(
     refused = {}
     for index, reason, timestamp in zip(listed[::3], listed[1::3], listed[2::3], strict=True):
         if reason == _WITHOUT_KEY:
-            refused[index] = _Refused(False, index, _NO_KEY)
+            refused[index] = Refused(False, index, NO_KEY)
         elif reason:
-            refused[index] = _Refused(True, index, _outside(timestamp, low, high))
+            refused[index] = Refused(True, index, outside(timestamp, low, high))
     if claim:
-        refused = {i: refused.get(i, _Refused(True, i, claim)) for i in range(header.record_count)}
-    _raise_refused(list(refused.values()), header)
+        refused = {i: refused.get(i, Refused(True, i, claim)) for i in range(header.record_count)}
+    raise_refused(list(refused.values()), header)
 
 
 # --- Formats v0 and v1 ----------------------------------------------------------------------------------------------------
@@ -292,13 +229,13 @@ def _assign_messages(
     target = source if rules.target_codec is None else rules.target_codec
     if source is not Codec.NONE and len(headers) > 1:
         raise InvalidRecordError("a compressed message is not alone", found=f"{len(headers)} messages")
-    low, high = _time_bounds(rules, now_ms)
+    low, high = time_bounds(rules, now_ms)
     sent: list[Record] = []
     max_inside = NO_TIMESTAMP
     is_in_order = True
-    hidden: list[_Refused] = []
+    hidden: list[Refused] = []
     for header in headers:
-        _check_batch(first, header, rules, origin)
+        check_batch(first, header, rules, origin)
         data: Bytes = records
         places = [MessagePlace(header.base_offset, header.position, header.end_position, header.magic, 0)]
         inside = 0
@@ -307,32 +244,32 @@ def _assign_messages(
             inside = wrapped_base_offset(header, data)
             places = split_messages(data)
         claims = header.timestamp_type == LOG_APPEND_TIME
-        claim = _claim_refused(header, rules, low, high) if claims else None
-        refused: list[_Refused] = []
+        claim = claim_refused(header, rules, low, high) if claims else None
+        refused: list[Refused] = []
         for index, place in enumerate(places):
             if header.is_compressed:
                 _check_inside(place, data, header)
             if place.magic != header.magic:
-                refused.append(_Refused(False, index, f"message format v{place.magic} inside of v{header.magic}"))
+                refused.append(Refused(False, index, f"message format v{place.magic} inside of v{header.magic}"))
                 continue
             timestamp, key, value = read_message(data, place.magic, place.position, place.end)
             if key is None and rules.is_compacted:
-                refused.append(_Refused(False, index, _NO_KEY))
+                refused.append(Refused(False, index, NO_KEY))
             elif claim:
-                refused.append(_Refused(True, index, claim))
+                refused.append(Refused(True, index, claim))
             elif not (low <= timestamp <= high or timestamp == NO_TIMESTAMP):
-                (hidden if claims else refused).append(_Refused(True, index, _outside(timestamp, low, high)))
+                (hidden if claims else refused).append(Refused(True, index, outside(timestamp, low, high)))
             max_inside = max(max_inside, timestamp)
             is_in_order &= inside + place.offset == len(sent)
             shown = header.max_timestamp if claims else timestamp
             sent.append(Record(base_offset + len(sent), shown, CREATE_TIME, key, value))
-        _raise_refused(refused, header)
+        raise_refused(refused, header)
     to = _target(rules, target, now_ms)
     if first.magic == rules.magic and source is target:
         if source is Codec.NONE:
             return _patched_messages(records, headers, to, base_offset)
         if first.magic == 1 and is_in_order:
-            _raise_refused(hidden, first)
+            raise_refused(hidden, first)
             return _patched_wrapper(records, first, to, base_offset, len(sent), max_inside)
     return _validated(rebuild(sent, to, producer=producer_of(first)), base_offset, to, True)
 
@@ -371,77 +308,6 @@ def _patched_wrapper(
 
 
 # --- Both -----------------------------------------------------------------------------------------------------------------
-
-
-def _check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules, origin: AppendOrigin) -> None:
-    """Raise for what a batch's header alone gives away."""
-    if header.magic != first.magic:
-        raise InvalidRecordError(
-            "batches of several formats in one append",
-            position=header.position,
-            found=f"v{header.magic}",
-            expected=f"v{first.magic}",
-        )
-    if header.magic < 2:
-        return
-    if origin is AppendOrigin.CLIENT:
-        count = header.record_count
-        offsets = header.last_offset - header.base_offset + 1
-        if count <= 0 or count != offsets:
-            raise InvalidRecordError(
-                "the batch's record count is not that of its offsets", position=header.position, found=count, expected=offsets
-            )
-        if header.is_control:
-            raise InvalidRecordError("clients write no control batches", position=header.position)
-        if header.has_producer_id and header.base_sequence < 0:
-            raise InvalidRecordError(
-                f"producer {header.producer_id} without a sequence", position=header.position, found=header.base_sequence
-            )
-    if rules.magic < 2 and (header.is_transactional or header.has_producer_id):
-        what = "transactions" if header.is_transactional else "idempotent producers"
-        raise UnsupportedForMessageFormatError(f"message format v{rules.magic} knows no {what}", position=header.position)
-
-
-def _time_bounds(rules: ValidationRules, now_ms: int) -> tuple[int, int]:
-    """Return the first and the last timestamp that is let in."""
-    if rules.timestamp_type == LOG_APPEND_TIME:
-        return _MIN_TIME, _MAX_TIME
-    return max(now_ms - rules.before_max_ms, _MIN_TIME), min(now_ms + rules.after_max_ms, _MAX_TIME)
-
-
-def _claim_refused(header: BatchHeader, rules: ValidationRules, low: int, high: int) -> str | None:
-    """Return why no record passes under a header that says LogAppendTime; None where it is let in, into CreateTime topics."""
-    claimed = header.max_timestamp
-    if rules.timestamp_type == LOG_APPEND_TIME or claimed == NO_TIMESTAMP:
-        return _CLAIM
-    return None if low <= claimed <= high else _outside(claimed, low, high)
-
-
-def _outside(timestamp: int, low: int, high: int) -> str:
-    return f"timestamp {timestamp} is outside of {low} to {high}"
-
-
-class _Refused(NamedTuple):
-    """A record that is not taken. `by_time`: it is its timestamp's fault."""
-
-    by_time: bool
-    batch_index: int
-    message: str
-
-
-def _raise_refused(refused: Sequence[_Refused], header: BatchHeader) -> None:
-    """Raise for refused records of a batch, if any: one timestamp among the reasons decides what is raised."""
-    if not refused:
-        return
-    by_time = any(one.by_time for one in refused)
-    first = next(one for one in refused if one.by_time == by_time)
-    kind = InvalidTimestampError if by_time else RecordValidationError
-    more = f" (and {len(refused) - 1} more refused)" if len(refused) > 1 else ""
-    raise kind(
-        f"record {first.batch_index}: {first.message}{more}",
-        position=header.position,
-        record_errors=[RecordError(one.batch_index, one.message) for one in refused],
-    )
 
 
 def _target(rules: ValidationRules, codec: Codec, now_ms: int) -> Target:

@@ -1,0 +1,163 @@
+"""What a topic demands of the records that a leader appends, and how refused ones are told.
+
+Three things that `validation` needs for batches of every format: the rules themselves, made of a topic's properties; what a
+batch's header alone gives away; and refusals, collected record by record, that become one error. Record errors are told
+by their index in the batch (KIP-467); one timestamp among the reasons makes the error an InvalidTimestampError.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.config import LOG_APPEND_TIME as LOG_APPEND_TIME_NAME
+from tidelog.config import LogConfig
+from tidelog.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordError,
+    RecordValidationError,
+    UnsupportedForMessageFormatError,
+)
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
+from tidelog.records.compression import Codec
+
+MIN_TIME = -(2**63)
+MAX_TIME = 2**63 - 1
+
+NO_KEY = "no key, which a compacted topic needs"
+_CLAIM = "the producer set the timestamp type LogAppendTime"
+
+_LZ4_FAST = 9
+"""Kafka's default level of LZ4, and the only one that it leaves to the fast compressor."""
+
+
+class AppendOrigin(enum.Enum):
+    """Where an append comes from; that says how much of it is checked."""
+
+    REPLICATION = "replication"
+    COORDINATOR = "coordinator"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True)
+class ValidationRules:
+    """What a topic demands, and how it stores what it gets."""
+
+    timestamp_type: int = CREATE_TIME
+    """CREATE_TIME or LOG_APPEND_TIME."""
+    before_max_ms: int = MAX_TIME
+    """How far a timestamp may lie in the past, with CreateTime."""
+    after_max_ms: int = MAX_TIME
+    """How far in the future."""
+    is_compacted: bool = False
+    """Whether each record needs a key."""
+    target_codec: Codec | None = None
+    """None: the codec that the producer chose, at its default level."""
+    target_level: int | None = None
+    magic: int = 2
+    leader_epoch: int = -1
+
+    @classmethod
+    def from_config(cls, config: LogConfig, leader_epoch: int) -> ValidationRules:
+        """Return the rules of a topic's properties, for a leader of that epoch."""
+        codec, level = _COMPRESSION_TYPES[config.compression_type], None
+        if codec is Codec.GZIP and config.compression_gzip_level != -1:
+            level = config.compression_gzip_level
+        elif codec is Codec.LZ4 and config.compression_lz4_level != _LZ4_FAST:
+            level = config.compression_lz4_level
+        elif codec is Codec.ZSTD:
+            level = config.compression_zstd_level
+        return cls(
+            timestamp_type=LOG_APPEND_TIME if config.message_timestamp_type == LOG_APPEND_TIME_NAME else CREATE_TIME,
+            before_max_ms=config.timestamp_before_max_ms,
+            after_max_ms=config.timestamp_after_max_ms,
+            is_compacted=config.is_compacted,
+            target_codec=codec,
+            target_level=level,
+            magic=config.magic,
+            leader_epoch=leader_epoch,
+        )
+
+
+_COMPRESSION_TYPES = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def check_batch(first: BatchHeader, header: BatchHeader, rules: ValidationRules, origin: AppendOrigin) -> None:
+    """Raise for what a batch's header alone gives away."""
+    if header.magic != first.magic:
+        raise InvalidRecordError(
+            "batches of several formats in one append",
+            position=header.position,
+            found=f"v{header.magic}",
+            expected=f"v{first.magic}",
+        )
+    if header.magic < 2:
+        return
+    if origin is AppendOrigin.CLIENT:
+        count = header.record_count
+        offsets = header.last_offset - header.base_offset + 1
+        if count <= 0 or count != offsets:
+            raise InvalidRecordError(
+                "the batch's record count is not that of its offsets", position=header.position, found=count, expected=offsets
+            )
+        if header.is_control:
+            raise InvalidRecordError("clients write no control batches", position=header.position)
+        if header.has_producer_id and header.base_sequence < 0:
+            raise InvalidRecordError(
+                f"producer {header.producer_id} without a sequence", position=header.position, found=header.base_sequence
+            )
+    if rules.magic < 2 and (header.is_transactional or header.has_producer_id):
+        what = "transactions" if header.is_transactional else "idempotent producers"
+        raise UnsupportedForMessageFormatError(f"message format v{rules.magic} knows no {what}", position=header.position)
+
+
+def time_bounds(rules: ValidationRules, now_ms: int) -> tuple[int, int]:
+    """Return the first and the last timestamp that is let in."""
+    if rules.timestamp_type == LOG_APPEND_TIME:
+        return MIN_TIME, MAX_TIME
+    return max(now_ms - rules.before_max_ms, MIN_TIME), min(now_ms + rules.after_max_ms, MAX_TIME)
+
+
+def claim_refused(header: BatchHeader, rules: ValidationRules, low: int, high: int) -> str | None:
+    """Return why no record passes under a header that says LogAppendTime; None where it is let in, into CreateTime topics."""
+    claimed = header.max_timestamp
+    if rules.timestamp_type == LOG_APPEND_TIME or claimed == NO_TIMESTAMP:
+        return _CLAIM
+    return None if low <= claimed <= high else outside(claimed, low, high)
+
+
+def outside(timestamp: int, low: int, high: int) -> str:
+    return f"timestamp {timestamp} is outside of {low} to {high}"
+
+
+class Refused(NamedTuple):
+    """A record that is not taken. `by_time`: it is its timestamp's fault."""
+
+    by_time: bool
+    batch_index: int
+    message: str
+
+
+def raise_refused(refused: Sequence[Refused], header: BatchHeader) -> None:
+    """Raise for refused records of a batch, if any: one timestamp among the reasons decides what is raised."""
+    if not refused:
+        return
+    by_time = any(one.by_time for one in refused)
+    first = next(one for one in refused if one.by_time == by_time)
+    kind = InvalidTimestampError if by_time else RecordValidationError
+    more = f" (and {len(refused) - 1} more refused)" if len(refused) > 1 else ""
+    raise kind(
+        f"record {first.batch_index}: {first.message}{more}",
+        position=header.position,
+        record_errors=[RecordError(one.batch_index, one.message) for one in refused],
+    )
