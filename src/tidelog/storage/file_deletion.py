@@ -2,6 +2,7 @@
 
 | step | when | why |
 |---|---|---|
+| the time map is removed | at once | it is made again at any time |
 | files get the suffix ``.deleted`` | at once | a restart must not find the segment again |
 | files are removed | after file.delete.delay.ms | whoever is still reading from them goes on reading |
 
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 
 from tidelog.errors import StorageError
 from tidelog.log.names import DELETED_SUFFIX
+from tidelog.log.time_map_file import remove_time_map
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment import LogSegment
 
@@ -30,11 +32,20 @@ def delete_segment_files(segments: Iterable[LogSegment], scheduler: Scheduler | 
     going = list(segments)
     for segment in going:
         if not segment.log.path.name.endswith(DELETED_SUFFIX):
+            forget_time_map(segment)
             segment.change_file_suffixes("", DELETED_SUFFIX)
     if scheduler is None:
         _remove(going)
     elif going:
         scheduler.schedule("delete-file", lambda: _remove(going), delay_ms=delay_ms)
+
+
+def forget_time_map(segment: LogSegment) -> None:
+    """Remove the time map of a segment that is deleted or truncated; one that stays is not believed, so that is no error."""
+    try:
+        remove_time_map(segment.log.path)
+    except StorageError as error:
+        logger.warning("%s", error)
 
 
 def _remove(segments: list[LogSegment]) -> None:

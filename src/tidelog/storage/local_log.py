@@ -28,7 +28,7 @@ from tidelog.log.offset_index import OffsetPosition
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Bytes
-from tidelog.storage.file_deletion import delete_segment_files
+from tidelog.storage.file_deletion import delete_segment_files, forget_time_map
 from tidelog.storage.offset_metadata import LogOffsetMetadata
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment import FetchData, LogSegment
@@ -229,7 +229,9 @@ class LocalLog:
         self.check_open()
         removed = [segment for segment in self.segments.values() if segment.base_offset > target_offset]
         self.remove_and_delete_segments(removed)
-        self.segments.active.truncate_to(target_offset)
+        active = self.segments.active
+        active.truncate_to(target_offset)
+        forget_time_map(active)
         self.update_log_end_offset(target_offset)
         return removed
 
@@ -246,6 +248,7 @@ class LocalLog:
         """Put a new empty segment in the place of `old`, so that there is one at every moment; return it."""
         same_base = base_offset == old.base_offset
         if same_base:
+            forget_time_map(old)
             old.change_file_suffixes("", DELETED_SUFFIX)
         segment = self._open_segment(base_offset)
         self.segments.add(segment)

@@ -30,6 +30,7 @@ from tidelog.errors import LogOfflineError, StorageError
 from tidelog.log.names import TopicPartition, parse_topic_partition_name
 from tidelog.storage.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.local_log import LocalLog
+from tidelog.storage.log_events import NO_EVENTS, LogEvents
 from tidelog.storage.offset_metadata import LoadedLogOffsets, LogOffsetMetadata
 from tidelog.storage.partition_metadata_file import PartitionMetadataFile
 from tidelog.storage.producer_snapshots import flush_snapshot
@@ -87,6 +88,7 @@ class LogState:
         self.statistics = RollStatistics()
         self.topic_partition: TopicPartition = parse_topic_partition_name(directory.name)
         self.offline_reason: str | None = None
+        self.events: LogEvents = NO_EVENTS
         self._warn_of_settings()
 
     def __repr__(self) -> str:
@@ -209,6 +211,8 @@ class LogState:
             snapshot = self.producer_state.take_snapshot(sync=False)
             self.watermarks.on_log_end_moved()
         self.scheduler.schedule("flush-log", lambda: self._flush_rolled(segment.base_offset, snapshot))
+        if finished.size_bytes:
+            self.events.segment_finished(self, finished)
         return segment
 
     def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:

@@ -234,17 +234,26 @@ class PartitionLog(LogState):
         Raises InvalidArgumentError for a negative offset, LogOfflineError.
         """
         self._appends.append_time.forget()
-        return truncation.truncate_to(self, target_offset)
+        self.events.before_truncation(self)
+        is_cut = truncation.truncate_to(self, target_offset)
+        if is_cut:
+            self.events.after_truncation(self)
+        return is_cut
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove everything and go on at `offset`; the log start becomes that, or `log_start_offset`. Raises LogOfflineError."""
         self._appends.append_time.forget()
+        self.events.before_truncation(self)
         truncation.truncate_fully_and_start_at(self, offset, log_start_offset)
+        self.events.after_truncation(self)
 
     def replace_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> None:
         """Put cleaned segments (``….cleaned``) in the place of others, see `segment_replacement`. Raises LogOfflineError."""
+        coming = list(new)
         with self.writing("replace segments"):
-            self.delete_producer_snapshots(self.local.replace_segments(new, old))
+            self.delete_producer_snapshots(self.local.replace_segments(coming, old))
+        for segment in coming:
+            self.events.segment_finished(self, segment)
 
     # --- producers
 

@@ -3,6 +3,9 @@
 There is no thread in here. Whoever owns the log calls `tick` from time to time, a broker from its event loop and a test after
 it moved its clock, and what is due runs then, in order of time. A task that raises does not stop the others: its error goes to
 the log, a periodic one comes again.
+
+The clock may be set back, as real ones are. What waits then goes on waiting for the rest of its time only, and not until the
+clock is where it was: the scheduler counts how far the clock has moved forward, and leaves the steps back out.
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import threading
 from collections.abc import Callable
 
 from tidelog.clock import Clock
-from tidelog.errors import InvalidArgumentError
+from tidelog.errors import InvalidArgumentError, TidelogError
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -21,7 +25,9 @@ Task = Callable[[], object]
 
 
 class ScheduledTask:
-    """A task that waits for its time (`due_ms`, epoch ms); `period_ms` of a periodic one."""
+    """A task that waits for its time; `period_ms` of a periodic one. `due_ms` is the scheduler's time, see there."""
+
+    __slots__ = ("_last_error", "_task", "due_ms", "is_cancelled", "name", "period_ms")
 
     def __init__(self, name: str, task: Task, due_ms: int, period_ms: int | None) -> None:
         self.name = name
@@ -29,26 +35,39 @@ class ScheduledTask:
         self.period_ms = period_ms
         self.is_cancelled = False
         self._task = task
+        self._last_error = ""
 
     def cancel(self) -> None:
         """Forget the task; nothing happens if it has run already."""
         self.is_cancelled = True
 
     def run(self) -> None:
-        """Do it now. Errors are told on the log."""
+        """Do it now. Errors are told on the log: the same one of a periodic task once, until it has worked again."""
         try:
             self._task()
+        except TidelogError as error:
+            text = str(error)
+            if text != self._last_error:
+                logger.error("background task %s failed: %s", self.name, text)
+            self._last_error = text
         except Exception:
             logger.exception("background task %s failed", self.name)
+        else:
+            self._last_error = ""
 
 
 class Scheduler:
-    """Tasks by the time they are due. One thread at a time."""
+    """Tasks by the time they are due. One thread at a time may call `tick`; several may schedule.
+
+    Its own time is the clock's as long as that is never set back, and never goes back itself.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._clock_ms = self._now_ms = clock.now_ms()
         self._waiting: list[tuple[int, int, ScheduledTask]] = []
         self._order = itertools.count()
+        self._guard = threading.Lock()
 
     def schedule(self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None) -> ScheduledTask:
         """Have `task` run `delay_ms` from now, and then every `period_ms` if that is given. Raises InvalidArgumentError."""
@@ -56,33 +75,39 @@ class Scheduler:
             raise InvalidArgumentError(
                 "a task's time", found=f"delay {delay_ms}, period {period_ms}", expected="0 or more, above 0"
             )
-        scheduled = ScheduledTask(name, task, self._clock.now_ms() + delay_ms, period_ms)
+        scheduled = ScheduledTask(name, task, self._time() + delay_ms, period_ms)
         self._push(scheduled)
         return scheduled
 
     def tick(self) -> int:
         """Run what is due at the clock's time, each task once at most; return how many ran."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._time()
         due = []
         while self._waiting and self._waiting[0][0] <= now_ms:
             due.append(heapq.heappop(self._waiting)[2])
+        due.reverse()
         ran = 0
-        for scheduled in due:
-            if scheduled.is_cancelled:
-                continue
-            scheduled.run()
-            ran += 1
-            if scheduled.period_ms is not None and not scheduled.is_cancelled:
-                scheduled.due_ms = now_ms + scheduled.period_ms
+        try:
+            while due:
+                scheduled = due[-1]
+                if not scheduled.is_cancelled:
+                    scheduled.run()
+                    ran += 1
+                due.pop()
+                if scheduled.period_ms is not None and not scheduled.is_cancelled:
+                    scheduled.due_ms = now_ms + scheduled.period_ms
+                    self._push(scheduled)
+        finally:
+            for scheduled in due:  # Something has interrupted the last of them: no task is lost.
                 self._push(scheduled)
         return ran
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next task is due (epoch ms), None with nothing to do."""
+        """When the next task is due (epoch ms, as the clock goes now), None with nothing to do."""
         while self._waiting and self._waiting[0][2].is_cancelled:
             heapq.heappop(self._waiting)
-        return self._waiting[0][0] if self._waiting else None
+        return self._waiting[0][0] - self._time() + self._clock_ms if self._waiting else None
 
     def shutdown(self) -> None:
         """Run the one-time tasks that still wait, due or not (they are deletions and flushes), and forget all others."""
@@ -90,6 +115,13 @@ class Scheduler:
         for _, _, scheduled in waiting:
             if scheduled.period_ms is None and not scheduled.is_cancelled:
                 scheduled.run()
+
+    def _time(self) -> int:
+        with self._guard:
+            clock_ms = self._clock.now_ms()
+            self._now_ms += max(0, clock_ms - self._clock_ms)
+            self._clock_ms = clock_ms
+            return self._now_ms
 
     def _push(self, scheduled: ScheduledTask) -> None:
         heapq.heappush(self._waiting, (scheduled.due_ms, next(self._order), scheduled))
