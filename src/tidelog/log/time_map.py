@@ -1,8 +1,10 @@
-"""The time map of a segment: between which times the records of each piece of it lie.
+"""The time map of a segment: at which times the records of each piece of it lie.
 
 Kafka's time index bounds a search from below: "nothing up to here is later than T". An exact range needs both ends of every
-region. A time map has them, for blocks of whole batches, each at least 64 KiB long (the last one may be shorter). It is a
-file of Tidelog's own, made from the log alone and made again at any time; `time_map_builder` makes it, `time_map_file` keeps it.
+region. A time map has them, for blocks of whole batches, each at least 64 KiB long (the last one may be shorter). A few late
+records stretch a block's bounds over hours that it has nothing of; so the map has the block's holes too, the widest intervals
+between its bounds without a record. It is a file of Tidelog's own, made from the log alone and made again at any time;
+`time_map_builder` makes it, `time_map_file` keeps it.
 
 All numbers are big-endian. First a header::
 
@@ -16,6 +18,7 @@ All numbers are big-endian. First a header::
     40      int64   offset field of the last batch
     48      uint32  CRC field of the last batch
     52      int32   number of blocks, at least 1
+    56      int32   number of holes in all of them
 
 then columns, a number for each block in each of them::
 
@@ -27,12 +30,18 @@ then columns, a number for each block in each of them::
     uint32  CRC field of the block's first batch
     int32   records, those of control batches excluded
     int32   of these, records without timestamp, which are in neither bound
+    int32   where the block's holes end: how many holes there are up to and with it
+
+two columns more, with a number for each hole, block by block and ascending::
+
+    int64   the last timestamp before the hole
+    int64   the first one behind it
 
 and a uint32 at the end, CRC-32C over everything before it.
 
 Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); of control batches nothing
-counts; a block holds no record outside of its bounds. Pure: values and bytes, no files. `log/`, `scanning` and whoever checks
-or rebuilds indexes may use it.
+counts; a block holds no record outside of its bounds, and none in its holes. Pure: values and bytes, no files. `log/`,
+`scanning` and whoever checks or rebuilds indexes may use it.
 """
 
 from __future__ import annotations
@@ -52,13 +61,16 @@ from tidelog.records.kernel import MAX_INT64, MIN_INT64
 VERSION = 1
 
 BLOCK_BYTES = 64 * 1024
-"""What a block holds at least: a map is then less than a thousandth of its segment."""
+"""What a block holds at least: a map without holes is then less than a thousandth of its segment."""
 
-HEADER = Struct(">8siiqqqqIi")
+MAX_HOLES = 32
+"""Holes of a block, at most: 16 bytes each. Most blocks have none, or as many as late records."""
+
+HEADER = Struct(">8siiqqqqIii")
 _CHECKSUM = Struct(">I")
 _MAGIC = b"tidemap\0"
-_COLUMNS = "qqqqiIii"
-_BLOCK_ENTRY_BYTES = sum(array(code).itemsize for code in _COLUMNS)
+_BLOCK_COLUMNS, _HOLE_COLUMNS = "qqqqiIiii", "qq"
+_BLOCK_BYTES, _HOLE_BYTES = (sum(array(code).itemsize for code in codes) for codes in (_BLOCK_COLUMNS, _HOLE_COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,9 @@ class TimeMap:
     crcs: array[int]
     records: array[int]
     without_timestamp: array[int]
+    hole_ends: array[int]
+    before_holes: array[int]
+    behind_holes: array[int]
 
     @property
     def blocks(self) -> int:
@@ -112,8 +127,14 @@ class TimeMap:
         return [
             block
             for block, first, last in zip(blocks, smallest, largest, strict=True)
-            if first <= highest and last >= lowest and first <= last
+            if first <= highest and last >= lowest and first <= last and not self._is_in_hole(block, lowest, highest)
         ]
+
+    def _is_in_hole(self, block: int, lowest: int, highest: int) -> bool:
+        """Whether one of the block's holes holds all of `lowest..highest`."""
+        start = self.hole_ends[block - 1] if block else 0
+        hole = bisect_left(self.before_holes, lowest, start, max(start, self.hole_ends[block])) - 1
+        return hole >= start and self.behind_holes[hole] > highest
 
     def to_bytes(self) -> bytes:
         """Return the file's content."""
@@ -127,6 +148,7 @@ class TimeMap:
             self.last_batch_offset,
             self.last_batch_crc,
             self.blocks,
+            len(self.before_holes),
         )
         data = header + b"".join(_big_endian(column).tobytes() for column in self.columns())
         return data + _CHECKSUM.pack(crc32c(data))
@@ -145,15 +167,19 @@ class TimeMap:
             raise CorruptIndexError(
                 "a time map's checksum does not match", path=path, found=f"{crc:#010x}", expected=f"{stated:#010x}"
             )
-        _, _, block_bytes, *fields, blocks = HEADER.unpack_from(data)
+        _, _, block_bytes, *fields, blocks, holes = HEADER.unpack_from(data)
         columns = []
         position = HEADER.size
-        for code in _COLUMNS:
-            column = array(code)
-            column.frombytes(data[position : position + blocks * column.itemsize])
-            position += blocks * column.itemsize
-            columns.append(_big_endian(column))
-        return cls(block_bytes, *fields, *columns)
+        for codes, count in ((_BLOCK_COLUMNS, blocks), (_HOLE_COLUMNS, holes)):
+            for code in codes:
+                column = array(code)
+                column.frombytes(data[position : position + count * column.itemsize])
+                position += count * column.itemsize
+                columns.append(_big_endian(column))
+        time_map = cls(block_bytes, *fields, *columns)
+        if time_map.hole_ends[-1] != holes:
+            raise CorruptIndexError("a time map's holes", path=path, found=holes, expected=time_map.hole_ends[-1])
+        return time_map
 
     def columns(self) -> tuple[array[int], ...]:
         """Return the columns in the order of the file."""
@@ -166,6 +192,9 @@ class TimeMap:
             self.crcs,
             self.records,
             self.without_timestamp,
+            self.hole_ends,
+            self.before_holes,
+            self.behind_holes,
         )
 
 
@@ -173,14 +202,14 @@ def size_bytes(header: bytes, path: PathLike = None) -> int:
     """Return how long the file is that begins with `header`. Raises CorruptIndexError if that is no time map's beginning."""
     if len(header) < HEADER.size:
         raise CorruptIndexError("a time map is cut off", path=path, found=f"{len(header)} bytes")
-    magic, version, *_, blocks = HEADER.unpack_from(header)
+    magic, version, *_, blocks, holes = HEADER.unpack_from(header)
     if magic != _MAGIC:
         raise CorruptIndexError("not a time map", path=path, found=magic)
     if version != VERSION:
         raise CorruptIndexError("a time map's version", path=path, found=version, expected=VERSION)
-    if blocks < 1:
-        raise CorruptIndexError("a time map without blocks", path=path, found=blocks)
-    return HEADER.size + int(blocks) * _BLOCK_ENTRY_BYTES + _CHECKSUM.size
+    if blocks < 1 or holes < 0:
+        raise CorruptIndexError("a time map's size", path=path, found=f"{blocks} blocks, {holes} holes")
+    return HEADER.size + int(blocks) * _BLOCK_BYTES + int(holes) * _HOLE_BYTES + _CHECKSUM.size
 
 
 def _big_endian(column: array[int]) -> array[int]:

@@ -8,23 +8,21 @@
 
 Plain v2 batches are mapped in the kernel, many with one call; compressed ones and those of old formats one by one.
 
-A map that was built up to some position is built further from there: `grown_from`. What comes out is the same, byte for byte,
-as if the segment had been mapped at once. Damage is an error, and there is no map then. `time_map_file` calls this; whoever
-appends batches and knows their times may feed `TimeMapBuilder` directly.
+A map that was built up to some position is built further from its last block on: `grown_from`. What comes out is the same, byte
+for byte, as if the segment had been mapped at once. Damage is an error, and there is no map then. `time_map_file` calls this.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.log.batch_walk import check_crc_by_pieces
 from tidelog.log.files import ReadOnlyFile
-from tidelog.log.time_map import BLOCK_BYTES, TimeMap
+from tidelog.log.time_map import BLOCK_BYTES, MAX_HOLES, TimeMap
 from tidelog.records import kernel
-from tidelog.records.batch import HEADER_BYTES, LOG_APPEND_TIME, MAX_OFFSET, NO_TIMESTAMP, BatchHeader, read_header
+from tidelog.records.batch import HEADER_BYTES, LOG_APPEND_TIME, MAX_OFFSET, NO_TIMESTAMP, BatchHeader, PathLike, read_header
 from tidelog.records.batch_kernel import FAULTS, SegmentScan
 from tidelog.records.scanner import scan_batch
 
@@ -34,114 +32,133 @@ CHUNK_BYTES = 1024 * 1024
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
 """A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""
 
-_BLOCKS_A_CALL = 256
+_FIRST_ROOM = 4096
 _NO_INDEX_INTERVAL_BYTES = 2**62
 _INT32_MAX = 2**31 - 1
 
-# What the builder knows, as the kernel has it: twelve int64. The last eight are the block that is not finished yet.
-_POSITION, _NEXT_OFFSET, _LAST_OFFSET, _LAST_CRC, _BLOCK, _FIRST_OFFSET, _MIN, _MAX, _LAST_BATCH, _CRC, _RECORDS, _WITHOUT = (
-    range(12)
-)
-_ROW = 8
-"""Numbers of a block, in the order of the map's columns. Position -1: there is no block yet."""
-
-
-class BatchTimes(NamedTuple):
-    """What a map wants to know of a batch: times in ms; without a time the smallest is 2^63-1 and the largest -2^63."""
-
-    first_offset: int
-    records: int
-    without_timestamp: int
-    min_timestamp: int
-    max_timestamp: int
+# What the builder knows, as the kernel has it: eleven int64. From _BLOCK on it is about the block that is not finished yet:
+# its position (-1: there is none), its columns of the map, and how many of `times` are its timestamps.
+_POSITION, _NEXT_OFFSET, _LAST_OFFSET, _LAST_CRC, _BLOCK, _FIRST_OFFSET, _LAST_BATCH, _CRC, _RECORDS, _WITHOUT, _TIMES = range(11)
+_NO_BLOCK = array("q", [-1, 0, 0, 0, 0, 0, 0])
+_DONE, _BLOCK_FULL = 0, 1
 
 
 class TimeMapBuilder:
-    """Collects the batches of one segment, in order, from its start or from where `grown_from` ends."""
+    """Collects the batches of one segment, in order, from its start or from where the last block of `grown_from` begins."""
 
     def __init__(self, base_offset: int, *, block_bytes: int = BLOCK_BYTES, grown_from: TimeMap | None = None) -> None:
         self.base_offset = base_offset
         self._block_bytes = block_bytes
-        self._finished = array("q")
-        self._room = array("q", bytes(8 * _ROW * _BLOCKS_A_CALL))
-        self._state = array("q", [0, base_offset, 0, 0, -1, *[0] * (_ROW - 1)])
+        self._state = array("q", [0, base_offset, 0, 0, *_NO_BLOCK])
+        self._times = array("q", bytes(8 * _FIRST_ROOM))
+        self._rows = kernel.Rows()
+        self._rows.positions = False
+        self._columns: tuple[array[int], ...] = tuple(array(code) for code in "qqqqiIiiiqq")
         if grown_from is not None:
-            before = grown_from
-            self._block_bytes = before.block_bytes
-            self._state[:_BLOCK] = array(
-                "q", [before.covered_bytes, before.next_offset, before.last_batch_offset, before.last_batch_crc]
-            )
-            self._finished = array("q", bytes(8 * _ROW * (before.blocks - 1)))
-            for i, column in enumerate(before.columns()):
-                self._finished[i::_ROW] = array("q", column[:-1])
-                self._state[_BLOCK + i] = column[-1]
+            self._block_bytes = grown_from.block_bytes
+            last = grown_from.blocks - 1
+            holes = grown_from.hole_ends[last - 1] if last else 0
+            kept = [last] * 9 + [holes] * 2
+            self._columns = tuple(column[:count] for column, count in zip(grown_from.columns(), kept, strict=True))
+            self._state[_POSITION], self._state[_NEXT_OFFSET] = grown_from.positions[last], grown_from.first_offsets[last]
 
     @property
     def position(self) -> int:
         """Where the next batch stands in the log."""
         return self._state[_POSITION]
 
-    @property
-    def next_offset(self) -> int:
-        """The offset behind the last batch."""
-        return self._state[_NEXT_OFFSET]
+    def add(self, data: memoryview, path: PathLike = None) -> None:
+        """Take the batches of `data`, whole and with right checksums, that stand at `position`.
 
-    def add(self, header: BatchHeader, times: BatchTimes) -> None:
-        """Take the batch that stands at `position`. Raises CorruptBatchError for one whose offsets go back."""
-        state = self._state
-        position = state[_POSITION]
-        if not state[_NEXT_OFFSET] <= times.first_offset <= header.last_offset < MAX_OFFSET:
+        Raises CorruptBatchError for offsets that go back, InvalidRecordError, DecompressionError.
+        """
+        start, index = self.position, 0
+        while index < len(data):
+            index, why = kernel.map_batches(data, index, len(data), self._block_bytes, self._state, self._times)
+            if why == _BLOCK_FULL:
+                self._finish_block()
+            elif why > _BLOCK_FULL:
+                self._make_room(why)
+            elif index < len(data):
+                header = read_header(data, index, start + index, path)
+                self._add_one(header, data, index, path)
+                index += header.size
+
+    def _add_one(self, header: BatchHeader, data: memoryview, index: int, path: PathLike) -> None:
+        """Take a batch that is compressed, of an old format, or nothing that the kernel would take."""
+        state, rows = self._state, self._rows
+        if state[_BLOCK] >= 0 and state[_POSITION] - state[_BLOCK] >= self._block_bytes:
+            self._finish_block()
+        first_offset, count, noted = header.base_offset, header.record_count, 0
+        self._make_room(state[_TIMES] + 1)
+        if header.is_control:
+            count = 0
+        elif (
+            header.magic == 2 and header.timestamp_type == LOG_APPEND_TIME and header.max_timestamp != NO_TIMESTAMP and count > 0
+        ):
+            self._times[state[_TIMES]] = header.max_timestamp
+            state[_TIMES] += 1
+            noted = count
+        else:
+            rows.clear()
+            count, _ = scan_batch(rows, header, data, index, path=path)
+            self._make_room(state[_TIMES] + count)
+            noted = kernel.note_timestamps(rows, self._times, state[_TIMES])
+            state[_TIMES] += noted
+            if header.magic < 2 and count:
+                first_offset = rows.column("offset")[0]
+        if not state[_NEXT_OFFSET] <= first_offset <= header.last_offset < MAX_OFFSET:
             raise CorruptBatchError(
                 "a batch's offset does not fit its place",
+                path=path,
                 position=header.position,
-                found=times.first_offset,
+                found=first_offset,
                 expected=f">= {state[_NEXT_OFFSET]}",
             )
-        if state[_BLOCK] < 0 or position - state[_BLOCK] >= self._block_bytes:
-            if state[_BLOCK] >= 0:
-                self._finished += state[_BLOCK:]
-            state[_BLOCK:] = array("q", [position, times.first_offset, kernel.MAX_INT64, kernel.MIN_INT64, 0, header.crc, 0, 0])
-        if state[_RECORDS] + times.records > _INT32_MAX:
-            raise CorruptBatchError("more records than a block can have", position=header.position, found=times.records)
-        state[_LAST_BATCH] = position - state[_BLOCK]
-        state[_RECORDS] += times.records
-        state[_WITHOUT] += times.without_timestamp
-        state[_MIN] = min(state[_MIN], times.min_timestamp)
-        state[_MAX] = max(state[_MAX], times.max_timestamp)
+        if state[_RECORDS] + count > _INT32_MAX:
+            raise CorruptBatchError("more records than a block can have", path=path, position=header.position, found=count)
+        if state[_BLOCK] < 0:
+            state[_BLOCK], state[_FIRST_OFFSET], state[_CRC] = state[_POSITION], first_offset, header.crc
+        state[_LAST_BATCH] = state[_POSITION] - state[_BLOCK]
+        state[_RECORDS] += count
+        state[_WITHOUT] += count - noted
         state[_LAST_OFFSET], state[_LAST_CRC] = header.base_offset, header.crc
-        state[_POSITION], state[_NEXT_OFFSET] = position + header.size, header.next_offset
+        state[_POSITION], state[_NEXT_OFFSET] = state[_POSITION] + header.size, header.next_offset
 
-    def add_plain(self, data: memoryview, index: int, end: int) -> int:
-        """Take the v2 batches of `data[index:end]`, sound and whole, that the kernel can; return where it stopped."""
-        while True:
-            stopped, finished = kernel.map_batches(data, index, end, self._block_bytes, self._state, self._room)
-            self._finished += self._room[: finished * _ROW]
-            if finished < _BLOCKS_A_CALL:
-                return stopped
-            index = stopped
+    def _make_room(self, entries: int) -> None:
+        if entries > len(self._times):
+            self._times.frombytes(bytes(8 * (max(entries, 2 * len(self._times)) - len(self._times))))
+
+    def _finish_block(self) -> None:
+        _append_block(self._columns, self._state, self._times)
+        self._state[_BLOCK:] = _NO_BLOCK
 
     def build(self) -> TimeMap | None:
         """Return the map of what was added so far; None of nothing. The builder may go on afterwards."""
-        if self._state[_BLOCK] < 0:
+        columns = tuple(column[:] for column in self._columns)
+        if self._state[_BLOCK] >= 0:
+            _append_block(columns, self._state, self._times)
+        if not columns[0]:
             return None
-        rows = self._finished + self._state[_BLOCK:]
-        columns = [rows[i::_ROW] for i in range(_ROW)]
         return TimeMap(
-            block_bytes=self._block_bytes,
-            base_offset=self.base_offset,
-            covered_bytes=self._state[_POSITION],
-            next_offset=self._state[_NEXT_OFFSET],
-            last_batch_offset=self._state[_LAST_OFFSET],
-            last_batch_crc=self._state[_LAST_CRC],
-            positions=columns[0],
-            first_offsets=columns[1],
-            min_timestamps=columns[2],
-            max_timestamps=columns[3],
-            last_batches=array("i", columns[4]),
-            crcs=array("I", columns[5]),
-            records=array("i", columns[6]),
-            without_timestamp=array("i", columns[7]),
+            self._block_bytes,
+            self.base_offset,
+            self._state[_POSITION],
+            self._state[_NEXT_OFFSET],
+            self._state[_LAST_OFFSET],
+            self._state[_LAST_CRC],
+            *columns,
         )
+
+
+def _append_block(columns: tuple[array[int], ...], state: array[int], times: array[int]) -> None:
+    """Add a block to the map's columns."""
+    smallest, largest, holes = kernel.time_bounds(times, state[_TIMES], MAX_HOLES)
+    columns[-2].extend(holes[::2])
+    columns[-1].extend(holes[1::2])
+    block = (state[_BLOCK], state[_FIRST_OFFSET], smallest, largest, state[_LAST_BATCH], state[_CRC], state[_RECORDS])
+    for column, number in zip(columns[:-2], (*block, state[_WITHOUT], len(columns[-1])), strict=True):
+        column.append(number)
 
 
 def add_batches(builder: TimeMapBuilder, file: ReadOnlyFile, end_position: int) -> None:
@@ -150,35 +167,13 @@ def add_batches(builder: TimeMapBuilder, file: ReadOnlyFile, end_position: int) 
     May be called again with a later end, so that a long segment is mapped piece by piece. Raises CorruptBatchError,
     InvalidRecordError, DecompressionError for damage, SegmentChangedError for a file that became shorter, StorageError.
     """
-    rows = kernel.Rows()
-    rows.positions = False
-    for chunk in _chunks(file, builder.base_offset, builder.position, end_position):
-        start, index = builder.position, 0
-        while index < len(chunk):
-            index = builder.add_plain(chunk, index, len(chunk))
-            if index < len(chunk):
-                header = read_header(chunk, index, start + index, file.path)
-                builder.add(header, _times(rows, header, chunk, index, file))
-                index += header.size
+    scan = SegmentScan(builder.base_offset, _NO_INDEX_INTERVAL_BYTES)
+    for chunk in _chunks(scan, file, builder.position, end_position):
+        builder.add(chunk, file.path)
 
 
-def _times(rows: kernel.Rows, header: BatchHeader, chunk: memoryview, index: int, file: ReadOnlyFile) -> BatchTimes:
-    first_offset, timestamp, count = header.base_offset, header.max_timestamp, header.record_count
-    if header.is_control:
-        return BatchTimes(first_offset, 0, 0, kernel.MAX_INT64, kernel.MIN_INT64)
-    if header.magic == 2 and header.timestamp_type == LOG_APPEND_TIME and timestamp != NO_TIMESTAMP and count > 0:
-        return BatchTimes(first_offset, count, 0, timestamp, timestamp)
-    rows.clear()
-    count, _ = scan_batch(rows, header, chunk, index, path=file.path)
-    without_timestamp, smallest, largest = kernel.timestamp_bounds(rows, 0, count)
-    if header.magic < 2 and count:
-        first_offset = rows.column("offset")[0]
-    return BatchTimes(first_offset, count, without_timestamp, smallest, largest)
-
-
-def _chunks(file: ReadOnlyFile, base_offset: int, position: int, end_position: int) -> Iterator[memoryview]:
+def _chunks(scan: SegmentScan, file: ReadOnlyFile, position: int, end_position: int) -> Iterator[memoryview]:
     """Yield the log from `position` on in pieces of whole batches whose checksums are right; each is good until the next."""
-    scan = SegmentScan(base_offset, _NO_INDEX_INTERVAL_BYTES)
     buffer = bytearray(max(0, min(CHUNK_BYTES, end_position - position)))
     wanted = len(buffer)
     while position < end_position:
@@ -196,9 +191,10 @@ def _chunks(file: ReadOnlyFile, base_offset: int, position: int, end_position: i
             raise CorruptBatchError(FAULTS[scan.fault], path=file.path, position=scan.fault_position)
         if sound:
             yield chunk[:sound]
+        is_last = position + wanted == end_position
         position += sound
         needed = scan.needed_bytes
-        if needed > end_position - position or (sound < wanted and position - sound + wanted == end_position):
+        if needed > end_position - position or (is_last and sound < wanted):
             raise CorruptBatchError("a batch is cut off by the end of its segment", path=file.path, position=position)
         if needed > LARGE_BATCH_BYTES:
             check_crc_by_pieces(file, read_header(file.read(position, HEADER_BYTES), 0, position, file.path))

@@ -25,6 +25,7 @@ import os
 import stat
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 from tidelog.errors import (
     CorruptBatchError,
@@ -38,7 +39,7 @@ from tidelog.log import names
 from tidelog.log.files import Notices, ReadOnlyFile
 from tidelog.log.segment import Segment
 from tidelog.log.segment_files import segment_file
-from tidelog.log.time_map import HEADER, TimeMap, size_bytes
+from tidelog.log.time_map import BLOCK_BYTES, HEADER, TimeMap, size_bytes
 from tidelog.log.time_map_builder import TimeMapBuilder, add_batches
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, PathLike, read_header
 
@@ -56,6 +57,13 @@ def time_map_path(log_path: AnyPath, directory: AnyPath | None = None) -> Path:
     return (log.parent if directory is None else Path(directory) / log.parent.name) / name
 
 
+class FoundMap(NamedTuple):
+    """A map that agrees with its segment, and where it lies."""
+
+    time_map: TimeMap
+    path: Path
+
+
 class TimeMaps:
     """The maps of segments that are read. Raises NotFoundError for a `directory` that is none."""
 
@@ -64,7 +72,7 @@ class TimeMaps:
         if directory is not None and not Path(directory).is_dir():
             raise NotFoundError("no such folder of time maps", path=directory)
 
-    def find(self, segment: Segment) -> TimeMap | None:
+    def find(self, segment: Segment) -> FoundMap | None:
         """Return the segment's map if there is one that agrees with it. One that does not is told to the segment's notices."""
         for directory in self._directories:
             path = time_map_path(segment.log_path, directory)
@@ -77,7 +85,7 @@ class TimeMaps:
                 found = "" if error.found is None else f" (found {error.found})"
                 segment.notices.tell(path, f"{error.message}{found}, the log is read instead")
                 continue
-            return time_map
+            return FoundMap(time_map, path)
         return None
 
 
@@ -151,26 +159,37 @@ def _disagrees(position: int, path: PathLike) -> CorruptIndexError:
 
 
 def write_time_map(
-    log_path: AnyPath, directory: AnyPath | None = None, *, end_position: int | None = None, notices: Notices | None = None
+    log_path: AnyPath,
+    directory: AnyPath | None = None,
+    *,
+    end_position: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    notices: Notices | None = None,
 ) -> TimeMap | None:
     """Write or extend a segment's map, for an owner that can do without: what prevents it is a notice, and None comes back.
 
-    The arguments and the result are those of `rebuild_time_map`.
+    What is mapped, and the result, are as with `rebuild_time_map`.
     """
     path = time_map_path(log_path, directory)
     try:
-        return rebuild_time_map(log_path, directory, end_position=end_position)
+        return rebuild_time_map(log_path, directory, end_position=end_position, block_bytes=block_bytes)
     except (CorruptDataError, SegmentChangedError, StorageError, NotFoundError) as error:
         (notices or Notices()).tell(path, f"no time map was written: {error}")
         return None
 
 
 def rebuild_time_map(
-    log_path: AnyPath, directory: AnyPath | None = None, *, end_position: int | None = None, from_start: bool = False
+    log_path: AnyPath,
+    directory: AnyPath | None = None,
+    *,
+    end_position: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    from_start: bool = False,
 ) -> TimeMap | None:
     """Bring a segment's map up to date and return it, None of a segment without batches; a map that is right is not touched.
 
-    A map that agrees with the segment is extended from where it ends, unless `from_start`. `end_position` is where the
+    A map that agrees with the segment is extended from where it ends, unless `from_start`, or its blocks are of another size
+    than `block_bytes`. `end_position` is where the
     batches end, for callers that know; otherwise what looks like an unfinished append at the end is left out. The log is
     only read. The file appears whole, under its name; it is not synced.
 
@@ -186,10 +205,10 @@ def rebuild_time_map(
         finally:
             segment.close()
     with ReadOnlyFile(log, segment_file(log).identity) as file:
-        before = _usable(path, file, base_offset, end_position)
-        if before is not None and before.covered_bytes == end_position and not from_start:
+        before = None if from_start else _usable(path, file, base_offset, end_position, block_bytes)
+        if before is not None and before.covered_bytes == end_position:
             return before
-        builder = TimeMapBuilder(base_offset, grown_from=None if from_start else before)
+        builder = TimeMapBuilder(base_offset, block_bytes=block_bytes, grown_from=before)
         add_batches(builder, file, end_position)
         if file.locate() != file.path:
             raise SegmentChangedError("a segment was replaced while it was mapped", path=log)
@@ -202,14 +221,14 @@ def rebuild_time_map(
     return time_map
 
 
-def _usable(path: Path, file: ReadOnlyFile, base_offset: int, end_position: int) -> TimeMap | None:
+def _usable(path: Path, file: ReadOnlyFile, base_offset: int, end_position: int, block_bytes: int) -> TimeMap | None:
     try:
         time_map = read_time_map(path)
         if time_map is not None:
             check_agrees(time_map, file, base_offset, end_position, path)
     except (CorruptIndexError, StorageError):
         return None
-    return time_map
+    return None if time_map is None or time_map.block_bytes != block_bytes else time_map
 
 
 def replace_time_map(path: Path, time_map: TimeMap) -> None:

@@ -1789,56 +1789,33 @@ def murmur2_partitions(keys: BinaryColumn, partitions: cython.int) -> array:
 # --- Time maps ------------------------------------------------------------------------------------------------------------
 
 
-def timestamp_bounds(rows: Rows, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> tuple:
-    """Return (rows without timestamp, smallest, largest timestamp of the others) of rows `first` to `last`, exclusive.
-
-    Without others the smallest is 2^63 - 1 and the largest -2^63: no time lies between them.
-    """
-    _check_range(rows, first, last)
-    timestamps: cython.p_longlong = rows.timestamp
-    without: cython.Py_ssize_t = 0
-    smallest: cython.longlong = _INT64_MAX
-    largest: cython.longlong = _INT64_MIN
-    timestamp: cython.longlong
-    row: cython.Py_ssize_t
-    with cython.nogil:
-        for row in range(first, last):
-            timestamp = timestamps[row]
-            if timestamp == -1:
-                without += 1
-            else:
-                if timestamp < smallest:
-                    smallest = timestamp
-                if timestamp > largest:
-                    largest = timestamp
-    return (without, smallest, largest)
-
-
 def map_batches(
     data: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
     block_bytes: cython.longlong,
     state: cython.longlong[::1],
-    blocks: cython.longlong[::1],
+    times: cython.longlong[::1],
 ) -> tuple:
-    """Add the whole v2 batches that stand from `data[start]` on to a time map; return (where it stopped, blocks finished).
+    """Add whole v2 batches, from `data[start]` on, to a block of a time map; return (where it stopped, why).
 
-    It stops in front of `end`, of a batch that is not for it (another format; compressed, if its header alone does not tell
-    the times; anything that is wrong), and when `blocks` has no room. Checksums are the caller's. `log.time_map_builder` says
-    what `state` and a row of `blocks`, eight numbers, are. Records are only followed as far as their timestamps.
+    Why: 0 at `end`, or in front of a batch that is not for it (another format; compressed, if its header alone does not tell
+    the times; anything that is wrong); 1 when the block has `block_bytes`, and the next batch begins another; otherwise how
+    many entries `times` must have for the next batch. Checksums are the caller's, and records are only followed as far as
+    their timestamps. `log.time_map_builder` says what `state`, eleven numbers, is.
     """
-    if not 0 <= start <= end <= len(data) or len(state) != 12:
+    if not 0 <= start <= end <= len(data) or len(state) != 11:
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes, or no state")
     p: cython.pointer(cython.const[cython.uchar]) = _input(data)
     now: cython.p_longlong = _longs(state)
-    finished: cython.p_longlong = _longs(blocks)
-    room: cython.Py_ssize_t = len(blocks) // 8
-    closed: cython.Py_ssize_t = 0
+    noted: cython.p_longlong = _longs(times)
+    room: cython.Py_ssize_t = len(times)
+    why: cython.longlong = 0
     pos: cython.Py_ssize_t = start
     at: cython.Py_ssize_t
     batch_end: cython.Py_ssize_t
     record_end: cython.Py_ssize_t
+    row: cython.Py_ssize_t
     length: cython.longlong
     attributes: cython.int
     base_offset: cython.longlong
@@ -1848,17 +1825,17 @@ def map_batches(
     max_time_delta: cython.longlong
     count: cython.longlong
     i: cython.longlong
-    j: cython.int
     packed: cython.longlong
     value: cython.longlong
     size: cython.int
     timestamp: cython.longlong
     without: cython.longlong
-    smallest: cython.longlong
-    largest: cython.longlong
     crc: cython.longlong
     with cython.nogil:
         while end - pos >= 61:
+            if now[4] >= 0 and now[0] - now[4] >= block_bytes:
+                why = 1
+                break
             length = _int32(p, pos + 8)
             if p[pos + 16] != 2 or length < 49 or length > end - pos - 12:
                 break
@@ -1869,11 +1846,10 @@ def map_batches(
                 break
             attributes = p[pos + 22]
             count = _int32(p, pos + 57)
-            if count < 0:
+            if count < 0 or (now[4] >= 0 and now[8] + count > 2147483647):
                 break
+            row = now[10]
             without = 0
-            smallest = _INT64_MAX
-            largest = _INT64_MIN
             if attributes & 32:
                 count = 0  # control records are no data
             elif attributes & 8:
@@ -1881,11 +1857,17 @@ def map_batches(
                 if timestamp == -1:
                     break
                 if count > 0:
-                    smallest = timestamp
-                    largest = timestamp
+                    if row >= room:
+                        why = row + 1
+                        break
+                    noted[row] = timestamp
+                    row += 1
             elif attributes & 7 or count > (batch_end - pos - 61) // _MIN_RECORD_BYTES:
                 break
             else:
+                if count > room - row:
+                    why = row + count
+                    break
                 base_timestamp = _int64(p, pos + 27)
                 min_time_delta = _INT64_MIN - base_timestamp if base_timestamp < 0 else _INT64_MIN
                 max_time_delta = _INT64_MAX - base_timestamp if base_timestamp > 0 else _INT64_MAX
@@ -1927,10 +1909,8 @@ def map_batches(
                     if timestamp == -1:
                         without += 1
                     else:
-                        if timestamp < smallest:
-                            smallest = timestamp
-                        if timestamp > largest:
-                            largest = timestamp
+                        noted[row] = timestamp
+                        row += 1
                     at = record_end
                     i += 1
                 if i < count or at != batch_end:
@@ -1938,32 +1918,110 @@ def map_batches(
             crc = _int32(p, pos + 17)
             if crc < 0:
                 crc += _TWO_TO_32
-            if now[4] < 0 or now[0] - now[4] >= block_bytes:
-                if now[4] >= 0:
-                    if closed == room:
-                        break
-                    for j in range(8):
-                        finished[8 * closed + j] = now[4 + j]
-                    closed += 1
+            if now[4] < 0:
                 now[4] = now[0]
                 now[5] = base_offset
-                now[6] = _INT64_MAX
-                now[7] = _INT64_MIN
-                now[9] = crc
-                now[10] = 0
-                now[11] = 0
-            if now[10] + count > 2147483647:
-                break
-            now[8] = now[0] - now[4]
-            now[10] += count
-            now[11] += without
-            if smallest < now[6]:
-                now[6] = smallest
-            if largest > now[7]:
-                now[7] = largest
+                now[7] = crc
+            now[6] = now[0] - now[4]
+            now[8] += count
+            now[9] += without
+            now[10] = row
             now[2] = base_offset
             now[3] = crc
             now[0] += batch_end - pos
             now[1] = base_offset + last_delta + 1
             pos = batch_end
-    return (pos, closed)
+    return (pos, why)
+
+
+def note_timestamps(rows: Rows, times: cython.longlong[::1], at: cython.Py_ssize_t) -> int:
+    """Copy the timestamps of all rows, those excepted that have none, to `times[at:]`; return how many."""
+    if not 0 <= at <= len(times) - rows.count:
+        raise ValueError(f"no room for {rows.count} rows at {at} of {len(times)}")
+    timestamps: cython.p_longlong = rows.timestamp
+    noted: cython.p_longlong = _longs(times)
+    end: cython.Py_ssize_t = at
+    row: cython.Py_ssize_t
+    with cython.nogil:
+        for row in range(rows.count):
+            if timestamps[row] != -1:
+                noted[end] = timestamps[row]
+                end += 1
+    return end - at
+
+
+def time_bounds(times: cython.longlong[::1], count: cython.Py_ssize_t, most_holes: cython.Py_ssize_t) -> tuple:
+    """Return (smallest, largest, holes) of `times[:count]`; of none, 2^63 - 1 and -2^63.
+
+    A hole is two times that follow each other in order of time, with more between them than the shortest stretch that has
+    half of all entries. Where there are more than `most_holes`, only the widest of them are told. `holes` is an array of the
+    times before, after, before, after ..., ascending. They are found in up to a thousand buckets, without sorting: neighbours
+    within a bucket are not parted.
+    """
+    if not 0 <= count <= len(times):
+        raise ValueError(f"{count} of {len(times)} times")
+    p: cython.p_longlong = _longs(times)
+    smallest: cython.longlong = _INT64_MAX
+    largest: cython.longlong = _INT64_MIN
+    i: cython.Py_ssize_t
+    with cython.nogil:
+        for i in range(count):
+            if p[i] < smallest:
+                smallest = p[i]
+            if p[i] > largest:
+                largest = p[i]
+    holes = array("q")
+    if count < 2 or smallest == largest or (smallest < 0 and largest > _INT64_MAX + smallest):
+        return (smallest, largest, holes)
+    shift: cython.int = 0
+    while (largest - smallest) >> shift >= 1024:
+        shift += 1
+    buckets: cython.Py_ssize_t = ((largest - smallest) >> shift) + 1
+    scratch = array("q", bytes(3 * 8 * buckets))
+    counts: cython.p_longlong = _longs(scratch)
+    # Behind the counts: the smallest and the largest time in each bucket, then of the occupied ones only.
+    low: cython.Py_ssize_t = buckets
+    high: cython.Py_ssize_t = 2 * buckets
+    bucket: cython.Py_ssize_t
+    occupied: cython.Py_ssize_t = 0
+    first: cython.Py_ssize_t = 0
+    inside: cython.longlong = 0
+    bulk: cython.longlong = largest - smallest
+    found: cython.Py_ssize_t
+    with cython.nogil:
+        for i in range(count):
+            bucket = (p[i] - smallest) >> shift
+            if counts[bucket] == 0:
+                counts[low + bucket] = p[i]
+                counts[high + bucket] = p[i]
+            elif p[i] < counts[low + bucket]:
+                counts[low + bucket] = p[i]
+            elif p[i] > counts[high + bucket]:
+                counts[high + bucket] = p[i]
+            counts[bucket] += 1
+        for bucket in range(buckets):
+            if counts[bucket] > 0:
+                counts[occupied] = counts[bucket]
+                counts[low + occupied] = counts[low + bucket]
+                counts[high + occupied] = counts[high + bucket]
+                occupied += 1
+        for i in range(occupied):
+            inside += counts[i]
+            while 2 * (inside - counts[first]) >= count:
+                inside -= counts[first]
+                first += 1
+            if 2 * inside >= count and counts[high + i] - counts[low + first] < bulk:
+                bulk = counts[high + i] - counts[low + first]
+        while True:
+            found = 0
+            for i in range(1, occupied):
+                if counts[low + i] - counts[high + i - 1] > bulk:
+                    found += 1
+            if found <= most_holes:
+                break
+            bulk += (bulk >> 1) + 1
+    for i in range(1, occupied):
+        if counts[low + i] - counts[high + i - 1] > bulk:
+            holes.append(counts[high + i - 1])
+            holes.append(counts[low + i])
+    return (smallest, largest, holes)
