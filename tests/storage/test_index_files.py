@@ -287,6 +287,18 @@ class TestTimeIndex:
         assert time_index.resize(TIME_BYTES * 2)
         assert path.stat().st_size == time_index.length_bytes == TIME_BYTES * 2
 
+    def test_less_room_than_entries(self, time_index: TimeIndexFile) -> None:
+        """segment.index.bytes was lowered, and the active segment's index has more: nothing of it is lost, and it is full."""
+        fill(time_index, 20)
+        time_index.close()
+        index = TimeIndexFile(time_index.path, BASE, 10 * 12)
+        assert not index.resize(index.max_index_bytes)
+        assert (index.entries, index.last_entry, index.is_full) == (20, (200, 245), True)
+        index.truncate_to(100)
+        assert index.resize(index.max_index_bytes)
+        assert (index.entries, index.max_entries, index.is_full) == (5, 10, False)
+        index.close()
+
     def test_timestamp_zero_at_the_base(self, time_index: TimeIndexFile) -> None:
         """A record of 1970: the only entry is all zeros, and no tail."""
         time_index.maybe_append(0, 45)
@@ -562,10 +574,9 @@ class IndexFileMachine(RuleBasedStateMachine):
 
     @rule(room=st.integers(0, 12))
     def resize(self, room: int) -> None:
-        changes = room != self.limit
-        assert self.index.resize(room * 12 + 5) == changes
+        room = max(room, len(self.model))
+        assert self.index.resize(room * 12 + 5) == (room != self.limit)
         self.limit = room
-        self.model = self.model[:room]
 
     @rule()
     def rest(self) -> None:

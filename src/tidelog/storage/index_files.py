@@ -109,11 +109,13 @@ class IndexFile(Generic[_Entries]):
             self._wipe_tail(index)
 
     def resize(self, new_size_bytes: int) -> bool:
-        """Change what the file can hold; False if it is that already. Raises StorageError."""
+        """Change what the file can hold, to no less than its entries; False if it is that already. Raises StorageError.
+
+        So an index that was written with more room than there is now stays whole (and is full).
+        """
         index = self.live()
-        if not index.resize(new_size_bytes):
+        if not index.resize(max(new_size_bytes, index.size_bytes)):
             return False
-        self._written = min(self._written, index.entries)
         self._set_length(index.max_entries * index.entry_bytes)
         return True
 
