@@ -12,7 +12,9 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
+from tidelog.errors import StorageError
 from tidelog.log import names
+from tidelog.log.checkpoints import sync_directory
 from tidelog.storage.file_deletion import delete_segment_files
 from tidelog.storage.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.producer_rebuild import rebuild_producer_state
@@ -79,12 +81,18 @@ class LoadingLog:
         self.segments.add(segment)
 
     def delete_segments(self, segments: Iterable[LogSegment]) -> None:
-        """Take segments out; the last one first, so that a crash leaves no hole. Raises StorageError."""
+        """Take segments out, durably; the last one first, so that a crash leaves no hole. Raises StorageError."""
         going = list(segments)
+        if not going:
+            return
         for segment in reversed(going):
             self.segments.remove(segment.base_offset)
             delete_segment_files([segment], self.scheduler, self.config.file_delete_delay_ms)
         self.delete_snapshots(going)
+        try:
+            sync_directory(self.directory)
+        except OSError as error:
+            raise StorageError(f"cannot sync a folder: {error.strerror}", path=self.directory) from error
 
     def delete_snapshots(self, segments: Iterable[LogSegment]) -> None:
         """Take out the producer snapshots at the bases of segments that went. Raises StorageError."""

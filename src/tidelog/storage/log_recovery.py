@@ -4,9 +4,11 @@
 |---|---|---|
 | from the one that holds the recovery point on | as it is | recovered; behind the first that lost bytes, segments go |
 | without ``.index``, or with a broken ``.txnindex`` | recovered | recovered |
+| whose ``.index`` or ``.timeindex`` was not finished: it ends in zeros | as it is | recovered |
 | the last one, if it does not end with a whole batch | recovered | recovered |
 
-Kafka leaves the last line's to their fate after a clean end: a preallocated log, one that was copied while it was written to.
+Kafka knows the first two lines only. The third is a recovery that was itself interrupted: an index has its full length until
+it is complete. The last one is a preallocated log, or one that was copied while it was written to.
 
 A segment that turns out to hold offsets that its base cannot tell is split, and recovery goes on with the new ones. What was
 recovered below the recovery point is synced, because no later start looks at it again.
@@ -22,12 +24,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config import INT64_MAX
-from tidelog.errors import CorruptBatchError, OffsetOverflowError
-from tidelog.log.offset_index import OffsetPosition
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.log.files import ReadOnlyFile
+from tidelog.log.offset_index import OffsetIndex, OffsetPosition
+from tidelog.log.time_index import TimeIndex
 from tidelog.records.batch import BatchHeader
 from tidelog.storage.loading import LoadingLog
+from tidelog.storage.log_scan import ScannedLog, scan_log
 from tidelog.storage.overflow import split_overflowed_segment
-from tidelog.storage.recovery import recover_segment
+from tidelog.storage.recovery import recover_segment, to_scan
 from tidelog.storage.segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
@@ -62,7 +67,7 @@ class LogRecovery:
         Returns the log end offset where the last segment needed nothing, else None: then it is to be read.
         Raises StorageError, CorruptDataError.
         """
-        bases = set(broken)
+        bases = set(broken) | self._unfinished()
         while True:
             log_end_offset = self._clean_end(bases)
             try:
@@ -71,6 +76,15 @@ class LogRecovery:
                 self._split(overflow.segment, bases)
             else:
                 return log_end_offset
+
+    def _unfinished(self) -> set[int]:
+        """Return the bases of flushed segments whose indexes are not what a roll or a recovery leaves."""
+        log = self._log
+        if log.had_clean_shutdown:
+            return set()
+        unflushed = log.segments.floor(log.recovery_point)
+        flushed = [] if unflushed is None else log.segments.values(0, unflushed.base_offset)
+        return {segment.base_offset for segment in flushed if _has_unfinished_index(segment)}
 
     def _clean_end(self, bases: set[int]) -> int | None:
         """Look at the end of a log that was closed cleanly; a last segment that does not end as it should joins `bases`."""
@@ -90,44 +104,51 @@ class LogRecovery:
         self._progress.expect([segment for segment in (*flushed, *unflushed) if segment.base_offset not in self._done])
         for segment in flushed:
             if segment.base_offset not in self._done:
-                truncated_bytes = self._recover_segment(segment)
+                self._recover_segment(segment, [])
                 segment.flush()
                 _put_to_rest(segment)
-                if truncated_bytes:
-                    logger.error("%s: %d bytes were no sound batches and are cut off", segment.log.path, truncated_bytes)
         for index, segment in enumerate(unflushed):
-            if segment.base_offset not in self._done:
-                truncated_bytes = self._recover_segment(segment)
-                if truncated_bytes:
-                    self._cut_behind(segment, truncated_bytes, unflushed[index + 1 :])
-                    return
+            if segment.base_offset not in self._done and self._recover_segment(segment, unflushed[index + 1 :]):
+                return
 
-    def _recover_segment(self, segment: LogSegment) -> int:
-        """Recover one segment; return how many bytes were cut off."""
+    def _recover_segment(self, segment: LogSegment, behind: list[LogSegment]) -> bool:
+        """Recover one segment; say whether bytes were cut off. Then the segments `behind` go.
+
+        They go first: were the start interrupted after the cut, the next one would find nothing to cut, and leave a hole.
+        """
+        scanned = scan_log(*to_scan(segment), progress=self._progress.on_bytes)
+        if scanned.overflows:
+            raise _OverflowedSegmentError(segment)
+        if not scanned.is_whole:
+            self._tell_of_cut(segment, scanned, behind)
+            self._log.delete_segments(behind)
+        truncated_bytes = self._rebuild(segment, scanned)
+        if truncated_bytes and scanned.is_whole:
+            self._log.delete_segments(behind)  # A marker that cannot be read ends the log as well.
+        self._done.add(segment.base_offset)
+        self._progress.on_segment()
+        return truncated_bytes > 0
+
+    def _rebuild(self, segment: LogSegment, scanned: ScannedLog) -> int:
         log = self._log
         self.has_changed_files = True
         state = log.new_producer_state()
         log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset)
         epochs = None if log.config.magic < 2 else log.leader_epochs
-        try:
-            truncated_bytes = recover_segment(segment, state, epochs, progress=self._progress.on_bytes)
-        except OffsetOverflowError as error:
-            raise _OverflowedSegmentError(segment) from error
+        truncated_bytes = recover_segment(segment, state, epochs, scanned=scanned)
         state.take_snapshot()  # So that the next segment's recovery need not read this one again.
         _put_to_rest(segment)
-        self._done.add(segment.base_offset)
-        self._progress.on_segment()
         return truncated_bytes
 
-    def _cut_behind(self, segment: LogSegment, truncated_bytes: int, behind: list[LogSegment]) -> None:
+    @staticmethod
+    def _tell_of_cut(segment: LogSegment, scanned: ScannedLog, behind: list[LogSegment]) -> None:
         logger.warning(
-            "%s: %d bytes were no sound batches and are cut off; the log ends at %d%s",
+            "%s: %d bytes are no sound batches and are cut off; it ends at offset %d%s",
             segment.log.path,
-            truncated_bytes,
-            segment.read_next_offset(),
-            f", {len(behind)} segments behind that go" if behind else "",
+            segment.size_bytes - scanned.valid_bytes,
+            scanned.next_offset,
+            f", and the {len(behind)} segments behind it go" if behind else "",
         )
-        self._log.delete_segments(behind)
 
     def _split(self, segment: LogSegment, bases: set[int]) -> None:
         log = self._log
@@ -158,6 +179,19 @@ def find_clean_end(segment: LogSegment) -> int | None:
     finally:
         segment.log.release()
     return last.next_offset if last is not None and last.end_position == segment.size_bytes else None
+
+
+def _has_unfinished_index(segment: LogSegment) -> bool:
+    for index, entry_bytes in ((segment.offset_index, OffsetIndex.entry_bytes), (segment.time_index, TimeIndex.entry_bytes)):
+        try:
+            with ReadOnlyFile(index.path, fallbacks=()) as file:
+                size = file.size_bytes()
+                if size % entry_bytes or (size and not any(file.read(size - entry_bytes, entry_bytes))):
+                    logger.warning("%s: is not complete, it is built from the log", index.path)
+                    return True
+        except SegmentChangedError:
+            continue  # There is none.
+    return False
 
 
 def _may_mean(entry: OffsetPosition, header: BatchHeader) -> bool:
