@@ -228,7 +228,7 @@ class LocalLog:
         """Cut the log so that it ends at `target_offset`; return the segments that went, which begin above it."""
         self.check_open()
         removed = [segment for segment in self.segments.values() if segment.base_offset > target_offset]
-        self.remove_and_delete_segments(removed)
+        self.remove_and_delete_segments(reversed(removed))  # From the end: a crash in between leaves no hole.
         active = self.segments.active
         active.truncate_to(target_offset)
         forget_time_map(active)
