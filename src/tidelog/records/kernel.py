@@ -1950,78 +1950,96 @@ def note_timestamps(rows: Rows, times: cython.longlong[::1], at: cython.Py_ssize
     return end - at
 
 
-def time_bounds(times: cython.longlong[::1], count: cython.Py_ssize_t, most_holes: cython.Py_ssize_t) -> tuple:
-    """Return (smallest, largest, holes) of `times[:count]`; of none, 2^63 - 1 and -2^63.
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _sort(p: cython.p_longlong, scratch: cython.p_longlong, count: cython.Py_ssize_t) -> cython.void:
+    """Sort `p[:count]`, smallest first, by the bytes of their distances, last byte first; `scratch` has 256 entries more."""
+    smallest: cython.longlong = _INT64_MAX
+    largest: cython.longlong = _INT64_MIN
+    previous: cython.longlong = _INT64_MIN
+    in_order: cython.bint = True
+    i: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    shift: cython.int = 0
+    byte: cython.int
+    passed: cython.longlong
+    distance: cython.ulonglong
+    for i in range(count):
+        if p[i] < previous:
+            in_order = False
+        previous = p[i]
+        smallest = min(smallest, previous)
+        largest = max(largest, previous)
+    if in_order:
+        return
+    # In 64 bits without a sign no distance is too large.
+    while shift < 64 and (cython.cast(cython.ulonglong, largest) - cython.cast(cython.ulonglong, smallest)) >> shift > 0:
+        for byte in range(256):
+            scratch[count + byte] = 0
+        for i in range(count):
+            distance = cython.cast(cython.ulonglong, p[i]) - cython.cast(cython.ulonglong, smallest)
+            scratch[count + (distance >> shift & 255)] += 1
+        passed = 0
+        for byte in range(256):
+            passed += scratch[count + byte]
+            scratch[count + byte] = passed - scratch[count + byte]
+        for i in range(count):
+            distance = cython.cast(cython.ulonglong, p[i]) - cython.cast(cython.ulonglong, smallest)
+            at = count + (distance >> shift & 255)
+            scratch[scratch[at]] = p[i]
+            scratch[at] += 1
+        for i in range(count):
+            p[i] = scratch[i]
+        shift += 8
 
-    A hole is two times that follow each other in order of time, with more between them than the shortest stretch that has
-    half of all entries. Where there are more than `most_holes`, only the widest of them are told. `holes` is an array of the
-    times before, after, before, after ..., ascending. They are found in up to a thousand buckets, without sorting: neighbours
-    within a bucket are not parted.
+
+def time_bounds(times: cython.longlong[::1], count: cython.Py_ssize_t, most_holes: cython.Py_ssize_t) -> tuple:
+    """Sort `times[:count]` and return (smallest, largest, holes); of none, 2^63 - 1 and -2^63.
+
+    A hole is two times that follow each other with more between them than an eighth of the shortest stretch that holds half of
+    all: what an even flow does not have, and late records do. Where there are more than `most_holes`, only the widest of them
+    are told. `holes` is an array of the times before, behind, before, behind ..., ascending.
     """
     if not 0 <= count <= len(times):
         raise ValueError(f"{count} of {len(times)} times")
-    p: cython.p_longlong = _longs(times)
-    smallest: cython.longlong = _INT64_MAX
-    largest: cython.longlong = _INT64_MIN
-    i: cython.Py_ssize_t
-    with cython.nogil:
-        for i in range(count):
-            if p[i] < smallest:
-                smallest = p[i]
-            if p[i] > largest:
-                largest = p[i]
     holes = array("q")
-    if count < 2 or smallest == largest or (smallest < 0 and largest > _INT64_MAX + smallest):
-        return (smallest, largest, holes)
-    shift: cython.int = 0
-    while (largest - smallest) >> shift >= 1024:
-        shift += 1
-    buckets: cython.Py_ssize_t = ((largest - smallest) >> shift) + 1
-    scratch = array("q", bytes(3 * 8 * buckets))
-    counts: cython.p_longlong = _longs(scratch)
-    # Behind the counts: the smallest and the largest time in each bucket, then of the occupied ones only.
-    low: cython.Py_ssize_t = buckets
-    high: cython.Py_ssize_t = 2 * buckets
-    bucket: cython.Py_ssize_t
-    occupied: cython.Py_ssize_t = 0
-    first: cython.Py_ssize_t = 0
-    inside: cython.longlong = 0
-    bulk: cython.longlong = largest - smallest
+    if count == 0:
+        return (_INT64_MAX, _INT64_MIN, holes)
+    p: cython.p_longlong = _longs(times)
+    half: cython.Py_ssize_t = (count - 1) // 2
     found: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    gap: cython.longlong
+    if cython.compiled:
+        scratch = _new_bytes(8 * (count + 256))
+        scratch_view = memoryview(scratch).cast("q")
+        q: cython.p_longlong = _longs(scratch_view)
+        with cython.nogil:
+            _sort(p, q, count)
+    else:
+        p[:count] = array("q", sorted(p[:count]))
+    smallest: cython.longlong = p[0]
+    largest: cython.longlong = p[count - 1]
+    if smallest < 0 and largest > _INT64_MAX + smallest:
+        return (smallest, largest, holes)
+    least: cython.longlong = largest - smallest
     with cython.nogil:
-        for i in range(count):
-            bucket = (p[i] - smallest) >> shift
-            if counts[bucket] == 0:
-                counts[low + bucket] = p[i]
-                counts[high + bucket] = p[i]
-            elif p[i] < counts[low + bucket]:
-                counts[low + bucket] = p[i]
-            elif p[i] > counts[high + bucket]:
-                counts[high + bucket] = p[i]
-            counts[bucket] += 1
-        for bucket in range(buckets):
-            if counts[bucket] > 0:
-                counts[occupied] = counts[bucket]
-                counts[low + occupied] = counts[low + bucket]
-                counts[high + occupied] = counts[high + bucket]
-                occupied += 1
-        for i in range(occupied):
-            inside += counts[i]
-            while 2 * (inside - counts[first]) >= count:
-                inside -= counts[first]
-                first += 1
-            if 2 * inside >= count and counts[high + i] - counts[low + first] < bulk:
-                bulk = counts[high + i] - counts[low + first]
+        for i in range(count - half):
+            gap = p[i + half] - p[i]
+            if gap < least:
+                least = gap
+        least >>= 3
         while True:
             found = 0
-            for i in range(1, occupied):
-                if counts[low + i] - counts[high + i - 1] > bulk:
+            for i in range(1, count):
+                if p[i] - p[i - 1] > least:
                     found += 1
             if found <= most_holes:
                 break
-            bulk += (bulk >> 1) + 1
-    for i in range(1, occupied):
-        if counts[low + i] - counts[high + i - 1] > bulk:
-            holes.append(counts[high + i - 1])
-            holes.append(counts[low + i])
+            least += (least >> 1) + 1
+    for i in range(1, count):
+        if p[i] - p[i - 1] > least:
+            holes.append(p[i - 1])
+            holes.append(p[i])
     return (smallest, largest, holes)
