@@ -1,7 +1,7 @@
 """Which offset is each key's latest, for the keys of one compaction pass (spec §15; Kafka's SkimpyOffsetMap).
 
 A key is not kept, a hash of 128 bits stands for it: 24 bytes a key, however long it is, so that the default of 128 MiB holds
-five million keys (a dict would take 200 bytes for each). The memory is taken as keys come in, and given back by `clear`. A
+five million keys (a dict would take 200 bytes for each). The memory is taken when it is first used, and given back by `clear`. A
 pass that meets more keys than `max_entries` ends where the map was full; the next pass goes on from there.
 
 The table itself is `records.compaction_kernel.OffsetTable`. The cleaner owns one map, for one log at a time.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tidelog.errors import IndexFullError, InvalidArgumentError
 from tidelog.records.compaction import new_table
-from tidelog.records.compaction_kernel import SLOT_BYTES
+from tidelog.records.compaction_kernel import SLOT_BYTES, OffsetTable
 from tidelog.records.compression import Bytes
 
 DEFAULT_DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
@@ -22,24 +22,27 @@ class OffsetMap:
     """A map for as many keys as `memory_bytes` hold. `load_factor` is the share of the slots that a pass may fill."""
 
     def __init__(self, memory_bytes: int = DEFAULT_DEDUPE_BUFFER_BYTES, *, load_factor: float = DEFAULT_LOAD_FACTOR) -> None:
-        slots = memory_bytes // SLOT_BYTES
-        self.max_entries = int(slots * load_factor)
+        self.slots = memory_bytes // SLOT_BYTES
+        """How many keys there is room for."""
+        self.max_entries = int(self.slots * load_factor)
         if self.max_entries < 1:
             raise InvalidArgumentError(
                 "log.cleaner.dedupe.buffer.size holds not one key: compaction would never come forward",
                 found=f"{memory_bytes} bytes, load factor {load_factor}",
             )
-        self.table = new_table(slots)
+        self._table: OffsetTable | None = None
 
     @property
-    def slots(self) -> int:
-        """How many keys there is room for."""
-        return self.table.slots
+    def table(self) -> OffsetTable:
+        """The memory itself."""
+        if self._table is None:
+            self._table = new_table(self.slots)
+        return self._table
 
     @property
     def size(self) -> int:
         """How many keys there are."""
-        return self.table.size
+        return 0 if self._table is None else self._table.size
 
     @property
     def utilization(self) -> float:
@@ -49,7 +52,7 @@ class OffsetMap:
     @property
     def latest_offset(self) -> int:
         """Up to which offset the log is in the map, -1 for not at all. `put` moves it."""
-        return self.table.latest_offset
+        return -1 if self._table is None else self._table.latest_offset
 
     @latest_offset.setter
     def latest_offset(self, offset: int) -> None:
@@ -63,8 +66,8 @@ class OffsetMap:
 
     def get(self, key: Bytes) -> int:
         """Return a key's latest offset, -1 if it has none."""
-        return self.table.get(key)
+        return -1 if self._table is None else self._table.get(key)
 
     def clear(self) -> None:
         """Forget everything, and give the memory back."""
-        self.table.clear()
+        self._table = None
