@@ -32,16 +32,17 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
 
     Raises the errors of the table above.
     """
-    headers = []
-    for header in iter_headers(records):
-        if header.magic == 2 and header.base_offset != 0 and origin is _CLIENT:
+    headers = list(iter_headers(records))
+    for header in headers:
+        position, size = header.position, header.size
+        is_v2 = header.magic == 2
+        if is_v2 and header.base_offset != 0 and origin is _CLIENT:
             raise InvalidRecordError("a producer's batch does not begin at offset 0", found=header.base_offset, expected=0)
-        check_size(header, max_message_bytes)
-        end_position = header.position + header.size
-        # The usual batch is checked here; the slow way tells what is wrong.
-        if header.magic != 2 or crc32c(records[header.position + 21 : end_position]) != header.crc:
-            check_crc(header, records[header.position : end_position])
-        headers.append(header)
+        if size > max_message_bytes:
+            check_size(header, max_message_bytes)
+        # The usual batch is summed here; the slow way tells what is wrong.
+        if not is_v2 or crc32c(records[position + 21 : position + size]) != header.crc:
+            check_crc(header, records[position : position + size])
     return headers
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.storage.producer_state_entry import BatchMetadata
 
 UNKNOWN_OFFSET = -1
 
@@ -30,3 +31,23 @@ class AppendInfo(NamedTuple):
     def nothing(cls, log_start_offset: int) -> AppendInfo:
         """Return the outcome of an append without a batch."""
         return cls(UNKNOWN_OFFSET, UNKNOWN_OFFSET, NO_TIMESTAMP, NO_TIMESTAMP, log_start_offset, 0)
+
+
+def append_info(
+    first_offset: int, last_offset: int, max_timestamp: int, log_append_time: int, log_start_offset: int, size_bytes: int
+) -> AppendInfo:
+    """Return the outcome of an append that writes something; the fast way to make one."""
+    return tuple.__new__(
+        AppendInfo, (first_offset, last_offset, max_timestamp, log_append_time, log_start_offset, size_bytes, False)
+    )
+
+
+def as_duplicate(info: AppendInfo, repeated: BatchMetadata) -> AppendInfo:
+    """Return the outcome of an append that turned out to be a repetition: the old offsets, and nothing written."""
+    return info._replace(
+        first_offset=repeated.first_offset,
+        last_offset=repeated.last_offset,
+        log_append_time=repeated.timestamp,
+        size_bytes=0,
+        is_duplicate=True,
+    )

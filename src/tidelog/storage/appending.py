@@ -13,25 +13,33 @@
 Up to step 6 a refusal changes nothing but what is true anyway (an epoch's start, an empty segment). What goes wrong in step 7
 takes the log offline, whatever it is: the file and what is known about it must not part.
 
-`PartitionLog` owns one. The usual append, one batch without a producer id, must cost little: see bench/append_bench.py.
+Steps 1 and 2 of a leader are one call for the usual batch (`records.append_kernel`). `PartitionLog` owns one `Appends`; what an
+append costs beside its write is measured by bench/append_bench.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from tidelog.config import INT32_MAX, LogConfig
 from tidelog.errors import LogOfflineError, RecordBatchTooLargeError, UnexpectedAppendOffsetError
-from tidelog.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
-from tidelog.records.compression import Bytes
+from tidelog.records.append_kernel import take_plain_batch
+from tidelog.records.batch import LOG_APPEND_TIME, NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
+from tidelog.records.compression import Bytes, Codec
 from tidelog.records.validation import AppendOrigin, ValidationRules, validate_and_assign_offsets
+from tidelog.records.validation_rules import time_bounds
 from tidelog.storage import producer_updates
 from tidelog.storage.append_analysis import analyze_as_follower, analyze_as_leader, check_size
-from tidelog.storage.append_info import UNKNOWN_OFFSET, AppendInfo
+from tidelog.storage.append_info import UNKNOWN_OFFSET, AppendInfo, append_info, as_duplicate
 from tidelog.storage.log_append_time import LogAppendTime
 from tidelog.storage.log_state import LogState
+from tidelog.storage.offset_metadata import LogOffsetMetadata
 from tidelog.storage.producer_updates import FollowerUpdates, LeaderUpdates
 from tidelog.storage.segment import LogSegment, RollParams
+
+_Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int]
+"""Headers and bytes as they are to be written, and their largest timestamp."""
 
 
 class Appends:
@@ -40,8 +48,7 @@ class Appends:
     def __init__(self, state: LogState) -> None:
         self.append_time = LogAppendTime(state.segments, lambda: str(state.directory))
         self._state = state
-        self._config: LogConfig | None = None
-        self._rules: ValidationRules | None = None
+        self._adopt(state.config, NO_LEADER_EPOCH)
 
     def as_leader(self, records: Bytes, leader_epoch: int, origin: AppendOrigin) -> AppendInfo:
         """See `PartitionLog.append_as_leader`."""
@@ -49,45 +56,61 @@ class Appends:
         local = state.local
         if state.offline_reason is not None or local.is_closed:
             state.check_writable()
-        config = local.config
-        view = memoryview(records)
-        headers = analyze_as_leader(view, origin, config.max_message_bytes)
-        if not headers:
-            return AppendInfo.nothing(state.log_start_offset)
-        end = headers[-1].position + headers[-1].size
-        if end != len(view):
-            view = view[:end]
-        if view.readonly:
-            view = memoryview(bytearray(view))
-        rules = self._rules
-        if rules is None or config is not self._config or rules.leader_epoch != leader_epoch:
-            self._config = config
-            rules = self._rules = ValidationRules.from_config(config, leader_epoch)
+        if local.config is not self._config or leader_epoch != self._rules.leader_epoch:
+            self._adopt(local.config, leader_epoch)
         now_ms = state.clock.now_ms()
-        stamps = rules.timestamp_type == LOG_APPEND_TIME
-        append_ms = self.append_time.next_ms(now_ms, monotonic=config.append_time_monotonic) if stamps else now_ms
+        append_ms = NO_TIMESTAMP
+        if self._stamps:
+            append_ms = self.append_time.next_ms(now_ms, monotonic=local.config.append_time_monotonic)
+        view = memoryview(records)
         first_offset = local.log_end_offset
-        validated = validate_and_assign_offsets(view, headers, rules, base_offset=first_offset, now_ms=append_ms, origin=origin)
-        if validated.size_may_have_changed:
-            for header in validated.headers:
-                check_size(header, config.max_message_bytes)
-        info = AppendInfo(
-            first_offset,
-            validated.last_offset,
-            validated.max_timestamp,
-            append_ms if stamps else NO_TIMESTAMP,
-            state.watermarks.log_start_offset,
-            len(validated.data),
+        taken = self._take_plain(view, first_offset, now_ms, append_ms) if origin is AppendOrigin.CLIENT else None
+        if taken is None:
+            taken = self._validate(view, first_offset, append_ms if self._stamps else now_ms, origin)
+            if taken is None:
+                return AppendInfo.nothing(state.log_start_offset)
+        headers, data, max_timestamp = taken
+        info = append_info(
+            first_offset, headers[-1].last_offset, max_timestamp, append_ms, state.watermarks.log_start_offset, len(data)
         )
-        written = self._write(validated.headers, validated.data, info, origin, now_ms)
-        if stamps and not written.is_duplicate:
+        written = self._write(headers, data, info, origin, now_ms)
+        if self._stamps and not written.is_duplicate:
             self.append_time.on_leader_append(append_ms)
         return written
+
+    def _take_plain(self, records: memoryview, first_offset: int, now_ms: int, append_ms: int) -> _Taken | None:
+        """Steps 1 and 2 for a batch that nothing is to be said about; None if there is."""
+        if not self._takes_plain or records.readonly or len(records) > self._config.max_message_bytes:
+            return None
+        rules = self._rules
+        low, high = time_bounds(rules, now_ms)
+        fields = take_plain_batch(records, first_offset, rules.leader_epoch, low, high, rules.is_compacted, append_ms)
+        if fields is None:
+            return None
+        header = tuple.__new__(BatchHeader, fields)
+        return [header], records, header.max_timestamp
+
+    def _validate(self, records: memoryview, first_offset: int, now_ms: int, origin: AppendOrigin) -> _Taken | None:
+        """Steps 1 and 2 for any records; None without a whole batch."""
+        headers = analyze_as_leader(records, origin, self._config.max_message_bytes)
+        if not headers:
+            return None
+        whole = records[: headers[-1].end_position]
+        if whole.readonly:
+            whole = memoryview(bytearray(whole))
+        rules = self._rules
+        validated = validate_and_assign_offsets(whole, headers, rules, base_offset=first_offset, now_ms=now_ms, origin=origin)
+        if validated.size_may_have_changed:
+            for header in validated.headers:
+                check_size(header, self._config.max_message_bytes)
+        return validated.headers, validated.data, validated.max_timestamp
 
     def as_follower(self, records: Bytes, leader_epoch: int | None) -> AppendInfo:
         """See `PartitionLog.append_as_follower`."""
         state = self._state
         state.check_writable()
+        if state.config is not self._config:
+            self._adopt(state.config, self._rules.leader_epoch)
         view = memoryview(records)
         headers = analyze_as_follower(view, leader_epoch)
         if not headers:
@@ -105,10 +128,18 @@ class Appends:
                 last_offset=last.last_offset,
             )
         max_timestamp = max(header.max_timestamp for header in headers)
-        info = AppendInfo(first_offset, last.last_offset, max_timestamp, NO_TIMESTAMP, state.log_start_offset, last.end_position)
+        info = append_info(first_offset, last.last_offset, max_timestamp, NO_TIMESTAMP, state.log_start_offset, last.end_position)
         written = self._write(headers, view[: last.end_position], info, AppendOrigin.REPLICATION, state.clock.now_ms())
         self.append_time.on_follower_append(headers)
         return written
+
+    def _adopt(self, config: LogConfig, leader_epoch: int) -> None:
+        """Take what each append needs out of a configuration, or a leader's epoch, that is new."""
+        self._config = config
+        self._max_segment_ms = config.max_segment_ms
+        rules = self._rules = ValidationRules.from_config(config, leader_epoch)
+        self._stamps = rules.timestamp_type == LOG_APPEND_TIME
+        self._takes_plain = rules.magic == 2 and rules.target_codec in (None, Codec.NONE)
 
     def _write(
         self, headers: Sequence[BatchHeader], data: Bytes, info: AppendInfo, origin: AppendOrigin, now_ms: int
@@ -117,7 +148,8 @@ class Appends:
         state = self._state
         local = state.local
         config = local.config
-        size = len(data)
+        size = info.size_bytes
+        last_offset = info.last_offset
         if size > config.segment_bytes:
             raise RecordBatchTooLargeError(
                 "records larger than segment.bytes",
@@ -128,11 +160,10 @@ class Appends:
         try:
             if state.metadata_file.is_dirty:
                 state.metadata_file.maybe_flush()
-            self._note_epochs(headers, config)
+            if self._rules.magic >= 2:
+                self._note_epochs(headers)
             segment = local.segments.active
-            roll_params = RollParams(
-                config.max_segment_ms, config.segment_bytes, info.max_timestamp, info.last_offset, size, now_ms
-            )
+            roll_params = RollParams(self._max_segment_ms, config.segment_bytes, info.max_timestamp, last_offset, size, now_ms)
             if segment.should_roll(roll_params):
                 segment = self._roll(segment, roll_params, info.first_offset)
         except LogOfflineError:
@@ -144,24 +175,17 @@ class Appends:
             if header.producer_id >= 0:
                 updates = self._analyze_producers(headers, memoryview(data), origin, segment)
                 if updates.duplicate is not None:
-                    old = updates.duplicate
-                    return info._replace(
-                        first_offset=old.first_offset,
-                        last_offset=old.last_offset,
-                        log_append_time=old.timestamp,
-                        size_bytes=0,
-                        is_duplicate=True,
-                    )
+                    return as_duplicate(info, updates.duplicate)
                 break
         try:
-            local.append(info.last_offset, headers, data)
+            local.append(last_offset, headers, data)
             state.watermarks.on_log_end_moved()
             if updates is not None:
                 updates.apply(state.producer_state, segment)
-            state.producer_state.map_end_offset = info.last_offset + 1
+            state.producer_state.map_end_offset = last_offset + 1
             if updates is not None:
                 state.watermarks.update_first_unstable_offset()
-            if local.log_end_offset - local.recovery_point >= config.flush_messages:
+            if last_offset - local.recovery_point >= config.flush_messages - 1:
                 state.flush()
         except LogOfflineError:
             raise
@@ -178,14 +202,13 @@ class Appends:
     ) -> LeaderUpdates | FollowerUpdates:
         if origin is AppendOrigin.REPLICATION:
             return producer_updates.analyze_as_follower(headers, data)
-        state = self._state.producer_state
-        return producer_updates.analyze_as_leader(state, headers, data, origin, segment.base_offset, segment.size_bytes)
+        # A leader's records of a producer are a single batch.
+        where = LogOffsetMetadata(headers[0].base_offset, segment.base_offset, segment.size_bytes)
+        return producer_updates.analyze_as_leader(self._state.producer_state, headers[0], data, origin, where)
 
-    def _note_epochs(self, headers: Sequence[BatchHeader], config: LogConfig) -> None:
+    def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Note the leader epochs that begin with these batches; a batch that knows none makes all of them worthless."""
         epochs = self._state.leader_epochs
-        if config.magic < 2:
-            return
         for header in headers:
             if header.magic < 2:
                 if not epochs.is_empty:

@@ -2,7 +2,7 @@
 
 | append | before the write | after it |
 |---|---|---|
-| as leader | batches are checked against what their producers wrote before, or found to repeat it | the producers' new state |
+| as leader | the batch is checked against what its producer wrote before, or found to repeat it | the producer's new state |
 | as follower | markers are read; nothing is refused that a leader took | batch by batch, as if each had come alone |
 
 A leader's set with producers in it is a single batch. A follower's may hold several transactions of one producer; the last
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.log.producer_state import CompletedTxn
-from tidelog.records.batch import BatchHeader
+from tidelog.records.batch import CONTROL_BIT, BatchHeader
 from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
 from tidelog.records.records import iter_records
 from tidelog.records.validation import AppendOrigin
@@ -29,20 +29,20 @@ from tidelog.storage.segment import LogSegment
 
 
 class LeaderUpdates(NamedTuple):
-    """Each producer's part of an append, the transactions that it completes, or the batch that it repeats."""
+    """The producer's part of an append, the transaction that it completes, or the batch that it repeats."""
 
-    infos: list[ProducerAppendInfo]
-    completed: list[CompletedTxn]
-    duplicate: BatchMetadata | None = None
+    info: ProducerAppendInfo | None
+    completed: CompletedTxn | None
+    duplicate: BatchMetadata | None
 
     def apply(self, producer_state: ProducerStateManager, segment: LogSegment) -> None:
-        """Take it over; `segment` is where the records are, and where aborted transactions are noted. Raises StorageError."""
-        for info in self.infos:
-            producer_state.update(info)
-        for completed in self.completed:
-            last_stable_offset = producer_state.last_stable_offset(completed)
-            segment.update_txn_index(completed, last_stable_offset)
-            producer_state.complete_txn(completed)
+        """Take it over; `segment` is where the records are, and where an aborted transaction is noted. Raises StorageError."""
+        if self.info is not None:
+            producer_state.update(self.info)
+        if self.completed is not None:
+            last_stable_offset = producer_state.last_stable_offset(self.completed)
+            segment.update_txn_index(self.completed, last_stable_offset)
+            producer_state.complete_txn(self.completed)
 
 
 class FollowerUpdates(NamedTuple):
@@ -60,37 +60,19 @@ class FollowerUpdates(NamedTuple):
 
 
 def analyze_as_leader(
-    producer_state: ProducerStateManager,
-    headers: Sequence[BatchHeader],
-    data: memoryview,
-    origin: AppendOrigin,
-    base_offset: int,
-    position: int,
+    producer_state: ProducerStateManager, header: BatchHeader, data: memoryview, origin: AppendOrigin, where: LogOffsetMetadata
 ) -> LeaderUpdates:
-    """Check batches, `data`, that are to be written at `position` of the segment with `base_offset`.
+    """Check the batch `data`, which is to be written at `where`.
 
-    `position` of a header is into `data`. Raises a ProducerError where a batch does not follow, InvalidRecordError for a
-    marker that is none.
+    Raises a ProducerError where it does not follow what its producer wrote before, InvalidRecordError for a marker that is none.
     """
-    infos: dict[int, ProducerAppendInfo] = {}
-    completed: list[CompletedTxn] = []
-    for header in headers:
-        if not header.has_producer_id:
-            continue
-        if origin is AppendOrigin.CLIENT:
-            duplicate = producer_state.duplicate_of(header)
-            if duplicate is not None:
-                return LeaderUpdates([], [], duplicate)
-        info = infos.get(header.producer_id)
-        if info is None:
-            info = infos[header.producer_id] = producer_state.prepare_update(header.producer_id, origin)
-        place = None
-        if header.is_transactional:
-            place = LogOffsetMetadata(header.base_offset, base_offset, position + header.position)
-        one = info.append(header, place, _end_txn_marker(header, data))
-        if one is not None:
-            completed.append(one)
-    return LeaderUpdates(list(infos.values()), completed)
+    if origin is AppendOrigin.CLIENT:
+        duplicate = producer_state.duplicate_of(header)
+        if duplicate is not None:
+            return LeaderUpdates(None, None, duplicate)
+    info = producer_state.prepare_update(header.producer_id, origin)
+    completed = info.append(header, where, _end_txn_marker(header, data))
+    return LeaderUpdates(info, completed, None)
 
 
 def analyze_as_follower(headers: Sequence[BatchHeader], data: memoryview) -> FollowerUpdates:
@@ -100,7 +82,7 @@ def analyze_as_follower(headers: Sequence[BatchHeader], data: memoryview) -> Fol
 
 def _end_txn_marker(header: BatchHeader, data: memoryview) -> EndTxnMarker | None:
     """Return what a control batch says about its producer's transaction; None if it is no marker, or an emptied one."""
-    if not header.is_control:
+    if not header.attributes & CONTROL_BIT:
         return None
     batch = data[header.position : header.end_position]
     for record in iter_records(header, batch, check_crc=False):
