@@ -13,6 +13,7 @@ import pytest
 
 from tests.spark.conftest import read_rows
 from tests.spark.golden import BASE_MS, RELEASES, expected, log_dir, rows
+from tidelog.log.time_map_file import rebuild_time_map
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +68,17 @@ def test_a_range_and_offsets_hold_together(load: Load) -> None:
     frame = load(topic, startTime=str(start), endingOffsets='{"v2-none-ct":{"0":300}}')
     wanted = [row.offset for row in rows(topic)[:300] if row.timestamp is not None and row.timestamp >= start]
     assert [row.offset for row in frame.select("offset").collect()] == wanted
+
+
+def test_a_range_with_time_maps_is_the_same_range(load: Load, tmp_path: Path) -> None:
+    for log in (Path(log_dir()) / "v2-none-ct-0").glob("*.log"):
+        rebuild_time_map(log, tmp_path, block_bytes=2000)
+    topic, start, end = "v2-none-ct", BASE_MS + 20_000, BASE_MS + 24_000
+    inside = [row.offset for row in rows(topic) if row.timestamp is not None and start <= row.timestamp < end]
+    for _ in range(2):
+        frame = load(topic, startTime=str(start), endTime=str(end), timeMapDir=str(tmp_path))
+        assert [row.offset for row in frame.select("offset").collect()] == inside
+        shutil.copy(sorted(tmp_path.glob("*/*.timemap"))[0], sorted(tmp_path.glob("*/*.timemap"))[1])  # one that does not match
 
 
 def test_append_time_and_create_time_can_both_be_read(load: Load) -> None:
