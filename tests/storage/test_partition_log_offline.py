@@ -65,13 +65,21 @@ def assert_is_offline(log: PartitionLog, reason: str) -> None:
         log.delete_old_segments,
         lambda: log.delete_records(1),
         lambda: log.maybe_assign_epoch_start_offset(5, 100),
-        lambda: log.rename_dir(log.directory.with_name("other-0")),
     ):
         with pytest.raises(LogOfflineError, match="offline"):
             write()
     assert offsets(log) == [0, 1, 2]
     assert log.log_end_offset == 3
     log.close()
+
+
+def test_an_offline_partition_can_be_deleted(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.go_offline("append", OSError("as if"))
+    log.rename_dir(tmp_path / "log-0.abc-delete")
+    assert offsets(log) == [0, 1, 2]
+    log.close_handlers()
+    assert not (tmp_path / "log-0").exists()
 
 
 def test_a_full_disk(tmp_path: Path, refusing: Refusing) -> None:

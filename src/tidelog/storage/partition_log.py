@@ -264,13 +264,22 @@ class PartitionLog(LogState):
     # --- the end
 
     def rename_dir(self, directory: Path) -> None:
-        """Rename the partition's folder to `directory` and follow it. Raises LogOfflineError."""
+        """Rename the partition's folder to `directory` and follow it; an offline log's as well, which may be on its way out.
+
+        Raises LogOfflineError, StorageError.
+        """
+        if self.is_offline:
+            self._rename_dir(directory)
+            return
         with self.writing("rename the folder"):
             self.metadata_file.maybe_flush()
-            self.local.rename_dir(directory)
-            self.producer_state.update_parent_dir(directory)
-            self.leader_epochs.update_parent_dir(directory)
-            self.metadata_file.update_parent_dir(directory)
+            self._rename_dir(directory)
+
+    def _rename_dir(self, directory: Path) -> None:
+        self.local.rename_dir(directory)
+        self.producer_state.update_parent_dir(directory)
+        self.leader_epochs.update_parent_dir(directory)
+        self.metadata_file.update_parent_dir(directory)
 
     def close(self) -> None:
         """Write what a clean start needs (topic id, producers' snapshot, last index entries) and close the files.
