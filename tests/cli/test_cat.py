@@ -21,6 +21,7 @@ import pytest
 from tests.cli.conftest import KAFKA_2, KAFKA_3, ROOT, run, run_ok, run_process, start
 from tidelog.cli import record_writers
 from tidelog.clock import ManualClock
+from tidelog.log.time_map_file import rebuild_time_map
 
 Expected = Callable[[str, str], list[dict[str, Any]]]
 
@@ -397,3 +398,18 @@ def test_the_bar_is_for_a_terminal_and_for_long_work(tmp_path: Path) -> None:
     ran = subprocess.run(patient(0), env=environment, capture_output=True, text=True, timeout=60)
     assert "1,500 records" in ran.stderr
     assert "rich" not in ran.stderr
+
+
+def test_time_maps_of_a_folder_of_ones_own(tmp_path: Path, expected: Expected) -> None:
+    """The same records, from less of the log; records without timestamp are counted also where they are not read."""
+    for folder, topic, release in ((KAFKA_3, "v2-lz4-ct", "kafka-3.9.1"), (KAFKA_2, "migrated-v0-v1-v2", "kafka-2.4.1")):
+        for log in (folder / f"{topic}-0").glob("*.log"):
+            rebuild_time_map(log, tmp_path, block_bytes=2000)
+        more = ("--from", str(T0 + 20_000), "--to", str(T0 + 24_000), "--format", "jsonl", "--encoding", "base64")
+        plain, mapped = run_ok("cat", folder, topic, *more), run_ok("cat", folder, topic, *more, "--time-map-dir", tmp_path)
+        inside = [row for row in rows_of(expected(release, topic), topic) if T0 + 20_000 <= (row["timestamp"] or 0) < T0 + 24_000]
+        assert mapped.json_lines == plain.json_lines == inside
+        assert mapped.stderr == plain.stderr
+    missing = run("cat", KAFKA_3, "v2-lz4-ct", "--time-map-dir", tmp_path / "nowhere")
+    assert missing.exit_code == 1
+    assert "no such folder of time maps" in missing.stderr
