@@ -221,8 +221,10 @@ class LogState:
         With `force_active` an active segment without records is flushed as well, which a clean end needs. Raises
         LogOfflineError.
         """
-        offset = self.log_end_offset if up_to is None else up_to
-        end = offset + 1 if force_active else offset
+        # A truncation may have come between a roll and its flush.
+        offset = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+        # Where the active segment has records, being flushed up to the log end is enough: an idle log costs a clean end nothing.
+        end = offset + 1 if force_active and not self.segments.active.size_bytes else offset
         with self.writing("flush"):
             if end > self.recovery_point:
                 self.local.flush(end)
