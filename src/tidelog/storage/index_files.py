@@ -117,7 +117,13 @@ class IndexFile(Generic[_Entries]):
         if not index.resize(max(new_size_bytes, index.size_bytes)):
             return False
         self._set_length(index.max_entries * index.entry_bytes)
+        self.write_entries()
         return True
+
+    def create_if_missing(self) -> None:
+        """Have the file there; one that is, is not looked into. Raises StorageError."""
+        if self.is_idle and not self.path.exists():
+            self.live()
 
     def grow_later(self) -> None:
         """Give the index its full length, as the active segment's needs it, but not before it is changed. Raises StorageError."""
@@ -160,7 +166,7 @@ class IndexFile(Generic[_Entries]):
         """Wait until the file is on the disk; it is created if there is none. Raises StorageError."""
         if self.is_idle and not self.path.exists():
             self.live()
-        if not self._is_synced:
+        if not self._is_synced or self.unwritten_entries:
             was_open = self._fd >= 0
             self._sync()
             if not was_open:
@@ -168,6 +174,7 @@ class IndexFile(Generic[_Entries]):
 
     def rest(self) -> None:
         """Give memory and descriptor back; the entries are read from the file from now on. Raises StorageError."""
+        self.write_entries()
         self.release()
         self._live_entries = None
 
@@ -189,7 +196,7 @@ class IndexFile(Generic[_Entries]):
         try:
             if not self.is_idle and self.length_bytes != self.size_bytes:
                 self.trim_to_valid_size()
-            if self._is_written:
+            if self._is_written or self.unwritten_entries:
                 self._sync()
         finally:
             self._forget()
@@ -250,6 +257,11 @@ class IndexFile(Generic[_Entries]):
                 self.resize(self.max_index_bytes)
         assert self._live_entries is not None
         return self._live_entries
+
+    @property
+    def unwritten_entries(self) -> int:
+        """How many entries the file does not have yet; whatever syncs, cuts or closes it writes them first."""
+        return 0 if self._live_entries is None else self._live_entries.entries - self._written
 
     def write_entries(self) -> None:
         """Write the entries that the file does not have yet. Raises StorageError; `keep` then takes them back."""
@@ -332,6 +344,7 @@ class IndexFile(Generic[_Entries]):
         self._is_written, self._is_synced = True, False
 
     def _sync(self) -> None:
+        self.write_entries()
         try:
             os.fsync(self._open())
         except OSError as error:

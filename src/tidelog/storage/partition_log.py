@@ -300,8 +300,8 @@ class PartitionLog(LogState):
                 active = self.segments.active
                 if active.size_bytes:
                     # Indexes are made when they are needed; a start after a clean end misses them.
-                    active.offset_index.live()
-                    active.time_index.live()
+                    active.offset_index.create_if_missing()
+                    active.time_index.create_if_missing()
                 self.local.close()
         except TidelogError:
             self.local.close_handlers()
