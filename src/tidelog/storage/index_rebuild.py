@@ -80,9 +80,9 @@ def index_logs(
     ]
     for file in files:
         file.close()
-    state = _state_at(log_paths[0]) if log_paths else ProducerState()
+    state = state_at(log_paths[0]) if log_paths else ProducerState()
     for file, scanned in zip(files, scan_logs(logs, threads, progress=progress), strict=True):
-        aborted = _aborted(file, scanned, state)
+        aborted = aborted_in(file, scanned, state)
         file.close()
         yield RebuiltIndexes(file.path, scanned, aborted)
 
@@ -103,7 +103,7 @@ def write_indexes(rebuilt: RebuiltIndexes, directory: Path) -> None:
             raise StorageError(f"cannot remove an index: {error.strerror or error}", path=path) from error
 
 
-def _state_at(log_path: Path) -> ProducerState:
+def state_at(log_path: Path) -> ProducerState:
     """Return the producers' state at a segment's base, as far as a snapshot tells it."""
     base_offset = names.offset_from_file_name(log_path.name)
     path = log_path.with_suffix(names.SNAPSHOT_SUFFIX)
@@ -116,7 +116,7 @@ def _state_at(log_path: Path) -> ProducerState:
     return ProducerState(map_end_offset=base_offset)
 
 
-def _aborted(file: ReadOnlyFile, scanned: ScannedLog, state: ProducerState) -> list[AbortedTxn]:
+def aborted_in(file: ReadOnlyFile, scanned: ScannedLog, state: ProducerState) -> list[AbortedTxn]:
     """Bring the state over a segment; return the transactions that were aborted in it."""
     before = len(state.aborted)
     for position in scanned.producer_positions:
