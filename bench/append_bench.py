@@ -106,12 +106,14 @@ def make_batch(line: Line) -> bytearray:
 
 
 def batch_for(line: Line, batch: bytearray, index: int) -> bytearray:
-    """Return a copy of its own; an idempotent producer's has the next sequence."""
+    """Return a copy that is later in time, in a buffer of its own; an idempotent producer's has the next sequence."""
     own = bytearray(batch)
+    count = int.from_bytes(own[57:61])
+    for at in (27, 35):
+        own[at : at + 8] = (int.from_bytes(own[at : at + 8]) + index * count).to_bytes(8)
     if line.is_idempotent:
-        count = int.from_bytes(own[57:61])
         own[53:57] = (index * count).to_bytes(4)
-        own[17:21] = crc32c(memoryview(own)[21:]).to_bytes(4)
+    own[17:21] = crc32c(memoryview(own)[21:]).to_bytes(4)
     return own
 
 

@@ -14,6 +14,7 @@ from tests.storage.partition_logs import batch, end_txn, offsets, open_log
 from tidelog.errors import LogOfflineError, StorageError, kafka_error_code
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
+from tidelog.storage.local_log import INDEX_WRITE_BEHIND, INDEX_WRITE_DELAY_MS
 from tidelog.storage.partition_log import PartitionLog
 
 SIZE = len(batch())
@@ -118,13 +119,36 @@ def test_a_write_that_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_index_that_cannot_be_written(tmp_path: Path, refusing: Refusing) -> None:
+    """Entries are written some at a time: the log goes on until it meets the disk; then that append did not happen."""
     log = filled(tmp_path, index_interval_bytes=0)
     index_fd = log.segments.active.offset_index._fd
     refusing("pwrite", errno.ENOSPC, lambda fd, *rest: fd == index_fd)
-    with pytest.raises(LogOfflineError):
-        log.append_as_leader(batch(), 0)
+    log.clock.advance(INDEX_WRITE_DELAY_MS)  # type: ignore[attr-defined]
+    log.scheduler.tick()
+    assert not log.is_offline
+    with pytest.raises(LogOfflineError, match="append"):
+        for _ in range(INDEX_WRITE_BEHIND):
+            log.append_as_leader(batch(), 0)
     refusing.stop()
-    assert_is_offline(log, "append")
+    # Three appends before the disk refused, and an entry for each batch but the first.
+    assert log.log_end_offset == INDEX_WRITE_BEHIND
+    assert log.size_bytes == INDEX_WRITE_BEHIND * SIZE
+    assert offsets(log) == list(range(INDEX_WRITE_BEHIND))
+    log.close()
+    log = open_log(tmp_path, clean=False)
+    assert offsets(log) == list(range(INDEX_WRITE_BEHIND))
+
+
+def test_index_files_follow_soon(tmp_path: Path) -> None:
+    log = filled(tmp_path, index_interval_bytes=0)
+    path = log.segments.active.offset_index.path
+    assert not any(path.read_bytes())
+    log.clock.advance(INDEX_WRITE_DELAY_MS)  # type: ignore[attr-defined]
+    log.scheduler.tick()
+    assert path.read_bytes()[:24] == log.segments.active.offset_index.to_bytes() + bytes(8)
+    for _ in range(INDEX_WRITE_BEHIND):
+        log.append_as_leader(batch(), 0)
+    assert path.read_bytes()[8 * INDEX_WRITE_BEHIND :][:8] != bytes(8)
 
 
 def test_a_sync_that_fails(tmp_path: Path, refusing: Refusing) -> None:

@@ -28,7 +28,7 @@ from tidelog.records.append_kernel import take_plain_batch
 from tidelog.records.batch import LOG_APPEND_TIME, NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
 from tidelog.records.compression import Bytes, Codec
 from tidelog.records.validation import AppendOrigin, ValidationRules, validate_and_assign_offsets
-from tidelog.records.validation_rules import time_bounds
+from tidelog.records.validation_rules import MAX_TIME, MIN_TIME, time_bounds
 from tidelog.storage import producer_updates
 from tidelog.storage.append_analysis import analyze_as_follower, analyze_as_leader, check_size
 from tidelog.storage.append_info import UNKNOWN_OFFSET, AppendInfo, append_info, as_duplicate
@@ -83,7 +83,7 @@ class Appends:
         if not self._takes_plain or records.readonly or len(records) > self._config.max_message_bytes:
             return None
         rules = self._rules
-        low, high = time_bounds(rules, now_ms)
+        low, high = (MIN_TIME, MAX_TIME) if self._takes_any_time else time_bounds(rules, now_ms)
         fields = take_plain_batch(records, first_offset, rules.leader_epoch, low, high, rules.is_compacted, append_ms)
         if fields is None:
             return None
@@ -139,6 +139,7 @@ class Appends:
         self._max_segment_ms = config.max_segment_ms
         rules = self._rules = ValidationRules.from_config(config, leader_epoch)
         self._stamps = rules.timestamp_type == LOG_APPEND_TIME
+        self._takes_any_time = self._stamps or rules.before_max_ms == rules.after_max_ms == MAX_TIME
         self._takes_plain = rules.magic == 2 and rules.target_codec in (None, Codec.NONE)
 
     def _write(

@@ -13,6 +13,7 @@ Nothing here knows of high watermarks, producers or epochs: `PartitionLog` does,
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Iterable, Sequence
@@ -40,6 +41,13 @@ logger = logging.getLogger("tidelog.storage")
 _SEGMENT_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
 
+INDEX_WRITE_BEHIND = 64
+INDEX_WRITE_DELAY_MS = 1000
+"""New index entries wait in memory for each other, so many or so long: a write costs as much as all the rest of an append.
+
+Look-ups go by memory; a crash rebuilds the index; whatever syncs, rolls or closes the segment writes them first."""
+
+
 class LocalLog:
     """The segments of one partition. `segments` holds at least the active one."""
 
@@ -62,8 +70,10 @@ class LocalLog:
         self.log_end_offset = next_offset.message_offset
         self.last_flush_ms = clock.now_ms()
         self.is_closed = False
+        segments.active.index_write_behind = INDEX_WRITE_BEHIND
         self._clock = clock
         self._scheduler = scheduler
+        self._has_index_write = False
         self._jitter = jitter or random.Random()
 
     def __repr__(self) -> str:
@@ -98,6 +108,16 @@ class LocalLog:
         """Write whole batches to the active segment and move the log end behind `last_offset`."""
         self.segments.active.append(last_offset, headers, data)
         self.log_end_offset = last_offset + 1
+        if not self._has_index_write:
+            self._has_index_write = True
+            self._scheduler.schedule("write-indexes", self._write_indexes, delay_ms=INDEX_WRITE_DELAY_MS)
+
+    def _write_indexes(self) -> None:
+        """Bring the index files up to date for whoever looks into the folder; what fails here fails again where it matters."""
+        self._has_index_write = False
+        if not self.is_closed:
+            with contextlib.suppress(StorageError):
+                self.segments.active.write_index_entries()
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
         """Begin a segment at `expected_next_offset`, or at the log end if that is more; return it.
@@ -318,7 +338,7 @@ class LocalLog:
 
     def _open_segment(self, base_offset: int) -> LogSegment:
         config = self.config
-        return LogSegment.open(
+        segment = LogSegment.open(
             self.directory,
             base_offset,
             config,
@@ -327,6 +347,8 @@ class LocalLog:
             preallocate=config.preallocate,
             jitter=self._jitter,
         )
+        segment.index_write_behind = INDEX_WRITE_BEHIND
+        return segment
 
     def _remove_leftovers(self, base_offset: int) -> None:
         """Remove files that bear the names of a segment that is about to begin: no segment owns them."""

@@ -81,6 +81,8 @@ class LogSegment(SegmentReader):
         self.roll_jitter_ms = roll_jitter_ms
         self.created_ms = clock.now_ms()
         self.bytes_since_last_index_entry = 0
+        self.index_write_behind = 1
+        """How many new entries of an index wait for one write. Who sets it above 1 sees to it that they are written."""
         self._clock = clock
         self._rolling_based_timestamp: int | None = None
         self._max_timestamp = UNKNOWN
@@ -233,13 +235,18 @@ class LogSegment(SegmentReader):
                     since = 0
                 position += header.size
                 since += header.size
-            self.offset_index.write_entries()
-            self.time_index.write_entries()
+            self.write_index_entries(self.index_write_behind)
         except BaseException:
             self.offset_index.keep(offset_entries)
             self.time_index.keep(time_entries)
             raise
         return since, max_timestamp, offset_of_max
+
+    def write_index_entries(self, at_least: int = 1) -> None:
+        """Bring each index's file up to date that lags `at_least` so many entries behind. Raises StorageError."""
+        for index in (self.offset_index, self.time_index):
+            if index.unwritten_entries >= at_least:
+                index.write_entries()
 
     def _take_back(self, size_bytes: int, error: BaseException) -> None:
         """Cut the `.log` back after an append that failed with `error`; one that the file itself refused is undone already."""
