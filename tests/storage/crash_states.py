@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_CALLS = ("rename", "replace", "unlink", "remove", "fsync", "truncate", "ftruncate", "write", "pwrite", "pwritev", "writev")
+_NAMES = ("rename", "replace", "unlink", "remove", "mkdir", "rmdir")
+_CALLS = (*_NAMES, "fsync", "truncate", "ftruncate", "write", "pwrite", "pwritev", "writev")
 _WRITES = ("write", "pwrite")
 
 
@@ -70,7 +71,7 @@ class CrashStates:
     def _copy(self, call: str, *, always: bool = False) -> Path:
         self._copying = True
         try:
-            now = {str(path): path.read_bytes() for path in sorted(self.folder.rglob("*")) if path.is_file()}
+            now = {str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(self.folder.rglob("*"))}
             if now != self._before or always:
                 self._before = None if always else now
                 self.folders.append(self.into / str(len(self.folders)) / self.folder.name)

@@ -217,7 +217,8 @@ class CleanerManager:
         """Forget a log that is deleted."""
         self._uncleanable.pop(key, None)
         self._not_before_ms.pop(key, None)
-        self._write_checkpoints({other: offset for other, offset in self._checkpoints.items() if other != key})
+        if key in self._checkpoints:
+            self._write_checkpoints({other: offset for other, offset in self._checkpoints.items() if other != key})
 
     def maybe_truncate_checkpoint(self, key: TopicPartition, offset: int) -> None:
         """Lower a log's checkpoint to `offset`, after the log was truncated there."""

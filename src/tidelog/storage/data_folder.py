@@ -1,13 +1,15 @@
-"""A data folder before its logs are opened: whose it is, which partitions it has, how many files may be open (spec §1, §7)."""
+"""A data folder before its logs are opened: whose it is, what lies in it, how many files may be open (spec §1, §7)."""
 
 from __future__ import annotations
 
+import os
 import resource
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from tidelog.errors import InvalidArgumentError
+from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.log import names
 from tidelog.log.log_dir import METADATA_TOPIC
 from tidelog.log.names import TopicPartition
@@ -16,6 +18,14 @@ from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 
 FIRST_NODE_ID = 1
+
+
+def create(directory: Path) -> None:
+    """Make the folder if there is none. Raises StorageError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot create the data folder: {error.strerror}", path=directory) from error
 
 
 def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
@@ -38,19 +48,32 @@ def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
     return owner
 
 
-def partition_directories(directory: Path) -> dict[TopicPartition, Path]:
-    """Return the partitions' folders; those going, unclaimed or arriving and the metadata log are left out."""
-    found = {}
-    for entry in directory.iterdir():
-        if names.is_suffixed_dir(entry.name):
-            continue
-        try:
-            key = names.parse_topic_partition_name(entry.name)
-        except InvalidArgumentError:
-            continue
-        if key.topic != METADATA_TOPIC and names.log_dir_name(*key) == entry.name and entry.is_dir():
-            found[key] = entry
-    return found
+class FolderContents(NamedTuple):
+    """The partitions' folders, and those of partitions that are being removed."""
+
+    partitions: dict[TopicPartition, Path]
+    going: list[Path]
+
+
+def list_contents(directory: Path) -> FolderContents:
+    """List a data folder once. Folders that are unclaimed or arriving and the metadata log are left out. Raises StorageError."""
+    partitions, going = {}, []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if names.is_suffixed_dir(entry.name):
+                    if entry.name.endswith(names.DELETE_DIR_SUFFIX) and entry.is_dir():
+                        going.append(directory / entry.name)
+                    continue
+                try:
+                    key = names.parse_topic_partition_name(entry.name)
+                except InvalidArgumentError:
+                    continue
+                if key.topic != METADATA_TOPIC and names.log_dir_name(*key) == entry.name and entry.is_dir():
+                    partitions[key] = directory / entry.name
+    except OSError as error:
+        raise StorageError(f"cannot list the data folder: {error.strerror}", path=directory) from error
+    return FolderContents(partitions, going)
 
 
 def new_topic_id() -> uuid.UUID:

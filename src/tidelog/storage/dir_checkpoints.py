@@ -7,55 +7,82 @@
 ``cleaner-offset-checkpoint``           where compaction goes on (`cleaner_manager` owns that one)
 ======================================  =======================================================================
 
-A damaged file counts as empty, with a notice, as in Kafka. A partition that could not be loaded keeps the lines it had.
+A damaged file counts as empty, with a notice, as in Kafka. A partition that could not be loaded keeps the lines it had. A file
+whose content would not change is not written.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError
 from tidelog.log import names
 from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.log.names import TopicPartition
+from tidelog.storage.partition_log import PartitionLog
 
 logger = logging.getLogger("tidelog.storage")
 
 Offsets = dict[TopicPartition, int]
+Logs = Mapping[TopicPartition, PartitionLog]
+OffsetOf = Callable[[PartitionLog], int | None]
 
 
 class DirCheckpoints:
-    """The checkpoints of one folder, as read at the start; `write_*` replace the files. Raises StorageError."""
+    """The checkpoints of one folder, as read at the start. `write_…` bring a file up to date with `logs`; lines of the
+    partitions in `unloaded` stay. They raise StorageError; the file is the old one then.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._missing: set[str] = set()
         self.recovery_points = self._read(names.RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = self._read(names.LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._read(names.HIGH_WATERMARK_CHECKPOINT)
 
-    def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the recovery points."""
-        self.recovery_points = self._write(names.RECOVERY_POINT_CHECKPOINT, offsets)
+    def write_recovery_points(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
+        """Write down up to where each log is on the disk."""
+        self.recovery_points = self._write(
+            names.RECOVERY_POINT_CHECKPOINT, self.recovery_points, logs, unloaded, lambda log: log.recovery_point
+        )
 
-    def write_log_start_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the log start offsets; only of logs that begin inside their first segment."""
-        self.log_start_offsets = self._write(names.LOG_START_OFFSET_CHECKPOINT, offsets)
+    def write_log_start_offsets(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
+        """Write down the log starts that lie inside a first segment."""
+        self.log_start_offsets = self._write(
+            names.LOG_START_OFFSET_CHECKPOINT, self.log_start_offsets, logs, unloaded, _start_inside_a_segment
+        )
 
-    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the high watermarks."""
-        self.high_watermarks = self._write(names.HIGH_WATERMARK_CHECKPOINT, offsets)
+    def write_high_watermarks(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
+        """Write down the high watermarks."""
+        self.high_watermarks = self._write(
+            names.HIGH_WATERMARK_CHECKPOINT, self.high_watermarks, logs, unloaded, lambda log: log.high_watermark
+        )
 
-    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> Offsets:
-        written = dict(sorted(offsets.items()))
-        write_offset_checkpoint(self._directory / name, written)
-        return written
+    def _write(self, name: str, before: Offsets, logs: Logs, unloaded: Container[TopicPartition], offset_of: OffsetOf) -> Offsets:
+        offsets = {key: offset for key, offset in before.items() if key in unloaded}
+        for key, log in logs.items():
+            offset = offset_of(log)
+            if offset is not None:
+                offsets[key] = offset
+        if offsets != before or name in self._missing:
+            write_offset_checkpoint(self._directory / name, dict(sorted(offsets.items())))
+            self._missing.discard(name)
+        return offsets
 
     def _read(self, name: str) -> Offsets:
         path = self._directory / name
         try:
-            return read_offset_checkpoint(path)
+            offsets = read_offset_checkpoint(path)
         except CorruptCheckpointError as error:
             logger.warning("%s: taken as empty", error)
-            return {}
+            offsets = {}
+        if not offsets:
+            self._missing.add(name)
+        return offsets
+
+
+def _start_inside_a_segment(log: PartitionLog) -> int | None:
+    first = log.segments.first
+    return log.log_start_offset if first is not None and log.log_start_offset > first.base_offset else None

@@ -16,6 +16,7 @@ log.cleaner.enable                                   true                  wheth
 log.cleaner.backoff.ms                               15000                 between two looks for a log to compact
 log.cleaner.dedupe.buffer.size                       134217728             bytes for the keys of one compaction
 producer.id.expiration.ms                            86400000              an idle producer is forgotten after this
+tidelog.time.map.enable                              true                  whether finished segments get time maps
 ===================================================  ====================  ==================================================
 
 Every other property is a default for topics, see `config.LogConfig`.
@@ -43,6 +44,8 @@ _NUMBERS = {
     "producer.id.expiration.ms": ("producer_id_expiration_ms", 1, INT64_MAX),
 }
 
+_FLAGS = {"log.cleaner.enable": "is_cleaner_enabled", "tidelog.time.map.enable": "is_time_map_enabled"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ManagerConfig:
@@ -61,6 +64,7 @@ class ManagerConfig:
     cleaner_backoff_ms: int = 15_000
     cleaner_dedupe_buffer_bytes: int = 128 << 20
     producer_id_expiration_ms: int = 86_400_000
+    is_time_map_enabled: bool = True
     topic_defaults: dict[str, PropertyValue] = field(default_factory=dict)
 
     @classmethod
@@ -71,8 +75,8 @@ class ManagerConfig:
         for name, value in properties.items():
             if name in _NUMBERS:
                 values[_NUMBERS[name][0]] = _number(name, value)
-            elif name == "log.cleaner.enable":
-                values["is_cleaner_enabled"] = _flag(name, value)
+            elif name in _FLAGS:
+                values[_FLAGS[name]] = _flag(name, value)
             elif name == "cluster.id":
                 values["cluster_id"] = str(value)
             else:
@@ -88,10 +92,13 @@ class ManagerConfig:
 
 def _number(name: str, value: PropertyValue) -> int:
     _, minimum, maximum = _NUMBERS[name]
+    number: PropertyValue | None
     try:
-        number = int(value)
+        number = int(value) if isinstance(value, str) else value
     except ValueError:
-        raise InvalidArgumentError(f"{name} is a whole number", found=repr(value)) from None
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
     if not minimum <= number <= maximum:
         raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
     return number

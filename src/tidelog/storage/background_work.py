@@ -1,0 +1,169 @@
+"""What a data folder's owner does from time to time, on the scheduler: keep, flush, checkpoint, compact, map.
+
+| task | what | how often: `manager_config` |
+|---|---|---|
+| log-retention | segments that retention lets go are deleted, in topics that are not compacted | log.retention.check.… |
+| log-cleaner | compacted topics are compacted, and their old segments deleted (`log_cleaner`) | log.cleaner.backoff.ms |
+| log-flusher | logs are forced to the disk by flush.ms | log.flush.scheduler.… |
+| …-checkpoint | recovery points, log start offsets, high watermarks are written down (`dir_checkpoints`) | ….checkpoint.… |
+| time-map | segments that were finished are mapped (`time_map_writer`) | with the next tick |
+
+Topics without a configuration are neither kept by retention nor compacted. What meets an I/O error takes its log offline, which
+has said so; the others go on.
+
+It also hears what the logs do (`log_events`): a truncation must not meet a compaction that is under way.
+
+`log_manager` owns one, from the start to the end. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidelog.clock import Clock
+from tidelog.errors import StorageError
+from tidelog.log.names import TopicPartition
+from tidelog.storage.cleaner import Cleaner
+from tidelog.storage.cleaner_manager import CleanerManager
+from tidelog.storage.dir_checkpoints import DirCheckpoints
+from tidelog.storage.log_cleaner import LogCleaner
+from tidelog.storage.log_events import LogEvents
+from tidelog.storage.log_state import LogState
+from tidelog.storage.manager_config import ManagerConfig
+from tidelog.storage.partitions import Partitions
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment import LogSegment
+from tidelog.storage.time_map_writer import TimeMapWriter
+from tidelog.storage.topic_lifecycle import TopicLifecycle
+
+
+class BackgroundWork(LogEvents):
+    """Works on `partitions` of the data folder `directory`, once `schedule` was called."""
+
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        scheduler: Scheduler,
+        config: ManagerConfig,
+        checkpoints: DirCheckpoints,
+        partitions: Partitions,
+        topics: TopicLifecycle,
+    ) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._config = config
+        self._checkpoints = checkpoints
+        self._partitions = partitions
+        self._topics = topics
+        self._time_maps = TimeMapWriter(scheduler) if config.is_time_map_enabled else None
+        self.cleaner: LogCleaner | None = None
+        if config.is_cleaner_enabled:
+            manager = CleanerManager(directory, partitions.logs, clock)
+            self.cleaner = LogCleaner(manager, Cleaner(clock, memory_bytes=config.cleaner_dedupe_buffer_bytes))
+
+    # --- when
+
+    def schedule(self) -> None:
+        """Begin."""
+        config = self._config
+        delay_ms = config.initial_task_delay_ms
+        for name, task, period_ms in (
+            ("log-retention", self.delete_old_segments, config.retention_check_interval_ms),
+            ("log-flusher", self.flush_dirty_logs, config.flush_scheduler_interval_ms),
+            ("recovery-point-checkpoint", self.checkpoint_recovery_points, config.recovery_point_checkpoint_interval_ms),
+            ("log-start-offset-checkpoint", self.checkpoint_log_start_offsets, config.log_start_offset_checkpoint_interval_ms),
+        ):
+            self._scheduler.schedule(name, task, delay_ms=delay_ms, period_ms=period_ms)
+        period_ms = config.high_watermark_checkpoint_interval_ms
+        name, task = "high-watermark-checkpoint", self.checkpoint_high_watermarks
+        self._scheduler.schedule(name, task, delay_ms=period_ms, period_ms=period_ms)
+        if self.cleaner is not None:
+            self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms, initial_delay_ms=delay_ms)
+
+    def stop(self) -> None:
+        """End: deletions and flushes that wait are done, a compaction under way is given up."""
+        if self.cleaner is not None:
+            self.cleaner.shutdown()
+        self._scheduler.shutdown()
+
+    def finish(self) -> None:
+        """After the logs were closed: map their last segments, write the checkpoints. Raises StorageError."""
+        partitions = self._partitions
+        if self._time_maps is not None:
+            self._time_maps.finish(log for key, log in partitions.logs.items() if partitions.was_appended_to(key))
+        self.write_checkpoints()
+
+    # --- what
+
+    def delete_old_segments(self) -> int:
+        """Let retention delete what is due; return how many segments. Those of compacted topics are the cleaner's."""
+        deleted = 0
+        for key, log in self._partitions.online():
+            if self._topics.is_known(key.topic) and not log.config.is_compacted:
+                with _offline_is_told():
+                    deleted += log.delete_old_segments()
+        return deleted
+
+    def flush_dirty_logs(self) -> None:
+        """Force those logs to the disk whose flush.ms is over; a clock that was set back does not put that off."""
+        now_ms = self._clock.now_ms()
+        for _, log in self._partitions.online():
+            if not 0 <= now_ms - log.last_flush_ms < log.config.flush_ms:
+                with _offline_is_told():
+                    log.flush()
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write down up to where each log is on the disk. Raises StorageError."""
+        self._checkpoints.write_recovery_points(self._partitions.logs, self._partitions.failed)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write down the log starts that lie inside a first segment. Raises StorageError."""
+        self._checkpoints.write_log_start_offsets(self._partitions.logs, self._partitions.failed)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write down the high watermarks. Raises StorageError."""
+        self._checkpoints.write_high_watermarks(self._partitions.logs, self._partitions.failed)
+
+    def write_checkpoints(self) -> None:
+        """Write all of them. Raises StorageError."""
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_start_offsets()
+        self.checkpoint_high_watermarks()
+
+    # --- compaction, and what must not meet it
+
+    def stop_cleaning(self, keys: Iterable[TopicPartition]) -> None:
+        """Give up a compaction of one of these partitions, if one is under way."""
+        if self.cleaner is not None:
+            for key in keys:
+                self.cleaner.manager.abort_cleaning(key)
+
+    def forget_cleaning(self, keys: Iterable[TopicPartition]) -> None:
+        """Forget how far partitions that are gone were compacted."""
+        if self.cleaner is not None:
+            for key in keys:
+                self.cleaner.manager.remove_checkpoint(key)
+
+    # --- what the logs tell
+
+    def segment_finished(self, log: LogState, segment: LogSegment) -> None:
+        """Have it mapped."""
+        if self._time_maps is not None:
+            self._time_maps.add(log, segment)
+
+    def before_truncation(self, log: LogState) -> None:
+        """End a compaction."""
+        self.stop_cleaning([log.topic_partition])
+
+    def after_truncation(self, log: LogState) -> None:
+        """Bring the cleaner's checkpoint down."""
+        if self.cleaner is not None:
+            self.cleaner.manager.maybe_truncate_checkpoint(log.topic_partition, log.log_end_offset)
+
+
+def _offline_is_told() -> contextlib.suppress:
+    # The log has taken itself offline and said why.
+    return contextlib.suppress(StorageError)

@@ -1,0 +1,308 @@
+"""The partitions of a data folder: loaded, made, removed, closed (spec §6.1, §6.4, §6.5).
+
+| a partition is | in | because |
+|---|---|---|
+| served | `logs` | it was loaded |
+| offline, readable | `logs`, with an `offline_reason` | an I/O error came later; what was acknowledged is still read |
+| offline | `failed`, with the reason | it could not be loaded, or its folder not be removed |
+
+One partition's trouble is not another's: whatever goes wrong with one of them is its reason, is told once, and the others go on.
+Only `load_all` uses several threads, one for each partition at a time, and only for what has to be recovered: what was closed
+cleanly is read so quickly that threads would hinder each other.
+
+`log_manager` owns one; `topic_lifecycle` makes and removes partitions in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.clock import Clock
+from tidelog.config import LogConfig
+from tidelog.errors import LogOfflineError, StorageError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.log import names
+from tidelog.log.names import TopicPartition
+from tidelog.storage.dir_checkpoints import DirCheckpoints
+from tidelog.storage.loader import RecoveryProgress, load
+from tidelog.storage.log_events import NO_EVENTS, LogEvents
+from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.producer_state_manager import PRODUCER_ID_EXPIRATION_MS
+from tidelog.storage.scheduler import Scheduler
+
+logger = logging.getLogger("tidelog.storage")
+
+
+class LoadProgress(NamedTuple):
+    """How far a start has come."""
+
+    partitions_done: int
+    partitions: int
+    loaded: TopicPartition
+    is_offline: bool
+
+
+class PartitionFolder(NamedTuple):
+    """A partition to be loaded; the id is None where nobody knows one."""
+
+    key: TopicPartition
+    directory: Path
+    config: LogConfig
+    topic_id: uuid.UUID | None
+
+
+Progress = Callable[[LoadProgress], None]
+
+
+class Partitions:
+    """See the module. `events` is told what happens to the logs, `recovery_progress` how far the recovery of one is."""
+
+    events: LogEvents = NO_EVENTS
+
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        scheduler: Scheduler,
+        checkpoints: DirCheckpoints,
+        *,
+        had_clean_shutdown: bool,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        recovery_progress: Callable[[RecoveryProgress], None] | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.directory = directory
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.failed: dict[TopicPartition, str] = {}
+        self._clock = clock
+        self._scheduler = scheduler
+        self._checkpoints = checkpoints
+        self._had_clean_shutdown = had_clean_shutdown
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._recovery_progress = recovery_progress
+        self._jitter = jitter
+        self._loaded_ends: dict[TopicPartition, int] = {}
+
+    # --- asking
+
+    def all_keys(self) -> list[TopicPartition]:
+        """Return every partition that is there, offline ones included, in order."""
+        return sorted({*self.logs, *self.failed})
+
+    def keys_of(self, topic: str) -> list[TopicPartition]:
+        """Return a topic's partitions, in order."""
+        return sorted(key for key in {*self.logs, *self.failed} if key.topic == topic)
+
+    def get(self, key: TopicPartition) -> PartitionLog:
+        """Return a log, also one that met an I/O error. Raises UnknownTopicOrPartitionError, LogOfflineError with the reason."""
+        log = self.logs.get(key)
+        if log is not None:
+            return log
+        if key in self.failed:
+            raise LogOfflineError(f"the partition is offline: {self.failed[key]}", path=self.directory_of(key))
+        raise UnknownTopicOrPartitionError(f"no partition {key.partition} of topic {key.topic!r}", path=self.directory)
+
+    def online(self) -> list[tuple[TopicPartition, PartitionLog]]:
+        """Return the logs that are written to."""
+        return [(key, log) for key, log in self.logs.items() if not log.is_offline]
+
+    def offline(self) -> dict[TopicPartition, str]:
+        """Return the partitions that are not written to, and why."""
+        reasons = {key: log.offline_reason for key, log in self.logs.items() if log.offline_reason is not None}
+        return dict(sorted({**reasons, **self.failed}.items()))
+
+    def was_appended_to(self, key: TopicPartition) -> bool:
+        """Whether a log's end has moved since it was loaded."""
+        return self.logs[key].log_end_offset != self._loaded_ends.get(key)
+
+    def directory_of(self, key: TopicPartition) -> Path:
+        """Return where a partition's folder is, or would be."""
+        return self.directory / names.log_dir_name(*key)
+
+    # --- loading
+
+    def load_all(self, folders: Iterable[PartitionFolder], threads: int, progress: Progress | None) -> None:
+        """Load partitions, with so many threads if they have to be recovered. What cannot be loaded is `failed`."""
+        waiting = list(folders)
+        with self._loaded(waiting, 1 if self._had_clean_shutdown else threads) as results:
+            for done, (folder, result) in enumerate(zip(waiting, results, strict=True), start=1):
+                if isinstance(result, PartitionLog):
+                    self._add(folder.key, result)
+                else:
+                    self.fail(folder.key, str(result))
+                if progress is not None:
+                    progress(LoadProgress(done, len(waiting), folder.key, not isinstance(result, PartitionLog)))
+
+    @contextmanager
+    def _loaded(self, folders: list[PartitionFolder], threads: int) -> Iterator[Iterable[PartitionLog | Exception]]:
+        if threads == 1:
+            yield map(self._try_load, folders)
+            return
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="log-recovery")
+        try:
+            yield pool.map(self._try_load, folders)
+        finally:
+            # Interrupted, what has not begun must not begin any more.
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _try_load(self, folder: PartitionFolder) -> PartitionLog | Exception:
+        key = folder.key
+        try:
+            log = self._load(
+                folder,
+                recovery_point=self._checkpoints.recovery_points.get(key, 0),
+                log_start_offset=self._checkpoints.log_start_offsets.get(key, 0),
+                had_clean_shutdown=self._had_clean_shutdown,
+            )
+        except (TidelogError, OSError) as error:
+            return error
+        high_watermark = self._checkpoints.high_watermarks.get(key)
+        if high_watermark is not None:
+            log.update_high_watermark(high_watermark)
+        return log
+
+    def reload(self, folder: PartitionFolder) -> PartitionLog:
+        """Load an offline partition once more, and recover it. Raises what loading raises; it stays offline then."""
+        key, old = folder.key, self.logs.get(folder.key)
+        if old is not None and not old.is_offline:
+            return old
+        before = self._checkpoints
+        log = self._load(
+            folder,
+            recovery_point=before.recovery_points.get(key, 0) if old is None else old.recovery_point,
+            log_start_offset=before.log_start_offsets.get(key, 0) if old is None else old.log_start_offset,
+            had_clean_shutdown=False,
+        )
+        log.update_high_watermark(before.high_watermarks.get(key, 0) if old is None else old.high_watermark)
+        if old is not None:
+            old.close_handlers()
+        self.failed.pop(key, None)
+        self._add(key, log)
+        return log
+
+    def create(self, folder: PartitionFolder) -> None:
+        """Make a partition's folder, with an empty log. Raises StorageError; nothing of it is there then."""
+        try:
+            folder.directory.mkdir()
+        except OSError as error:
+            raise StorageError(f"cannot create a partition's folder: {error.strerror}", path=folder.directory) from error
+        try:
+            log = self._load(folder, recovery_point=0, log_start_offset=0, had_clean_shutdown=True)
+        except BaseException:
+            shutil.rmtree(folder.directory, ignore_errors=True)
+            raise
+        self._add(folder.key, log)
+
+    def _load(
+        self, folder: PartitionFolder, *, recovery_point: int, log_start_offset: int, had_clean_shutdown: bool
+    ) -> PartitionLog:
+        return load(
+            folder.directory,
+            folder.config,
+            self._clock,
+            self._scheduler,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            had_clean_shutdown=had_clean_shutdown,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            progress=self._recovery_progress,
+            topic_id=folder.topic_id,
+            jitter=self._jitter,
+        )
+
+    def _add(self, key: TopicPartition, log: PartitionLog) -> None:
+        log.events = self.events
+        self.logs[key] = log
+        self._loaded_ends[key] = log.log_end_offset
+
+    def fail(self, key: TopicPartition, reason: str) -> None:
+        """Note that a partition is there, but cannot be used."""
+        self.failed[key] = reason
+        logger.error("%s: offline: %s", self.directory_of(key), reason)
+
+    # --- removing
+
+    def undo_create(self, key: TopicPartition) -> None:
+        """Remove a partition that was just made. What cannot be removed is told."""
+        log = self._forget(key)
+        if log is not None:
+            log.close_handlers()
+        remove_directory(self.directory_of(key))
+
+    def remove(self, key: TopicPartition) -> bool:
+        """Rename a partition's folder out of the way; it is removed after file.delete.delay.ms. False if it cannot be renamed.
+
+        The partition is `failed` then, with the reason.
+        """
+        log = self._forget(key)
+        target = self.directory / names.log_delete_dir_name(*key)
+        delay_ms = LogConfig().file_delete_delay_ms if log is None else log.config.file_delete_delay_ms
+        try:
+            if log is None:
+                _rename(self.directory_of(key), target)
+            else:
+                # Nothing is written any more: what is removed needs no room on a disk that may be full.
+                log.close_handlers()
+                log.local.rename_dir(target)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):  # Somebody else has removed it.
+                return True
+            self.fail(key, f"it is being deleted, but {error}")
+            return False
+        self.remove_later(target, delay_ms)
+        return True
+
+    def remove_later(self, directory: Path, delay_ms: int) -> None:
+        """Have a folder removed once nobody reads from it any more."""
+        self._scheduler.schedule("delete-directory", lambda: remove_directory(directory), delay_ms=delay_ms)
+
+    def _forget(self, key: TopicPartition) -> PartitionLog | None:
+        self.failed.pop(key, None)
+        self._loaded_ends.pop(key, None)
+        return self.logs.pop(key, None)
+
+    # --- the end
+
+    def close_all(self) -> bool:
+        """Flush and close every log; whether all partitions ended cleanly, those that never were loaded included."""
+        is_clean = not self.failed
+        for log in self.logs.values():
+            try:
+                if not log.is_offline and not log.local.is_closed:
+                    log.flush(force_active=True)
+                log.close()
+            except Exception as error:
+                log.close_handlers()
+                is_clean = False
+                logger.error("%s: not closed cleanly: %s", log.directory, error)
+            is_clean = is_clean and not log.is_offline
+        return is_clean
+
+    def close_handlers(self) -> None:
+        """Give the descriptors back and leave the files as they are."""
+        for log in self.logs.values():
+            log.close_handlers()
+
+
+def _rename(source: Path, target: Path) -> None:
+    try:
+        source.rename(target)
+    except OSError as error:
+        raise StorageError(f"cannot rename a partition's folder: {error.strerror}", path=source) from error
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a folder and all in it; what cannot be removed is told, and is removed at the next start."""
+    try:
+        shutil.rmtree(directory)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        logger.warning("%s: not removed: %s", directory, error.strerror)

@@ -1,0 +1,134 @@
+"""Time maps of the segments that a manager finishes: written in the background, a slice at a time (`log.time_map_file`).
+
+| when | which segment | |
+|---|---|---|
+| after a roll, after compaction | the one that is finished | up to `SLICE_BYTES` of log in each tick |
+| at a clean end | what waits; the last segments of logs that were appended to | `BYTES_AT_THE_END`: it must not take long |
+
+A map that is cut into slices is extended with each of them, so that what is there is always true. Nobody needs a map: what
+prevents one, a full disk or a segment that went meanwhile, is at most a notice, and `tidelog index rebuild` makes it later.
+Maps of segments that are deleted, replaced or truncated are removed where that happens (`file_deletion`, `local_log`).
+
+`log_manager` owns one, unless tidelog.time.map.enable is false. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+
+from tidelog.errors import CorruptDataError, StorageError
+from tidelog.log.offset_index import OffsetPosition
+from tidelog.log.time_map_file import read_time_map, time_map_path, write_time_map
+from tidelog.storage.log_state import LogState
+from tidelog.storage.scheduler import ScheduledTask, Scheduler
+from tidelog.storage.segment import LogSegment
+
+logger = logging.getLogger("tidelog.storage")
+
+SLICE_BYTES = 64 * 1024 * 1024
+"""Read in one tick: some hundredths of a second."""
+
+SEGMENT_COST_BYTES = 1024 * 1024
+"""What a segment counts at least, however short: its files are opened, one is written."""
+
+BYTES_AT_THE_END = 2 * 1024 * 1024 * 1024
+
+
+class _Waiting:
+    """A segment that is to be mapped, and how far that has come."""
+
+    def __init__(self, log: LogState, segment: LogSegment, mapped_bytes: int = 0) -> None:
+        self.log = log
+        self.segment = segment
+        self.mapped_bytes = mapped_bytes
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the segment is still the log's own, and its disk to be trusted."""
+        return not self.log.is_offline and self.log.segments.get(self.segment.base_offset) is self.segment
+
+    @property
+    def left_bytes(self) -> int:
+        return self.segment.size_bytes - self.mapped_bytes
+
+
+class TimeMapWriter:
+    """Maps the segments that it is told of."""
+
+    def __init__(self, scheduler: Scheduler, *, slice_bytes: int = SLICE_BYTES) -> None:
+        self._scheduler = scheduler
+        self._slice_bytes = slice_bytes
+        self._waiting: deque[_Waiting] = deque()
+        self._task: ScheduledTask | None = None
+
+    def add(self, log: LogState, segment: LogSegment) -> None:
+        """Have a finished segment mapped by one of the next ticks."""
+        self._waiting.append(_Waiting(log, segment))
+        if self._task is None:
+            self._task = self._scheduler.schedule("time-map", self._tick)
+
+    def finish(self, closed: Iterable[LogState], max_bytes: int = BYTES_AT_THE_END) -> None:
+        """Map what waits, and the last segments of logs that were appended to and are closed, up to `max_bytes` of log."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        for log in closed:
+            segment = log.segments.last
+            if segment is not None:
+                self._waiting.append(_Waiting(log, segment, _covered_bytes(segment)))
+        for one in self._waiting:
+            if one.left_bytes > max_bytes:
+                logger.info("%s: is left without a time map for now", one.segment.log.path)
+            elif one.is_there:
+                max_bytes -= max(one.left_bytes, SEGMENT_COST_BYTES)
+                self._map(one, one.segment.size_bytes)
+        self._waiting.clear()
+
+    def _tick(self) -> None:
+        self._task = None
+        left = self._slice_bytes
+        while self._waiting and left > 0:
+            one = self._waiting[0]
+            left -= max(self._next_slice(one, left), SEGMENT_COST_BYTES)
+            if one.left_bytes <= 0:
+                self._waiting.popleft()
+        if self._waiting:
+            self._task = self._scheduler.schedule("time-map", self._tick)
+
+    def _next_slice(self, one: _Waiting, max_bytes: int) -> int:
+        """Map about so many bytes more; return how many of the log that were. A segment that is gone is done."""
+        size = one.segment.size_bytes
+        before = one.mapped_bytes
+        one.mapped_bytes = size
+        if not one.is_there:
+            return 0
+        end = size if size - before <= max_bytes else _batch_behind(one.segment, before + max_bytes)
+        if self._map(one, end):
+            one.mapped_bytes = end
+        return end - before
+
+    def _map(self, one: _Waiting, end_position: int) -> bool:
+        segment = one.segment
+        return end_position > 0 and write_time_map(segment.log.path, end_position=end_position) is not None
+
+
+def _covered_bytes(segment: LogSegment) -> int:
+    """Return how much of a segment an earlier map describes, if it is true."""
+    try:
+        time_map = read_time_map(time_map_path(segment.log.path))
+    except (CorruptDataError, StorageError):
+        return 0
+    return 0 if time_map is None else min(time_map.covered_bytes, segment.size_bytes)
+
+
+def _batch_behind(segment: LogSegment, position: int) -> int:
+    """Return where a batch starts, at or soon behind a position; the segment's end where the index tells of none."""
+    try:
+        offset = segment.fetch_upper_bound_offset(OffsetPosition(segment.base_offset, position), 0)
+        found = None if offset is None else segment.translate_offset(offset)
+        segment.close_idle()
+    except (CorruptDataError, StorageError):
+        return segment.size_bytes
+    return segment.size_bytes if found is None or found.position < position else found.position

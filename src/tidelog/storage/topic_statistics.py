@@ -1,0 +1,48 @@
+"""What is worth knowing of each topic of a data folder at a glance (KIP-32's and KIP-33's warnings about rolling by time).
+
+Many segments that were rolled by time, or that hold a single batch, say that producers' timestamps lie further apart than
+segment.ms: see `roll_statistics`, which counts. `LogManager.statistics` returns these.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.log.names import TopicPartition
+from tidelog.storage.partition_log import PartitionLog
+
+
+class TopicStatistics(NamedTuple):
+    """Of one topic. Rolled and one-batch segments are those since the start; bytes are those of `.log` files."""
+
+    partitions: int = 0
+    offline_partitions: tuple[int, ...] = ()
+    segments: int = 0
+    size_bytes: int = 0
+    rolled_by_time: int = 0
+    one_batch_segments: int = 0
+
+
+def topic_statistics(
+    logs: Mapping[TopicPartition, PartitionLog], offline: Mapping[TopicPartition, str]
+) -> dict[str, TopicStatistics]:
+    """Add up what the logs have; `offline` are the partitions that are not written to, whether they have a log or not."""
+    found: dict[str, TopicStatistics] = defaultdict(TopicStatistics)
+    for key, log in logs.items():
+        topic, rolls = found[key.topic], log.statistics
+        found[key.topic] = TopicStatistics(
+            topic.partitions + 1,
+            topic.offline_partitions,
+            topic.segments + len(log.segments),
+            topic.size_bytes + log.size_bytes,
+            topic.rolled_by_time + rolls.rolled_by_time,
+            topic.one_batch_segments + rolls.one_batch_segments,
+        )
+    for key in sorted(offline):
+        topic = found[key.topic]
+        found[key.topic] = topic._replace(
+            partitions=topic.partitions + (key not in logs), offline_partitions=(*topic.offline_partitions, key.partition)
+        )
+    return dict(sorted(found.items()))
