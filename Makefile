@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SOURCES := $(wildcard src/tidelog/records/*kernel.py src/tidelog/records/*.h src/tidelog/records/*.pxd) pyproject.toml setup.py requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format interop bench lock clean
+.PHONY: help install demo test check format interop soak bench lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -42,6 +42,9 @@ format: $(STAMP) ## format the code
 
 interop: $(STAMP) ## tests against real Apache Kafka and its clients (needs Java and Maven)
 	@$(BIN)/python -m pytest -q -m interop tests/interop
+
+soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories (half an hour)
+	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q tests/crash tests/storage/test_engine_model.py
 
 bench: $(STAMP) ## ratios against the real peers, each pair in one run
 	@$(BIN)/python -m bench

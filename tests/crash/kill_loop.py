@@ -75,7 +75,7 @@ def run(folder: Path, kills: int, seed: int, *, show_progress: bool = False) -> 
             for offset in range(first_offset, last_offset + 1):
                 acknowledged[partition][offset] = -1 if number < 0 else number + offset - first_offset
         with LogManager(folder, SystemClock(), properties=_MANAGER) as manager:
-            assert not manager.offline
+            assert not manager.offline_partitions()
             for partition, known in enumerate(acknowledged):
                 log = manager.log("t", partition)
                 records = read_all(log)
@@ -97,11 +97,11 @@ def run(folder: Path, kills: int, seed: int, *, show_progress: bool = False) -> 
 
 
 def _leave_unclean(manager: LogManager) -> None:
-    """End as a crash would: files closed as they are, no mark."""
+    """End as a crash would: files closed as they are, no mark, old checkpoints."""
     for log in manager.logs.values():
         log.close_handlers()
-    manager.logs.clear()
-    manager.offline["t", 0] = "left as a crash leaves it"  # type: ignore[index]  # no clean-shutdown mark, old checkpoints
+    manager._started = None
+    manager._unlock()
 
 
 def _one_round(folder: Path, rng: random.Random, numbers: list[int]) -> tuple[bool, list[tuple[int, int, int, int]]]:

@@ -23,6 +23,7 @@ class LossyDisk:
 
     def __init__(self) -> None:
         self._durable: dict[tuple[int, int], bytes] = {}
+        self._held: dict[tuple[int, int], int] = {}
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         real_fsync = os.fsync
@@ -32,9 +33,20 @@ class LossyDisk:
             stat = os.fstat(fd)
             path = Path(f"/proc/self/fd/{fd}")
             if path.is_file():
-                self._durable[stat.st_dev, stat.st_ino] = path.read_bytes()
+                key = stat.st_dev, stat.st_ino
+                self._durable[key] = path.read_bytes()
+                # As long as it is open, no other file gets its inode.
+                if key not in self._held:
+                    self._held[key] = os.dup(fd)
 
         patch.setattr(os, "fsync", fsync)
+
+    def release(self) -> None:
+        """Give up what was noted."""
+        for fd in self._held.values():
+            os.close(fd)
+        self._held.clear()
+        self._durable.clear()
 
     def lose_power(self, source: Path, target: Path, rng: random.Random) -> None:
         """Copy `source` to `target` as a power failure might leave it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -17,18 +18,26 @@ from tidelog.storage.log_manager import LogManager
 
 KEY = TopicPartition("t", 0)
 PROPERTIES = {"segment.bytes": 2500, "index.interval.bytes": 150, "segment.index.bytes": 600, "retention.ms": -1}
-LOSSES = 12
+LOSSES = 5
+SEEDS = 60 if os.environ.get("TIDELOG_SOAK") else 5
 
 
 def same(record: Record) -> tuple[int, bytes | None, bytes | None]:
     return record.timestamp, record.key, record.value
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = random.Random(seed)
     disk = LossyDisk()
     disk.install(monkeypatch)
+    try:
+        write_and_lose(tmp_path, disk, rng)
+    finally:
+        disk.release()
+
+
+def write_and_lose(tmp_path: Path, disk: LossyDisk, rng: random.Random) -> None:
     clock = ManualClock(1_700_000_000_000)
     folder = tmp_path / "disk"
     writer = Writer(0, rng)
@@ -61,23 +70,27 @@ def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) 
 
 
 def look_at_what_is_left(folder: Path, written: dict[int, Record], clock: ManualClock, rng: random.Random) -> None:
-    """A prefix of what was written, and all of it that the checkpoint calls flushed; and it goes on from there."""
+    """Nothing but what was written, and all of it that the checkpoint calls flushed; and it goes on from there.
+
+    Of two segments that were not synced the first may have lost its tail, at a batch's end, and the second not: a hole. Kafka
+    keeps what is behind it, too.
+    """
     recovery_point = read_offset_checkpoint(folder / RECOVERY_POINT_CHECKPOINT).get(KEY, 0)
     with LogManager(folder, clock) as manager:
         assert not manager.had_clean_shutdown
-        assert not manager.offline
+        assert not manager.offline_partitions()
         log = manager.log("t", 0)
         assert log.log_end_offset >= recovery_point
-        found = read_all(log)
-        assert {o: same(r) for o, r in found.items()} == {o: same(r) for o, r in written.items() if o < log.log_end_offset}
+        found = read_all(log, may_have_holes=True)
+        assert {o: same(r) for o, r in found.items()} == {o: same(written[o]) for o in found}
+        assert found.keys() >= {offset for offset in written if offset < recovery_point}
         check_time_search(log, found, rng)
         went_on = Writer(0, rng, next_number=max(numbers_of(found, 0).values(), default=-1) + 1)
-        went_on.sequences = {
-            pid: log.producer_state.last_entry(pid).last_sequence + 1 for pid in log.producer_state.active_producers
-        }
+        producers = log.producer_state
+        went_on.sequences = {pid: producers.last_entry(pid).last_sequence + 1 for pid in producers.active_producers}
         for _ in range(30):
             went_on.append(log)
-        check_time_search(log, read_all(log), rng)
+        check_time_search(log, read_all(log, may_have_holes=True), rng)
     with LogManager(folder, clock) as manager:
         assert manager.had_clean_shutdown
-        check_time_search(manager.log("t", 0), read_all(manager.log("t", 0)), rng)
+        check_time_search(manager.log("t", 0), read_all(manager.log("t", 0), may_have_holes=True), rng)
