@@ -196,6 +196,18 @@ def test_a_mismatch_that_only_a_run_shows(builder: LogBuilder, caplog: pytest.Lo
     assert [".timemap: a time map does not agree" in record.message for record in caplog.records] == [True]
 
 
+def test_damage_is_an_error_where_it_is_read(builder: LogBuilder) -> None:
+    maps = with_maps(builder)
+    log = builder.logs()[1]
+    data = bytearray(log.read_bytes())
+    data[maps[1].positions[20] + 70] ^= 1
+    log.write_bytes(data)
+    elsewhere = T + 70 * MINUTE, T + 75 * MINUTE
+    assert scan(builder, *elsewhere)[0] == plain(expected(builder, *elsewhere))
+    with pytest.raises(CorruptBatchError):
+        scan(builder, T + 100 * MINUTE, T + 101 * MINUTE)
+
+
 def test_records_without_timestamp_are_counted_also_where_they_are_not_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
