@@ -189,6 +189,7 @@ class TestIndexes:
         properties = {"index_interval_bytes": 1, "segment_index_bytes": 240}
         log = open_log(tmp_path, **properties)
         fill(log, 10)
+        log.segments.active.write_index_entries()
         kill(log)
         log = open_log(tmp_path, clean=True, **properties)
         assert (log.log_end_offset, log.segments.active.offset_index.entries) == (10, 9)
