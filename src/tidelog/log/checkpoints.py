@@ -13,6 +13,7 @@ that is fatal is the caller's business (Kafka goes on as if the file were empty,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -63,11 +64,17 @@ def replace_file(path: Path, data: bytes) -> None:
     """Write `data` to ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees the old or the new file whole."""
     temporary = Path(f"{path}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError:
+            # On a full disk what was begun must not stay.
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
         sync_directory(path.parent)
     except OSError as error:
         raise StorageError(f"cannot write a file: {error.strerror}", path=path) from error
