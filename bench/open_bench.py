@@ -31,7 +31,6 @@ import statistics
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +44,10 @@ from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.log import names
 from tidelog.log.checkpoints import write_offset_checkpoint
-from tidelog.log.partition_writer import PartitionWriter
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
+from tidelog.storage.loader import load
+from tidelog.storage.scheduler import Scheduler
 
 OUT = Path(__file__).parent / "out" / "open"
 SEGMENTS = 3
@@ -139,21 +139,20 @@ def _create_by_kafka(broker: Kafka391, topics: dict[str, int]) -> None:
 
 def _fill(data: Path, topics: dict[str, int], segment_bytes: int) -> int:
     """Give each partition the same three segments, closed cleanly; return where they end."""
-    template = OUT / "template"
+    template = OUT / "template-0"
     template.mkdir()
     chance = random.Random(1)
     config = LogConfig(segment_bytes=segment_bytes, segment_ms=2**62)
-    writer = PartitionWriter(template, config, ManualClock(FIRST_MS), topic_id=uuid.uuid4())
-    while writer.segment_count < SEGMENTS or writer.active_segment.size_bytes < segment_bytes // 2:
-        offset = writer.log_end_offset
+    clock = ManualClock(FIRST_MS)
+    log = load(template, config, clock, Scheduler(clock), had_clean_shutdown=True)
+    while len(log.segments) < SEGMENTS or log.segments.active.size_bytes < segment_bytes // 2:
+        offset = log.log_end_offset
         records = [
             Record(one, FIRST_MS + 10 * one, 0, None, chance.randbytes(VALUE_BYTES))
             for one in range(offset, offset + BATCH_RECORDS)
         ]
-        batch = build_batch_v2(records)
-        writer.append_as_leader(batch)
-    writer.close()
-    (template / names.PARTITION_METADATA).unlink()
+        log.append_as_follower(build_batch_v2(records, leader_epoch=0))
+    log.close()
     keys = [names.TopicPartition(name, partition) for name, count in topics.items() for partition in range(count)]
     for key in keys:
         folder = data / names.log_dir_name(*key)
@@ -163,11 +162,11 @@ def _fill(data: Path, topics: dict[str, int], segment_bytes: int) -> int:
                 path.unlink()
         for path in template.iterdir():
             shutil.copyfile(path, folder / path.name)
-    ends = dict.fromkeys(keys, writer.log_end_offset)
+    ends = dict.fromkeys(keys, log.log_end_offset)
     write_offset_checkpoint(data / names.RECOVERY_POINT_CHECKPOINT, ends)
     write_offset_checkpoint(data / names.HIGH_WATERMARK_CHECKPOINT, ends)
     (data / ".kafka_cleanshutdown").touch()
-    return writer.log_end_offset
+    return log.log_end_offset
 
 
 # --- Tidelog
@@ -216,19 +215,22 @@ def _look_up(broker: Kafka391, topics: dict[str, int], end_offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "bench", "log_level": 0})
     give_up = time.monotonic() + PATIENCE_S
     try:
-        while True:
+        while keys:
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"{len(keys)} partitions without an answer, like {keys[0]}")
             try:
                 answers = consumer.offsets_for_times(keys, timeout=PATIENCE_S)
-                break
-            except KafkaException:  # The leaders are known, but do not all lead yet.
-                if time.monotonic() > give_up:
-                    raise
+            except KafkaException:
+                answers = []
+            # The leaders are known soon after the start, but do not all lead yet: those that did not answer are asked again.
+            answered = {(one.topic, one.partition): one.offset for one in answers if one.error is None}
+            if set(answered.values()) - {-1, end_offset}:
+                raise RuntimeError(f"answers to a look-up: {set(answered.values())}")
+            keys = [key for key in keys if (key.topic, key.partition) not in answered]
+            if keys:
                 time.sleep(1)
     finally:
         consumer.close()
-    wrong = [answer for answer in answers if answer.error is not None or answer.offset not in (-1, end_offset)]
-    if wrong:
-        raise RuntimeError(f"answers to a look-up: {wrong[:3]}")
 
 
 def _loaded_line(output: Path) -> dict[str, str]:

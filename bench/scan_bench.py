@@ -35,12 +35,13 @@ import pyarrow as pa
 from aiokafka.record.memory_records import MemoryRecords
 
 import tidelog
+from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
-from tidelog.log.segment_writer import SegmentWriter
 from tidelog.records import kernel
 from tidelog.records.batch import read_header
 from tidelog.records.builder import binary_column, build_batch_v2_from_columns
 from tidelog.records.compression import Codec
+from tidelog.storage.segment import LogSegment
 
 RECORDS = 1_000_000
 TOPIC = "bench"
@@ -55,7 +56,7 @@ def write_log(data_dir: Path, records_a_batch: int, codec: Codec) -> Path:
     chance = random.Random(1)
     directory = data_dir / f"{TOPIC}-0"
     directory.mkdir(parents=True)
-    segment = SegmentWriter(directory, 0, LogConfig(), created_ms=0)
+    segment = LogSegment.open(directory, 0, LogConfig(), SystemClock())
     for base in range(0, RECORDS, records_a_batch):
         count = min(records_a_batch, RECORDS - base)
         timestamps = array("q", [1_600_000_000_000 + 3 * (base + i) + chance.randrange(-500, 500) for i in range(count)])
@@ -64,7 +65,8 @@ def write_log(data_dir: Path, records_a_batch: int, codec: Codec) -> Path:
         batch = build_batch_v2_from_columns(timestamps, keys, values, base_offset=base, codec=codec, leader_epoch=0)
         segment.append(batch.last_offset, [read_header(batch.data)], batch.data)
     segment.on_become_inactive()
-    return segment.log_path
+    segment.close()
+    return segment.log.path
 
 
 def scan_aiokafka(log: Path) -> int:

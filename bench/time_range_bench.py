@@ -34,12 +34,13 @@ from typing import Any
 import numpy as np
 
 import tidelog
+from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.log.segment_writer import SegmentWriter
 from tidelog.log.time_map import TimeMap
 from tidelog.log.time_map_file import rebuild_time_map, time_map_path
 from tidelog.records.batch import read_header
 from tidelog.records.builder import binary_column, build_batch_v2_from_columns
+from tidelog.storage.segment import LogSegment
 
 OUT = Path(__file__).parent / "out" / "time_range"
 TOPIC = "bench"
@@ -107,11 +108,13 @@ def write_topic(data_dir: Path, records: int, times_of: Times) -> list[Path]:
         if segment is None or segment.size_bytes + len(batch.data) > SEGMENT_BYTES:
             if segment is not None:
                 segment.on_become_inactive()
-            segment = SegmentWriter(directory, base, LogConfig(), created_ms=0)
-            logs.append(segment.log_path)
+                segment.close()
+            segment = LogSegment.open(directory, base, LogConfig(), ManualClock(0))
+            logs.append(segment.log.path)
         segment.append(batch.last_offset, [read_header(batch.data)], batch.data)
     assert segment is not None
     segment.on_become_inactive()
+    segment.close()
     return logs
 
 

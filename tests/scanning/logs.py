@@ -13,14 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.log.segment_writer import SegmentWriter
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_v2, build_end_txn_marker
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
+from tidelog.storage.segment import LogSegment
 
 TOPIC = "orders"
 
@@ -148,14 +149,15 @@ class LogBuilder:
             self._segment = self._new_segment(base_offset)
         self._segment.append(self.next_offset - 1, list(iter_headers(data)), data)
 
-    def _new_segment(self, base_offset: int) -> SegmentWriter:
-        return SegmentWriter(self.directory, base_offset, self._config, created_ms=0)
+    def _new_segment(self, base_offset: int) -> LogSegment:
+        return LogSegment.open(self.directory, base_offset, self._config, ManualClock(0))
 
     def _finish_segment(self) -> None:
         self._segment.on_become_inactive()
-        for path in (self._segment.offset_index_path, self._segment.time_index_path):
-            if path.suffix not in self._indexes:
-                path.unlink()
+        self._segment.close_idle()
+        for index in (self._segment.offset_index, self._segment.time_index):
+            if index.path.suffix not in self._indexes:
+                index.path.unlink()
 
 
 def expected(

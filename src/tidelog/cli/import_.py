@@ -17,7 +17,7 @@ from tidelog.cli.options import directory_argument, json_option, topic_argument
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
 from tidelog.clock import SystemClock
-from tidelog.config import INT32_MAX, INT64_MAX, LogConfig
+from tidelog.config import INT32_MAX, INT64_MAX, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
@@ -52,23 +52,25 @@ _DEFAULTS = LogConfig()
 @click.option(
     "--segment-bytes",
     type=click.IntRange(14, INT32_MAX),
-    default=_DEFAULTS.segment_bytes,
-    show_default=True,
-    help="A segment's largest size.",
+    help=f"A segment's largest size. [default: {_DEFAULTS.segment_bytes}]",
 )
 @click.option(
     "--segment-ms",
     type=click.IntRange(1, INT64_MAX),
-    default=_DEFAULTS.segment_ms,
-    show_default=True,
-    help="A segment's longest event time, from its first batch on.",
+    help=f"A segment's longest event time, from its first batch on. [default: {_DEFAULTS.segment_ms}]",
 )
 @click.option(
     "--index-interval-bytes",
     type=click.IntRange(0, INT32_MAX),
-    default=_DEFAULTS.index_interval_bytes,
-    show_default=True,
-    help="Bytes of log between two index entries.",
+    help=f"Bytes of log between two index entries. [default: {_DEFAULTS.index_interval_bytes}]",
+)
+@click.option(
+    "--config",
+    "properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=lambda _ctx, _param, values: _properties(values),
+    help="A topic property under Kafka's name; may be given several times. [default: retention.ms=-1]",
 )
 @click.option("--format", "file_format", type=click.Choice(FORMATS), help="What FILE is. [default: by its ending]")
 @click.option("--delimiter", metavar="CHAR", help="CSV: the character between fields. [default: a comma; a tab in .tsv]")
@@ -84,9 +86,10 @@ def command(
     partitions: int,
     codec: str,
     batch_bytes: int,
-    segment_bytes: int,
-    segment_ms: int,
-    index_interval_bytes: int,
+    segment_bytes: int | None,
+    segment_ms: int | None,
+    index_interval_bytes: int | None,
+    properties: dict[str, str],
     file_format: str | None,
     delimiter: str | None,
     as_text: bool,
@@ -100,8 +103,20 @@ def command(
     Timestamps may be a timestamp or date column (without a zone it is UTC), epoch milliseconds, or ISO 8601 text; finer
     than a millisecond is floored. A row without one, or with one before 1970, is an error.
 
+    The topic's properties are noted in DIR (tidelog-topics.json). Nothing of it is ever deleted for its age, unless --config
+    retention.ms says so.
+
     All of the topic appears, or nothing. No broker may be running on DIR.
     """
+    for name, value in (
+        ("segment.bytes", segment_bytes),
+        ("segment.ms", segment_ms),
+        ("index.interval.bytes", index_interval_bytes),
+    ):
+        if value is not None:
+            if name in properties:
+                raise click.UsageError(f"{name} is given twice: by --{name.replace('.', '-')} and by --config")
+            properties[name] = str(value)
     path = Path(file)
     _check_file(path)
     # Arrow is loaded for this command only, and after the cheap mistakes were found.
@@ -115,7 +130,7 @@ def command(
         partitions=partitions,
         codec=Codec[codec.upper()],
         batch_bytes=batch_bytes,
-        config=LogConfig(segment_bytes=segment_bytes, segment_ms=segment_ms, index_interval_bytes=index_interval_bytes),
+        properties=properties,
         file_format=file_format,
         delimiter=delimiter,
         as_text=as_text,
@@ -126,6 +141,23 @@ def command(
 
     summary = import_file(Path(directory), topic, path, options, SystemClock(), progress)
     print_lines(_json_lines(summary) if as_json else _lines(summary))
+
+
+def _properties(values: tuple[str, ...]) -> dict[str, str]:
+    """Return the properties of --config, under a topic's own names."""
+    given: dict[str, str] = {}
+    for text in values:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        if name in given:
+            raise click.BadParameter(f"{name} is given twice")
+        given[name] = value
+    try:
+        LogConfig.from_properties(given)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error)) from None
+    return {name: str(value) for name, value in unaliased(given).items()}
 
 
 def _check_file(path: Path) -> None:

@@ -15,7 +15,7 @@ No row is ever a Python object; memory is bounded by the chunk, not by the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,17 +24,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.clock import Clock
-from tidelog.config import LogConfig
-from tidelog.errors import InvalidArgumentError, RecordTooLargeError
+from tidelog.config import LogConfig, unaliased
+from tidelog.errors import InvalidArgumentError, RecordTooLargeError, RecordValidationError
 from tidelog.ingest.formats import open_source
 from tidelog.ingest.json_rows import encode_rows, plain_text
 from tidelog.ingest.progress import Position, ProgressMaker, silent
 from tidelog.ingest.source import Rows, Wanted, check_unchanged, file_state
 from tidelog.ingest.timestamps import epoch_ms
-from tidelog.log.new_topic import NewTopic
-from tidelog.log.partition_writer import PartitionWriter
 from tidelog.records.column_batches import BinaryLayout, ColumnBatches, partitions_of
 from tidelog.records.compression import Codec
+from tidelog.storage.new_topic import LEADER_EPOCH, NewTopic
+from tidelog.storage.partition_log import PartitionLog
 
 DEFAULT_BATCH_BYTES = 16384
 """A producer's `batch.size`."""
@@ -45,7 +45,11 @@ _MAX_OVERHEAD_BYTES = 128
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """How rows become records. Columns by name; `value_column` None means the whole row as JSON."""
+    """How rows become records. Columns by name; `value_column` None means the whole row as JSON.
+
+    `properties` are the topic's, texts under Kafka's names. Unless they say otherwise retention.ms is -1: rows are as old as they
+    are, and Kafka's default, a week, would have them deleted as soon as a log manager runs on the folder.
+    """
 
     timestamp_column: str
     key_column: str | None = None
@@ -53,7 +57,7 @@ class ImportOptions:
     partitions: int = 1
     codec: Codec = Codec.NONE
     batch_bytes: int = DEFAULT_BATCH_BYTES
-    config: LogConfig = field(default_factory=LogConfig)
+    properties: Mapping[str, str] = field(default_factory=dict)
     file_format: str | None = None
     delimiter: str | None = None
     as_text: bool = False
@@ -61,6 +65,10 @@ class ImportOptions:
     def __post_init__(self) -> None:
         if self.batch_bytes < 1:
             raise InvalidArgumentError("a batch has at least one byte", found=self.batch_bytes)
+
+    def topic_properties(self) -> dict[str, str]:
+        """Return what the topic is registered with."""
+        return {"retention.ms": "-1", **{name: str(value) for name, value in unaliased(self.properties).items()}}
 
 
 class PartitionSummary(NamedTuple):
@@ -100,36 +108,38 @@ def import_file(
 
     Raises InvalidArgumentError for options, columns, a time that is null or negative (it names the row), CorruptDataError for
     a file that is damaged, or was changed while it was read, TopicExistsError, RecordTooLargeError for a row beyond
-    segment.bytes, StorageError. Then nothing is left.
+    max.message.bytes or segment.bytes, RecordValidationError for one that the topic refuses, StorageError. Then nothing is left.
     """
+    properties = options.topic_properties()
+    config = LogConfig.from_properties(properties)
     wanted = Wanted(options.timestamp_column, options.key_column, options.value_column)
     before = file_state(path)
     source = open_source(
         path, wanted, options.file_format, as_text=options.as_text, delimiter=options.delimiter, progress=progress
     )
-    with NewTopic(directory, topic, options.partitions, options.config, clock) as new_topic:
-        batcher = _Batcher(new_topic.writers, options)
+    with NewTopic(directory, topic, options.partitions, properties, clock) as new_topic:
+        batcher = _Batcher(new_topic.logs, options, config)
         with progress(f"importing {path.name}", source.size_bytes) as bar:
             position = Position(bar)
             for rows in source.rows():
-                batcher.add(_columns(rows, wanted), rows.first_row)
+                batcher.add(_columns(rows, wanted))
                 position.reach(rows.bytes_done)
             batcher.finish()
         check_unchanged(path, before)
         new_topic.commit()
     partitions = [
-        PartitionSummary(p, writer.log_end_offset, writer.segment_count, writer.size_bytes)
-        for p, writer in enumerate(new_topic.writers)
+        PartitionSummary(p, log.log_end_offset, len(log.segments), log.size_bytes) for p, log in enumerate(new_topic.logs)
     ]
     return ImportSummary(topic, partitions, batcher.min_timestamp, batcher.max_timestamp)
 
 
 class _Columns(NamedTuple):
-    """Rows ready to be written: int64 ms, binary (nulls allowed), binary (nulls allowed)."""
+    """Rows ready to be written: int64 ms, binary (nulls allowed), binary (nulls allowed), their numbers in the file."""
 
     timestamps: pa.Int64Array
     keys: pa.BinaryArray
     values: pa.BinaryArray
+    numbers: pa.Int64Array
 
 
 def _columns(rows: Rows, wanted: Wanted) -> _Columns:
@@ -140,27 +150,28 @@ def _columns(rows: Rows, wanted: Wanted) -> _Columns:
         values = plain_text(batch.column(wanted.value), wanted.value)
     else:
         values = (encode_rows(batch) if rows.texts is None else rows.texts).cast(pa.binary())
-    return _Columns(timestamps, keys, values)
+    numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows), start=rows.first_row - 1)
+    return _Columns(timestamps, keys, values, numbers)
 
 
 class _Batcher:
     """Deals rows out to partitions and cuts each partition's rows into batches."""
 
-    def __init__(self, writers: list[PartitionWriter], options: ImportOptions) -> None:
+    def __init__(self, logs: Sequence[PartitionLog], options: ImportOptions, config: LogConfig) -> None:
         self.min_timestamp: int | None = None
         self.max_timestamp: int | None = None
-        self._writers = writers
+        self._logs = logs
         self._codec = options.codec
-        # A block that does not compress grows a little, and must still fit its segment.
-        segment_bytes = options.config.segment_bytes
-        self._row_limit_bytes = segment_bytes if options.codec is Codec.NONE else segment_bytes - 64 - segment_bytes // 128
+        limits = {"max.message.bytes": config.max_message_bytes, "segment.bytes": config.segment_bytes}
+        self._limits = {name: _before_compression(limit_bytes, options.codec) for name, limit_bytes in limits.items()}
+        self._row_limit_bytes = min(self._limits.values())
         self._batch_bytes = min(options.batch_bytes, self._row_limit_bytes)
         self._without_key = 0
         self._waiting: tuple[_Columns, pa.Int32Array] | None = None
 
-    def add(self, columns: _Columns, first_row: int) -> None:
-        """Write what fills batches, keep the rest. `first_row` is for errors."""
-        self._check_sizes(columns, first_row)
+    def add(self, columns: _Columns) -> None:
+        """Write what fills batches, keep the rest."""
+        self._check_sizes(columns)
         span = pc.min_max(columns.timestamps).as_py()
         if span["min"] is not None:
             self.min_timestamp = span["min"] if self.min_timestamp is None else min(self.min_timestamp, span["min"])
@@ -176,7 +187,7 @@ class _Batcher:
         batches = _batches(columns, self._codec)
         left: list[pa.Int32Array] = []
         for partition, indices in _rows_by_partition(partitions):
-            writer = self._writers[partition]
+            log = self._logs[partition]
             entries = _int_view(indices, "i")
             first = 0
             while first < len(entries):
@@ -184,7 +195,14 @@ class _Batcher:
                 if first + rows == len(entries) and not is_last:
                     left.append(indices.slice(first))
                     break
-                writer.append_as_leader(batches.build(entries, first, first + rows))
+                try:
+                    log.append_as_leader(batches.build(entries, first, first + rows), LEADER_EPOCH)
+                except RecordValidationError as error:
+                    if not error.record_errors:
+                        raise
+                    index, why = error.record_errors[0]
+                    row = columns.numbers[entries[first + index]].as_py()
+                    raise type(error)(f"row {row}: {why}") from error
                 first += rows
         self._waiting = None
         if left:
@@ -202,7 +220,7 @@ class _Batcher:
         return joined, pa.concat_arrays([their_partitions, partitions])
 
     def _partitions(self, keys: pa.BinaryArray) -> pa.Int32Array:
-        count = len(self._writers)
+        count = len(self._logs)
         if count == 1:
             return pa.repeat(pa.scalar(0, pa.int32()), len(keys))
         chosen = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(partitions_of(_layout(keys), count))])
@@ -213,9 +231,9 @@ class _Batcher:
         in_turn = pc.subtract(turns, pc.multiply(pc.divide(turns, count), count)).cast(pa.int32())
         return pc.if_else(keys.is_null(), in_turn, chosen)
 
-    def _check_sizes(self, columns: _Columns, first_row: int) -> None:
-        """Refuse a row that no segment can hold, by its number."""
-        keys, values = (pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in columns[1:])
+    def _check_sizes(self, columns: _Columns) -> None:
+        """Refuse a row that no batch or no segment can hold, by its number."""
+        keys, values = (pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in (columns.keys, columns.values))
         suspects = pc.indices_nonzero(pc.greater(pc.add(keys, values), self._row_limit_bytes - _MAX_OVERHEAD_BYTES))
         if not len(suspects):
             return
@@ -224,12 +242,18 @@ class _Batcher:
         entries = _int_view(rows, "i")
         for i in range(len(rows)):
             size = batches.size_bytes(entries, i, i + 1)
-            if size > self._row_limit_bytes:
-                raise RecordTooLargeError(
-                    f"row {first_row + entries[i]} does not fit a segment",
-                    found=f"a batch of {size} bytes",
-                    expected=f"at most {self._row_limit_bytes}",
-                )
+            for name, limit_bytes in self._limits.items():
+                if size > limit_bytes:
+                    raise RecordTooLargeError(
+                        f"row {columns.numbers[entries[i]].as_py()} is larger than {name} allows",
+                        found=f"a batch of {size} bytes",
+                        expected=f"at most {limit_bytes}",
+                    )
+
+
+def _before_compression(limit_bytes: int, codec: Codec) -> int:
+    """Return how large a batch may be that must not exceed a limit as it is stored: one that does not compress grows a little."""
+    return limit_bytes if codec is Codec.NONE else limit_bytes - 64 - limit_bytes // 128
 
 
 def _rows_by_partition(partitions: pa.Int32Array) -> Iterator[tuple[int, pa.Int32Array]]:

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
-from tests.writer.helpers import batch
+from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.errors import InvalidArgumentError, StorageError, TopicExistsError
-from tidelog.log import names, new_topic
+from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, TopicExistsError
+from tidelog.log import names
 from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.log.dir_lock import DirLock
 from tidelog.log.log_dir import LogDir
 from tidelog.log.names import TopicPartition
-from tidelog.log.new_topic import NewTopic
+from tidelog.storage import new_topic
+from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.log_manager import LogManager
+from tidelog.storage.meta_properties import MetaProperties, write_meta_properties
+from tidelog.storage.new_topic import LEADER_EPOCH, NewTopic
+from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.topics_file import TOPICS_FILE, Topic, read_topics, write_topics
 
 
-def topic(directory: Path, name: str = "events", partitions: int = 2) -> NewTopic:
-    return NewTopic(directory, name, partitions, LogConfig(), ManualClock(0))
+def topic(directory: Path, name: str = "events", partitions: int = 2, **properties: str) -> NewTopic:
+    texts = {key.replace("_", "."): value for key, value in properties.items()}
+    return NewTopic(directory, name, partitions, texts, ManualClock(0))
+
+
+def append(log: PartitionLog, timestamp: int = 1000) -> None:
+    log.append_as_leader(batch(0, timestamp), LEADER_EPOCH)
 
 
 def write(directory: Path, name: str = "events", partitions: int = 2) -> None:
     with topic(directory, name, partitions) as new:
-        for i, writer in enumerate(new.writers):
+        for i, log in enumerate(new.logs):
             for _ in range(i + 1):
-                writer.append_as_leader(batch(0, 1000))
+                append(log)
         new.commit()
 
 
@@ -50,6 +62,7 @@ def test_a_new_folder_is_one_that_readers_open(tmp_path: Path) -> None:
         "log-start-offset-checkpoint",
         "recovery-point-offset-checkpoint",
         "replication-offset-checkpoint",
+        "tidelog-topics.json",
     ]
     assert (directory / "log-start-offset-checkpoint").read_bytes() == b"0\n0\n"
     expected = {TopicPartition("events", 0): 1, TopicPartition("events", 1): 2}
@@ -110,7 +123,7 @@ def test_legal_names(name: str, tmp_path: Path) -> None:
 def test_leaving_without_commit_leaves_nothing(tmp_path: Path) -> None:
     directory = tmp_path / "a" / "b"
     with pytest.raises(ZeroDivisionError), topic(directory) as new:
-        new.writers[0].append_as_leader(batch(0, 1))
+        append(new.logs[0])
         assert len(entries(directory)) == 3
         raise ZeroDivisionError
     assert entries(tmp_path) == []
@@ -124,7 +137,7 @@ def test_leaving_without_commit_leaves_nothing(tmp_path: Path) -> None:
 def test_readers_do_not_see_a_topic_on_its_way(tmp_path: Path) -> None:
     write(tmp_path, "first")
     with topic(tmp_path, "second") as new:
-        new.writers[0].append_as_leader(batch(0, 1))
+        append(new.logs[0])
         assert LogDir(tmp_path).topics() == {"first": [0, 1]}
         staged = [name for name in entries(tmp_path) if name.endswith("-delete")]
         assert [names.parse_topic_partition_name(name) for name in staged] == [("second", 0), ("second", 1)]
@@ -158,9 +171,9 @@ def test_the_lock_holds_others_off(tmp_path: Path) -> None:
 def killed_while_staging(directory: Path, name: str) -> NewTopic:
     """Leave a folder as kill -9 does: nothing is cleaned up, the lock is free."""
     new = topic(directory, name).__enter__()
-    new.writers[0].append_as_leader(batch(0, 1))
-    for writer in new.writers:
-        writer.abandon()
+    append(new.logs[0])
+    for log in new.logs:
+        log.close_handlers()
     new._unlock()
     return new
 
@@ -175,19 +188,24 @@ def test_leftovers_of_a_killed_import_are_swept_by_the_next(tmp_path: Path) -> N
     write(tmp_path, "events")
 
 
-@pytest.mark.parametrize("published", [1, 2])
+@pytest.mark.parametrize(("published", "is_kafkas"), [(0, False), (1, False), (2, False), (1, True), (2, True)])
 @pytest.mark.parametrize("name", ["events", "e" * 240])
-def test_an_import_killed_between_its_renames_is_finished_by_the_next(published: int, name: str, tmp_path: Path) -> None:
+def test_an_import_killed_between_its_renames_is_finished_by_the_next(
+    published: int, is_kafkas: bool, name: str, tmp_path: Path
+) -> None:
+    """It is committed once it is registered; in Kafka's folder, which has no such file, once a partition has its name."""
     with topic(tmp_path, name, 3) as new:
-        for i, writer in enumerate(new.writers):
+        for i, log in enumerate(new.logs):
             for _ in range(i):
-                writer.append_as_leader(batch(0, 1000))
+                append(log)
         staged = list(new._staging)
         new.commit()
     for partition in range(published, 3):
         (tmp_path / f"{name}-{partition}").rename(staged[partition])
     for file in tmp_path.glob("*-checkpoint"):
         file.unlink()
+    if is_kafkas:
+        (tmp_path / TOPICS_FILE).unlink()
     write(tmp_path, "other", 1)
     assert LogDir(tmp_path).topics() == {name: [0, 1, 2], "other": [0]}
     expected = {TopicPartition(name, p): p for p in range(3)} | {TopicPartition("other", 0): 1}
@@ -209,6 +227,10 @@ def test_a_failing_rename_takes_everything_back(tmp_path: Path, monkeypatch: pyt
         new.commit()
     assert entries(tmp_path) == before
     assert len(checkpoint(tmp_path, names.HIGH_WATERMARK_CHECKPOINT)) == 2
+    assert list(read_topics(tmp_path)) == ["first"]
+    with pytest.raises(StorageError), topic(tmp_path / "fresh", partitions=4) as new:
+        new.commit()
+    assert entries(tmp_path) == before
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
@@ -249,7 +271,126 @@ def test_absurd_numbers(tmp_path: Path) -> None:
         LogConfig.from_properties({"segment.byte": "100"})
 
 
-def test_kafkas_folder_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "meta.properties").write_text("version=1\n")
-    write(tmp_path)
-    assert ["Apache Kafka owns this folder" in record.getMessage() for record in caplog.records] == [True]
+class TestRegistration:
+    def test_a_log_manager_knows_the_topic(self, tmp_path: Path) -> None:
+        with topic(tmp_path, "events", 2, retention_ms="-1", segment_bytes="100000", log_roll_hours="2") as new:
+            append(new.logs[1], 1)
+            new.commit()
+        properties = {"retention.ms": "-1", "segment.bytes": "100000", "segment.ms": "7200000"}
+        assert read_topics(tmp_path) == {"events": Topic("events", new.topic.topic_id, 2, properties)}
+        with LogManager(tmp_path, ManualClock(10**12)) as manager:
+            assert manager.is_configuration_known("events")
+            log = manager.log("events", 1)
+            assert (log.config.segment_bytes, log.config.retention_ms, log.topic_id) == (100_000, -1, new.topic.topic_id)
+            assert manager.delete_old_segments() == 0
+            assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 1, 1)
+
+    def test_other_topics_stay_in_the_file(self, tmp_path: Path) -> None:
+        other = Topic("other", uuid.UUID(int=7), 5, {"retention.ms": "1000"}, others={"note": "kept"})
+        write_topics(tmp_path, {"other": other})
+        write(tmp_path)
+        topics = read_topics(tmp_path)
+        assert (topics["other"], topics["events"].partitions) == (other, 2)
+
+    def test_a_folder_without_the_file_gets_one(self, tmp_path: Path) -> None:
+        """A backup, or an import of an older Tidelog: nothing is known of the topics that are there, as before."""
+        write(tmp_path, "backup")
+        (tmp_path / TOPICS_FILE).unlink()
+        write(tmp_path)
+        assert list(read_topics(tmp_path)) == ["events"]
+
+    def test_kafkas_folder_is_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        write_meta_properties(tmp_path, MetaProperties(1, "cluster"))
+        write(tmp_path)
+        assert ["Apache Kafka owns this folder" in record.getMessage() for record in caplog.records] == [True]
+        assert not (tmp_path / TOPICS_FILE).exists()
+
+    def test_tidelogs_own_folder_is_none_of_kafkas(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        with LogManager(tmp_path, ManualClock(0)) as manager:
+            manager.create_topic("first", 1)
+        assert (tmp_path / "meta.properties").exists()
+        caplog.clear()
+        write(tmp_path)
+        assert not caplog.records
+        assert list(read_topics(tmp_path)) == ["events", "first"]
+
+    def test_a_topic_that_only_the_file_knows_is_there(self, tmp_path: Path) -> None:
+        write_topics(tmp_path, {"events": Topic("events", uuid.UUID(int=7), 1)})
+        with pytest.raises(TopicExistsError), topic(tmp_path):
+            pass
+        assert entries(tmp_path) == [TOPICS_FILE]
+
+    def test_a_damaged_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / TOPICS_FILE).write_text("{")
+        with pytest.raises(CorruptCheckpointError), topic(tmp_path):
+            pass
+        assert entries(tmp_path) == [TOPICS_FILE]
+
+    def test_what_cannot_be_taken_back_is_finished_by_the_next(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The disk fails once the topic is registered, and goes on failing: better all of it than a topic without records."""
+        write(tmp_path, "first", 1)
+
+        def fail(*_: object) -> None:
+            raise StorageError("cannot write")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(new_topic, "_rename", fail)
+            with pytest.raises(StorageError), topic(tmp_path) as new:
+                append(new.logs[1])
+                patched.setattr(new, "_unregister", lambda: False)
+                new.commit()
+        assert LogDir(tmp_path).topics() == {"first": [0]}
+        with LogManager(tmp_path, ManualClock(0)) as manager:
+            assert [manager.log("events", p).log_end_offset for p in (0, 1)] == [0, 1]
+
+
+def test_records_keep_their_times(tmp_path: Path) -> None:
+    """A topic of LogAppendTime stamps what comes later; what was imported keeps its own time."""
+    with topic(tmp_path, "events", 1, message_timestamp_type="LogAppendTime") as new:
+        append(new.logs[0], 1234)
+        new.commit()
+    with LogManager(tmp_path, ManualClock(50_000)) as manager:
+        log = manager.log("events", 0)
+        log.append_as_leader(batch(0, 1), 0)
+        assert [(one.max_timestamp, one.timestamp_type) for one in log.segments.active.batches()] == [(1234, 0), (50_000, 1)]
+
+
+def test_an_empty_partition(tmp_path: Path) -> None:
+    """UnifiedLogTest.testLoadEmptyLog, the writing half: what a clean stop of Kafka leaves of an empty partition."""
+    with topic(tmp_path, partitions=1) as new:
+        new.commit()
+    assert {path.name: path.stat().st_size for path in (tmp_path / "events-0").iterdir()} == {
+        f"{0:020d}.log": 0,
+        f"{0:020d}.index": 0,
+        f"{0:020d}.timeindex": 0,
+        "leader-epoch-checkpoint": 8,
+        "partition.metadata": 43,
+    }
+
+
+def test_everything_is_on_the_disk_before_it_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: dict[str, int] = {}
+    real_fsync, real_rename = os.fsync, new_topic._rename
+    checked = 0
+
+    def fsync(fd: int) -> None:
+        real_fsync(fd)
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        synced[str(path).removesuffix(".tmp")] = os.fstat(fd).st_mtime_ns
+
+    def rename(source: Path, target: Path) -> None:
+        nonlocal checked
+        for path in (*source.iterdir(), source):
+            assert synced[str(path)] == path.stat().st_mtime_ns, path
+            checked += 1
+        assert str(tmp_path / TOPICS_FILE) in synced
+        real_rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(new_topic, "_rename", rename)
+    with topic(tmp_path, segment_bytes="200") as new:
+        for log in new.logs:
+            for _ in range(10):
+                append(log)
+        new.commit()
+    assert checked > 2 * 20

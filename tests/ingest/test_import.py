@@ -22,13 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.conftest import Ran, run, run_ok, run_process, start
-from tests.writer.helpers import bases, headers, records
-from tidelog.clock import ManualClock
+from tests.ingest.folders import bases, headers, records
+from tidelog.clock import ManualClock, SystemClock
 from tidelog.errors import CorruptDataError
-from tidelog.ingest import importer
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.log.log_dir import LogDir
 from tidelog.records.compression import Codec
+from tidelog.storage.log_manager import LogManager
+from tidelog.storage.topics_file import read_topics
 
 START_MS = 1_373_414_400_000
 ROWS = 2000
@@ -164,6 +165,73 @@ def test_segments_and_what_lies_beside_them(tmp_path: Path) -> None:
     }
 
 
+def properties_of(directory: Path) -> dict[str, str]:
+    return read_topics(directory)["events"].properties
+
+
+def test_the_topic_is_registered_with_its_configuration(tmp_path: Path) -> None:
+    """Old rows must not be deleted by the first look of a log manager: nothing is, unless retention.ms says so."""
+    file = written(tmp_path / "rows.parquet", table(10))
+    run_ok(*command(tmp_path / "plain", file, "--partitions", 2))
+    assert properties_of(tmp_path / "plain") == {"retention.ms": "-1"}
+    assert read_topics(tmp_path / "plain")["events"].partitions == 2
+    with LogManager(tmp_path / "plain", SystemClock()) as manager:
+        assert manager.delete_old_segments() == 0
+        assert sum(manager.log("events", p).log_end_offset for p in (0, 1)) == 10
+    more = ("--segment-bytes", 500, "--segment-ms", 60_000, "--index-interval-bytes", 0, "--batch-bytes", 1)
+    run_ok(*command(tmp_path / "told", file, *more, "--config", "retention.ms=604800000", "--config", "flush.ms = 1000"))
+    assert properties_of(tmp_path / "told") == {
+        "retention.ms": "604800000",
+        "flush.ms": "1000",
+        "segment.bytes": "500",
+        "segment.ms": "60000",
+        "index.interval.bytes": "0",
+    }
+    segments = len(bases(tmp_path / "told" / "events-0"))
+    assert segments > 2
+    with LogManager(tmp_path / "told", SystemClock()) as manager:
+        assert manager.delete_old_segments() == segments
+
+
+def test_any_topic_property(tmp_path: Path) -> None:
+    file = written(tmp_path / "rows.parquet", table(50))
+    aliased = run_ok(*command(tmp_path / "alias", file, "--config", "log.roll.hours=1"))
+    assert "log.roll.hours is taken for segment.ms" in aliased.stderr
+    assert properties_of(tmp_path / "alias") == {"retention.ms": "-1", "segment.ms": "3600000"}
+    run_ok(*command(tmp_path / "codec", file, "--config", "compression.type=gzip"))
+    assert {header.codec for header in headers(tmp_path / "codec" / "events-0")} == {Codec.GZIP}
+    run_ok(*command(tmp_path / "format", file, "--config", "message.format.version=0.10.2"))
+    assert {header.magic for header in headers(tmp_path / "format" / "events-0")} == {1}
+    ran = run_ok(*command(tmp_path / "type", file, "--config", "message.timestamp.type=LogAppendTime"))
+    assert [record.timestamp for record in records(tmp_path / "type" / "events-0")] == [expected_time(i) for i in range(50)]
+    assert ran.lines[0].startswith("events: 50 records")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--config", "cleanup.policy=compact", "--key", "key"), ("row 11", "key")),
+        (("--config", "message.timestamp.before.max.ms=1000"), ("row 1", "timestamp")),
+        (("--config", "max.message.bytes=90"), ("row 1", "max.message.bytes", "at most 90")),
+    ],
+)
+def test_what_the_topic_refuses_is_told_by_its_row(more: tuple[str, ...], words: tuple[str, ...], tmp_path: Path) -> None:
+    file = written(tmp_path / "rows.parquet", table(500).slice(1))
+    failed(run(*command(tmp_path / "d", file, "--partitions", 3, "--batch-bytes", 300, *more)), *words)
+    assert not (tmp_path / "d").exists()
+
+
+def test_the_row_of_a_refused_record_is_right_whatever_the_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows wait for their batch to fill; their numbers wait with them."""
+    numbers = [i for i in range(400) if i != 301]
+    rows = pa.table({"when": numbers, "key": [None if i == 300 else f"k{i % 7}" for i in numbers]})
+    file = written(tmp_path / "rows.parquet", rows)
+    for chunk_rows in (1, 13, 1000):
+        monkeypatch.setattr("tidelog.ingest.source.CHUNK_ROWS", chunk_rows)
+        ran = run(*command(tmp_path / "d", file, "--key", "key", "--partitions", 4, "--config", "cleanup.policy=compact"))
+        failed(ran, "row 301:")
+
+
 def test_what_people_read(tmp_path: Path) -> None:
     file = written(tmp_path / "rows.parquet", table(10))
     ran = run_ok(*command(tmp_path / "d", file))
@@ -296,6 +364,11 @@ def test_command_lines_that_make_no_sense(tmp_path: Path) -> None:
         ("--segment-ms", 0),
         ("--index-interval-bytes", -1),
         ("--format", "xml"),
+        ("--config", "retention.ms"),
+        ("--config", "retention.ms=soon"),
+        ("--config", "retention.msec=1"),
+        ("--config", "retention.ms=1", "--config", "retention.ms=2"),
+        ("--config", "log.segment.bytes=1000", "--segment-bytes", 1000),
     ):
         failed(run(*command(tmp_path / "d", file, *more)), exit_code=2)
     failed(run("import", tmp_path / "d", "events", file), exit_code=2)
@@ -369,8 +442,8 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
-    ran = run_process(*command(tmp_path / "d", file), preexec_fn=limit)
-    failed(ran, "cannot write a file", "File too large")
+    ran = run_process(*command(tmp_path / "d", file, "--config", "segment.index.bytes=10000"), preexec_fn=limit)
+    failed(ran, "cannot write a file: File too large", "-delete/00000000000000000000.log")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.parquet"]
 
 
@@ -436,7 +509,7 @@ def test_any_rows_arrive(
                 partitions=partitions,
                 codec=codec,
                 batch_bytes=batch_bytes,
-                config=importer.LogConfig(segment_bytes=segment_bytes),
+                properties={"segment.bytes": str(segment_bytes)},
             ),
             ManualClock(0),
         )

@@ -1,0 +1,298 @@
+"""A topic on its way into a data folder: all of it appears, or nothing of it.
+
+Each partition is written into a staging folder ``<topic>-<partition>.<uuid>-delete``: a name that readers skip and that
+Kafka itself removes at its next start. The first half of the uuid is fixed, so that Tidelog knows its own ones. Then::
+
+    1  every file of every partition is written and synced          a crash leaves staging folders only
+    2  the topic is registered in tidelog-topics.json               from here on the topic is there
+    3  the staging folders are renamed to <topic>-<partition>       a crash leaves a part of the topic
+    4  the data folder is synced, checkpoints get the new offsets
+
+Whoever takes the folder's lock next cleans up: staging folders of an import that died in step 1 are removed; where the topics'
+file or a published partition has the same topic id, all the data was synced, and the rest is published. So no lock, no
+cleaning, no writing: two writers never see each other's staging.
+
+A folder with a ``meta.properties`` and without ``tidelog-topics.json`` is an Apache Kafka's. Nothing is registered there: Kafka
+has its topics elsewhere, and a warning says what it will do with one that it does not know.
+
+Checkpoints say what is true after a clean stop: high watermark and recovery point are the log end (spec §7). They are
+replaced by rename, with everybody else's lines kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import resource
+import shutil
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from tidelog.clock import Clock
+from tidelog.config import CREATE_TIME, LogConfig, unaliased
+from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, TidelogError, TopicExistsError
+from tidelog.log import names
+from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.log.names import TopicPartition
+from tidelog.log.partition_metadata import read_topic_id
+from tidelog.storage import data_folder
+from tidelog.storage.dir_checkpoints import DirCheckpoints
+from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.loader import load
+from tidelog.storage.meta_properties import META_PROPERTIES
+from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.topics_file import TOPICS_FILE, Topic, read_topics, write_topics
+
+logger = logging.getLogger("tidelog.storage")
+
+LEADER_EPOCH = 0
+"""What the records of a new topic are appended under; it begins with each log."""
+
+MAX_TOPIC_LENGTH = 249
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+_RAFT_TOPIC = "__cluster_metadata"
+
+_OUR_MARK = b"tidelog".hex()
+_STAGING = re.compile(rf".+-[0-9]+\.{_OUR_MARK}[0-9a-f]{{{32 - len(_OUR_MARK)}}}{names.DELETE_DIR_SUFFIX}")
+_FILES_PER_LOG = 3
+_SPARE_FILES = 64
+
+
+class NewTopic:
+    """Writes a topic of `partitions` partitions into the data folder `directory`, which is created where it is missing.
+
+    A context manager: `logs[p]` takes partition p's batches, under `LEADER_EPOCH`; `commit` publishes; leaving without it leaves
+    nothing behind. `properties` are the topic's, texts under Kafka's names. Records keep the times that they come with, also
+    where the topic's type is to be LogAppendTime: that is for what is appended later.
+
+    Raises InvalidArgumentError for an illegal name, number or property, and on entering TopicExistsError, CorruptCheckpointError
+    for a damaged topics' file, and StorageError, also where a broker or another import holds the folder.
+    """
+
+    def __init__(self, directory: Path, topic: str, partitions: int, properties: Mapping[str, str], clock: Clock) -> None:
+        check_topic_name(topic)
+        if not 1 <= partitions <= 2**31 - 1:
+            raise InvalidArgumentError("a topic has at least one partition", found=partitions)
+        texts = {name: str(value) for name, value in unaliased(properties).items()}
+        self.directory = directory
+        self.topic = Topic(topic, data_folder.new_topic_id(), partitions, texts)
+        self.logs: list[PartitionLog] = []
+        self._config = replace(LogConfig.from_properties(texts), message_timestamp_type=CREATE_TIME)
+        self._clock = clock
+        self._scheduler = Scheduler(clock)
+        self._lock: DirLock | None = None
+        self._created: list[Path] = []
+        self._staging: list[Path] = []
+        self._published: list[tuple[Path, Path]] = []
+        self._topics_before: dict[str, Topic] | None = None
+        self._is_registered = False
+        self._is_committed = False
+
+    def __enter__(self) -> NewTopic:
+        _allow_open_files(self.topic.partitions * _FILES_PER_LOG + _SPARE_FILES)
+        if any(self.directory.glob(f"*{names.LOG_SUFFIX}")):
+            raise InvalidArgumentError("this is a partition's folder, not a data folder", path=self.directory)
+        try:
+            self._created = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
+            data_folder.create(self.directory)
+            self._lock = DirLock(self.directory).__enter__()
+            finish_interrupted(self.directory)
+            if (self.directory / TOPICS_FILE).exists():
+                self._topics_before = read_topics(self.directory)
+            self._refuse_existing()
+            for partition in range(self.topic.partitions):
+                self._stage(partition)
+        except BaseException:
+            self._abandon()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._is_committed:
+            self._unlock()
+            return
+        self._abandon()
+        if isinstance(error, LogOfflineError) and isinstance(error.__cause__, StorageError):
+            raise error.__cause__  # There is no partition that could be offline.
+
+    def commit(self) -> None:
+        """Finish and sync every partition, then publish them all. Raises StorageError; nothing is left behind then."""
+        self._finish_logs()
+        owner = self.directory / META_PROPERTIES
+        is_kafkas = self._topics_before is None and owner.exists()
+        if not is_kafkas:
+            self._is_registered = True
+            write_topics(self.directory, {**(self._topics_before or {}), self.topic.name: self.topic})
+        end_offsets = {}
+        for partition, (log, staged) in enumerate(zip(self.logs, self._staging, strict=True)):
+            key = TopicPartition(self.topic.name, partition)
+            target = self.directory / names.log_dir_name(*key)
+            self._published.append((staged, target))
+            _rename(staged, target)
+            end_offsets[key] = log.log_end_offset
+        _checkpoint(self.directory, end_offsets)
+        self._is_committed = True
+        if is_kafkas:
+            logger.warning(
+                "%s: an Apache Kafka owns this folder; it sets aside topics that its own metadata does not know", owner
+            )
+
+    # --- inside
+
+    def _refuse_existing(self) -> None:
+        name = self.topic.name
+        there = {key.topic for key in data_folder.list_contents(self.directory).partitions} | set(self._topics_before or ())
+        # Whatever bears a partition's name would be in the way in the end.
+        own = (self.directory / names.log_dir_name(name, partition) for partition in range(self.topic.partitions))
+        if name in there or any(path.exists() for path in own):
+            raise TopicExistsError(f"topic {name!r} is there already", path=self.directory)
+
+    def _stage(self, partition: int) -> None:
+        tag = _OUR_MARK + uuid.uuid4().hex[: 32 - len(_OUR_MARK)]
+        tail = f"-{partition}.{tag}{names.DELETE_DIR_SUFFIX}"
+        folder = self.directory / (self.topic.name[: names.MAX_NAME_LENGTH - len(tail)] + tail)
+        try:
+            folder.mkdir()
+        except OSError as error:
+            raise StorageError(f"cannot create a folder: {error.strerror}", path=folder) from error
+        self._staging.append(folder)
+        # Of a folder on its way out, as which this one is disguised, nothing is loaded; here there is nothing yet.
+        log = load(folder, self._config, self._clock, self._scheduler, had_clean_shutdown=True, topic_id=self.topic.topic_id)
+        self.logs.append(log)
+        log.maybe_assign_epoch_start_offset(LEADER_EPOCH, 0)
+
+    def _finish_logs(self) -> None:
+        """Close the logs as a clean stop does, with every file and folder on the disk. Raises StorageError."""
+        # Segments that rolled wait there for their flush; if it fails, the log is offline and says so below.
+        self._scheduler.shutdown()
+        for log in self.logs:
+            log.flush(force_active=True)
+            log.close()
+            log.local.sync_directory()
+
+    def _abandon(self) -> None:
+        """Remove whatever this object has made; what fails here hides no error that led here."""
+        for log in self.logs:
+            log.close_handlers()
+        for staged, target in reversed(self._published):
+            if not staged.exists():
+                with suppress(OSError):
+                    target.rename(staged)
+        if self._unregister():
+            for folder in self._staging:
+                shutil.rmtree(folder, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.remove_if_new()
+        self._unlock()
+        with suppress(OSError):
+            for path in self._created:
+                path.rmdir()
+
+    def _unregister(self) -> bool:
+        """Have the topics' file say again what it said; False if it cannot be written: then the next start finishes the topic."""
+        if not self._is_registered:
+            return True
+        try:
+            if self._topics_before is not None:
+                write_topics(self.directory, self._topics_before)
+            else:
+                (self.directory / TOPICS_FILE).unlink(missing_ok=True)
+        except OSError as error:
+            logger.error("%s: %s", self.directory / TOPICS_FILE, error)
+            return False
+        return True
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.__exit__(None, None, None)
+
+
+def check_topic_name(topic: str) -> None:
+    """Raise InvalidArgumentError unless Kafka takes this name."""
+    if not 1 <= len(topic) <= MAX_TOPIC_LENGTH:
+        raise InvalidArgumentError("illegal topic name", found=f"{len(topic)} characters", expected=f"1 to {MAX_TOPIC_LENGTH}")
+    if topic in (".", "..") or not _LEGAL_TOPIC.fullmatch(topic):
+        raise InvalidArgumentError("illegal topic name", found=repr(topic), expected="letters, digits, '.', '_' and '-'")
+    if topic == _RAFT_TOPIC:
+        raise InvalidArgumentError("illegal topic name: Kafka keeps it for its own metadata", found=repr(topic))
+
+
+def finish_interrupted(directory: Path) -> None:
+    """Clean up after imports that were killed; only under the folder's lock. Raises StorageError, CorruptCheckpointError."""
+    contents = data_folder.list_contents(directory)
+    leftovers = [folder for folder in contents.going if _STAGING.fullmatch(folder.name)]
+    if not leftovers:
+        return
+    committed = {topic.topic_id: topic.name for topic in read_topics(directory).values()}
+    published: dict[uuid.UUID, dict[TopicPartition, Path]] = {}
+    for key, folder in contents.partitions.items():
+        topic_id = _topic_id(folder)
+        if topic_id is not None:
+            committed[topic_id] = key.topic
+            published.setdefault(topic_id, {})[key] = folder
+    complete: dict[TopicPartition, Path] = {}
+    for folder in leftovers:
+        topic_id = _topic_id(folder)
+        if topic_id is None or topic_id not in committed:
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        # The staging name may have cut the topic short.
+        key = TopicPartition(committed[topic_id], names.parse_topic_partition_name(folder.name).partition)
+        target = directory / names.log_dir_name(*key)
+        _rename(folder, target)
+        complete.update(published.get(topic_id, {}))
+        complete[key] = target
+    if complete:
+        _checkpoint(directory, {key: _log_end_offset(folder) for key, folder in complete.items()})
+
+
+def _checkpoint(directory: Path, end_offsets: dict[TopicPartition, int]) -> None:
+    """Make the renames durable and tell the new partitions' offsets."""
+    try:
+        sync_directory(directory)
+    except OSError as error:
+        raise StorageError(f"cannot sync the data folder: {error.strerror}", path=directory) from error
+    before = DirCheckpoints(directory)
+    write_offset_checkpoint(directory / names.RECOVERY_POINT_CHECKPOINT, {**before.recovery_points, **end_offsets})
+    write_offset_checkpoint(directory / names.HIGH_WATERMARK_CHECKPOINT, {**before.high_watermarks, **end_offsets})
+    path = directory / names.LOG_START_OFFSET_CHECKPOINT
+    after = {key: offset for key, offset in before.log_start_offsets.items() if key not in end_offsets}
+    if after != before.log_start_offsets or not path.exists():
+        write_offset_checkpoint(path, after)
+
+
+def _topic_id(folder: Path) -> uuid.UUID | None:
+    try:
+        return read_topic_id(folder / names.PARTITION_METADATA)
+    except TidelogError:
+        return None
+
+
+def _log_end_offset(folder: Path) -> int:
+    """A finished partition has a snapshot at its log end, unless it is empty."""
+    return max((int(path.stem) for path in folder.glob(f"*{names.SNAPSHOT_SUFFIX}")), default=0)
+
+
+def _rename(source: Path, target: Path) -> None:
+    try:
+        source.rename(target)
+    except OSError as error:
+        raise StorageError(f"cannot rename a folder: {error.strerror}", path=target) from error
+
+
+def _allow_open_files(count: int) -> None:
+    """Let this process open as many files as it may. Raises InvalidArgumentError where `count` of them are too many."""
+    data_folder.raise_open_files_limit()
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < count:
+        raise InvalidArgumentError(
+            f"{(count - _SPARE_FILES) // _FILES_PER_LOG} partitions need {count} open files",
+            found=f"a limit of {limit}",
+            expected="more (ulimit -n)",
+        )
