@@ -97,11 +97,11 @@ class Producers(RuleBasedStateMachine):
         return next((event.marker.coordinator_epoch for event in self.events(producer_id)[::-1] if event.marker), -1)
 
     def transactions(self) -> list[tuple[int, int, int]]:
-        """All transactions: producer, first offset, offset of the marker or -1."""
+        """All transactions: producer, first offset, offset of the marker or -1. They outlive a producer that is forgotten."""
         found = []
         for producer_id in {event.header.producer_id for event in self.log}:
             first = None
-            for header, marker in self.events(producer_id):
+            for header, marker in [event for event in self.log if event.header.producer_id == producer_id]:
                 if marker is not None and first is not None:
                     found.append((producer_id, first, header.base_offset))
                     first = None
