@@ -24,6 +24,7 @@ GOLDEN_PROPERTIES = {"segment.bytes": 16384, "index.interval.bytes": 512, "segme
 # Kafka's own topics have settings of their own.
 INTERNAL_PROPERTIES = {"segment.bytes": 100 << 20, "retention.ms": -1}
 
+METADATA = "partition.metadata"
 PARTITIONS = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name != "compacted-0")
 # Kafka's own topics were written with settings that nothing here says.
 LEADER_PARTITIONS = [name for name in PARTITIONS if not name.startswith("__")]
@@ -53,7 +54,7 @@ def new_log(name: str, files: dict[str, Path], directory: Path, clock: ManualClo
         Scheduler(clock),
         had_clean_shutdown=True,
         log_start_offset=first,
-        topic_id=read_topic_id(files["partition.metadata"]),
+        topic_id=read_topic_id(files[METADATA]),
     )
 
 
@@ -108,6 +109,26 @@ def as_sent(header: BatchHeader, data: bytearray) -> bytearray:
         sent = next(iter_headers(data))
         set_max_timestamp(data, CREATE_TIME, max(record.timestamp for record in iter_records(sent, data)))
     return data
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 132), (353, 494), (742, 776), (815, 900)])
+def test_same_rolls_by_time_as_kafka(first: int, last: int, tmp_path: Path) -> None:
+    """Spec §4.1 b. Before the cleaner came, this topic rolled by segment.ms = 1000 of event time.
+
+    The runs of segments that nobody has cleaned yet are still there, as `.deleted`; offset 0 and what is between the runs is the
+    cleaner's work.
+    """
+    kafkas = kafkas_files("compacted-0")
+    run = {file: path for file, path in kafkas.items() if file[:20].isdigit() and first <= int(file[:20]) <= last}
+    log = new_log("compacted-0", {**run, METADATA: kafkas[METADATA]}, tmp_path, ManualClock(0), **{"segment.ms": "1000"})
+    for _, data in batches(run):
+        log.append_as_follower(data)
+    log.close()
+    for suffix in (".log", ".index", ".timeindex"):
+        files = sorted(file for file in run if file.endswith(suffix))
+        assert sorted(path.name for path in log.directory.iterdir() if path.suffix == suffix) == files
+        for file in files:
+            assert (log.directory / file).read_bytes() == run[file].read_bytes(), file
 
 
 @pytest.mark.parametrize("name", ["v2-lz4-ct-0", "transactions-0", "idempotent-0"])
