@@ -16,8 +16,10 @@ from tidelog.errors import (
     TransactionCoordinatorFencedError,
 )
 from tidelog.log.producer_snapshot import read_snapshot
-from tidelog.records.builder import Producer
+from tidelog.records.batch import CREATE_TIME
+from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_v2
 from tidelog.records.control import ControlType
+from tidelog.records.records import Record
 from tidelog.storage.partition_log import PartitionLog
 
 PID = 7
@@ -170,6 +172,41 @@ class TestState:
         log.update_high_watermark(log.log_end_offset)
         assert [txn[:3] for txn in log.collect_aborted_transactions(0, 100)] == [(PID, 0, 3)]
         assert log.last_stable_offset == 7
+
+
+class TestCompactedData:
+    """What a follower gets of a compacted log: batches with holes, and batches without any record."""
+
+    def with_a_hole(self, offset: int, sequence: int) -> bytearray:
+        """Offsets `offset` and `offset` + 2 are left of three."""
+        records = [Record(offset + i, NOW_MS, CREATE_TIME, b"k", b"v") for i in (0, 2)]
+        return build_batch_v2(records, leader_epoch=0, producer=Producer(PID, 0, sequence))
+
+    def test_update_producer_id_map_with_compacted_data(self, tmp_path: Path) -> None:
+        """UnifiedLogTest.testUpdateProducerIdMapWithCompactedData: the sequence is that of the whole batch."""
+        log = open_log(tmp_path)
+        log.append_as_follower(self.with_a_hole(23, 0))
+        log.append_as_follower(self.with_a_hole(26, 3))
+        entry = log.producer_state.last_entry(PID)
+        assert entry is not None
+        assert (entry.last_sequence, log.log_end_offset) == (5, 29)
+
+    def test_rebuild_producer_id_map_with_compacted_data(self, tmp_path: Path) -> None:
+        """UnifiedLogTest.testRebuildProducerIdMapWithCompactedData, testRebuildProducerStateWithEmptyCompactedBatch."""
+        log = open_log(tmp_path)
+        log.append_as_follower(self.with_a_hole(23, 0))
+        log.append_as_follower(build_empty_batch_v2(26, 28, max_timestamp=NOW_MS, leader_epoch=0, producer=Producer(PID, 0, 3)))
+        log.append_as_follower(batch(29))
+        log.truncate_to(29)
+        assert log.producer_state.map_end_offset == 29
+        for clean in (True, False):
+            log.close() if clean else log.close_handlers()
+            log = open_log(tmp_path, clean=clean)
+            entry = log.producer_state.last_entry(PID)
+            assert entry is not None
+            assert (entry.last_sequence, log.log_end_offset) == (5, 29)
+        assert log.append_as_leader(sent(6), 0).first_offset == 29
+        assert offsets(log) == [23, 25, 29]
 
 
 class TestTransactions:
