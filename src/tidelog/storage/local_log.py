@@ -70,6 +70,8 @@ class LocalLog:
         self.log_end_offset = next_offset.message_offset
         self.last_flush_ms = clock.now_ms()
         self.is_closed = False
+        self.has_failed = False
+        """Whether the disk has refused something: then nothing is written any more."""
         segments.active.index_write_behind = INDEX_WRITE_BEHIND
         self._clock = clock
         self._scheduler = scheduler
@@ -115,7 +117,7 @@ class LocalLog:
     def _write_indexes(self) -> None:
         """Bring the index files up to date for whoever looks into the folder; what fails here fails again where it matters."""
         self._has_index_write = False
-        if not self.is_closed:
+        if not self.is_closed and not self.has_failed:
             with contextlib.suppress(StorageError):
                 self.segments.active.write_index_entries()
 

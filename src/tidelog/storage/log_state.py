@@ -178,6 +178,7 @@ class LogState:
 
     def go_offline(self, what: str, error: BaseException) -> LogOfflineError:
         """Take the log offline because of `error` and return what is to be raised; the first reason stays."""
+        self.local.has_failed = True
         if self.offline_reason is None:
             self.offline_reason = f"{what}: {error}"
             logger.error("%s: offline after an error: %s", self.directory, self.offline_reason)
