@@ -56,6 +56,9 @@ __all__ = ["KEEP_EVERYTHING", "LoadProgress", "LogManager", "Progress"]
 
 logger = logging.getLogger("tidelog.storage")
 
+SHOWN_TOPICS = 10
+"""A notice names no more than so many."""
+
 
 class _Started(NamedTuple):
     """What there is between a start and its end."""
@@ -326,10 +329,12 @@ class LogManager:
 
     def _tell_unknown(self, topics: set[str]) -> None:
         if topics:
+            shown = sorted(topics)[:SHOWN_TOPICS]
             logger.warning(
-                "%s: nothing is known of the configuration of %s: retention and compaction are off for %s",
+                "%s: nothing is known of the configuration of %s%s: retention and compaction are off for %s",
                 self.directory,
-                ", ".join(sorted(topics)),
+                ", ".join(shown),
+                f" and {len(topics) - len(shown)} more" if len(shown) < len(topics) else "",
                 "it" if len(topics) == 1 else "them",
             )
 
