@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tidelog.clock import ManualClock
-from tidelog.errors import InvalidArgumentError
+from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.storage.scheduler import Scheduler
 
 
@@ -75,3 +77,87 @@ def test_shutdown_does_what_was_promised_once() -> None:
 def test_times_that_make_no_sense(delay_ms: int, period_ms: int | None) -> None:
     with pytest.raises(InvalidArgumentError):
         Scheduler(ManualClock(0)).schedule("x", lambda: None, delay_ms=delay_ms, period_ms=period_ms)
+
+
+def test_a_clock_that_is_set_back_puts_nothing_off() -> None:
+    """What had 10 ms to wait has 10 ms to wait, though the clock is a year behind."""
+    clock = ManualClock(1_000_000_000_000)
+    scheduler = Scheduler(clock)
+    ran: list[str] = []
+    scheduler.schedule("once", lambda: ran.append("once"), delay_ms=10)
+    scheduler.schedule("often", lambda: ran.append("often"), delay_ms=20, period_ms=20)
+    clock.advance(-365 * 24 * 3600 * 1000)
+    assert scheduler.tick() == 0
+    assert scheduler.next_due_ms == clock.now_ms() + 10
+    clock.advance(10)
+    scheduler.tick()
+    assert ran == ["once"]
+    clock.advance(-1000)
+    scheduler.tick()
+    clock.advance(10)
+    scheduler.tick()
+    assert ran == ["once", "often"]
+    assert scheduler.next_due_ms == clock.now_ms() + 20
+
+
+def test_a_clock_that_leaps_forward_runs_each_task_once() -> None:
+    clock = ManualClock(0)
+    scheduler = Scheduler(clock)
+    ran: list[int] = []
+    scheduler.schedule("often", lambda: ran.append(clock.now_ms()), period_ms=10)
+    for _ in range(3):
+        clock.advance(10**12)
+        scheduler.tick()
+        clock.advance(-(10**12))
+        scheduler.tick()
+        clock.advance(5)
+        scheduler.tick()
+    assert len(ran) == 3
+
+
+def test_the_same_error_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(0)
+    scheduler = Scheduler(clock)
+    reasons: list[str] = ["full", "full", "", "full", "worse"]
+
+    def task() -> None:
+        reason = reasons.pop(0)
+        if reason:
+            raise StorageError(reason)
+
+    scheduler.schedule("checkpoint", task, period_ms=10)
+    while reasons:
+        scheduler.tick()
+        clock.advance(10)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"background task checkpoint failed: {reason}" for reason in ("full", "full", "worse")]
+
+
+def test_an_interruption_loses_no_task() -> None:
+    scheduler = Scheduler(ManualClock(0))
+    ran: list[str] = []
+
+    def interrupt() -> None:
+        if not ran.count("interrupted"):
+            ran.append("interrupted")
+            raise KeyboardInterrupt
+
+    scheduler.schedule("first", lambda: ran.append("first"))
+    scheduler.schedule("second", interrupt)
+    scheduler.schedule("third", lambda: ran.append("third"))
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.tick()
+    assert scheduler.tick() == 2
+    assert ran == ["first", "interrupted", "third"]
+
+
+def test_several_threads_may_schedule() -> None:
+    clock = ManualClock(0)
+    scheduler = Scheduler(clock)
+    ran: list[int] = []
+    with ThreadPoolExecutor(4) as pool:
+        for i in range(200):
+            pool.submit(scheduler.schedule, "task", lambda i=i: ran.append(i), delay_ms=i % 7)
+    clock.advance(7)
+    assert scheduler.tick() == 200
+    assert sorted(ran) == list(range(200))
