@@ -307,6 +307,26 @@ class TestTails:
         log = open_log(tmp_path, clean=False)
         assert (log.log_end_offset, offsets(log)) == (5, [0, 1, 2, 3, 4])
 
+    @pytest.mark.parametrize("bit", [1 << 3, 1 << 33, 1 << 60])
+    @pytest.mark.parametrize("is_last", [True, False])
+    def test_a_base_offset_with_a_flipped_bit(self, tmp_path: Path, bit: int, is_last: bool) -> None:
+        """No checksum covers it. Kafka empties the segment or gives the log up; here it ends before or behind that batch."""
+        log = open_log(tmp_path, segment_bytes=8 * SIZE)
+        fill(log, 16)
+        kill(log)
+        with (log.directory / file_name(8 if is_last else 0, ".log")).open("r+b") as file:
+            file.seek(2 * SIZE)
+            offset = int.from_bytes(file.read(8), "big") ^ bit
+            file.seek(2 * SIZE)
+            file.write(offset.to_bytes(8, "big"))
+        log = open_log(tmp_path, segment_bytes=8 * SIZE, clean=False)
+        if is_last:
+            expected = [*range(10), offset] if bit < INT32_MAX and offset > 9 else list(range(10))
+        else:
+            expected = [0, 1]
+        assert offsets(log) == expected
+        assert bases(log) == ([0, 8] if is_last else [0])
+
     def test_nothing_is_left(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         fill(log, 5)

@@ -121,6 +121,17 @@ class LeaderEpochCache:
             self._epochs.truncate_from_start(start_offset)
             self._write_soon()
 
+    def cut_to(self, log_start_offset: int, log_end_offset: int) -> None:
+        """Drop what lies outside of the log; the file follows with the next epoch that is assigned, or with `flush`.
+
+        For loading: Kafka notes an epoch at the end of each log that it leads, which goes here, and a start with thousands of
+        partitions must not write as many files.
+        """
+        before = list(self._epochs.entries)
+        self._epochs.truncate_from_end(log_end_offset)
+        self._epochs.truncate_from_start(log_start_offset)
+        self._is_waiting |= self._epochs.entries != before
+
     def clear_and_flush(self) -> None:
         """Forget every epoch, in the file as well. Raises StorageError."""
         self._epochs.clear()

@@ -74,7 +74,7 @@ def load(
         config,
         clock,
         scheduler,
-        leader_epochs=epochs or LeaderEpochCache(directory, entries=()),
+        leader_epochs=LeaderEpochCache(directory, entries=()) if epochs is None else epochs,
         had_clean_shutdown=had_clean_shutdown,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
@@ -118,10 +118,10 @@ def _load(
     active.make_active()
     if epochs_are_lost:
         _reread_epochs(log)
-    log.leader_epochs.truncate_from_end(end_offset)
-    log.leader_epochs.truncate_from_start(log.log_start_offset)
+    log.leader_epochs.cut_to(log.log_start_offset, end_offset)
     log_start_offset = max(log.log_start_offset, first.base_offset)
-    producer_state.remove_stray_snapshots(log.segments.base_offsets, None if recovery.has_changed_files else found)
+    is_unchanged = clean_end == end_offset and not recovery.has_changed_files
+    producer_state.remove_stray_snapshots(log.segments.base_offsets, found if is_unchanged else None)
     log.rebuild_producer_state(producer_state, log_start_offset, end_offset, had_clean_shutdown=log.had_clean_shutdown)
     return LoadedLogOffsets(
         log_start_offset,
@@ -162,11 +162,15 @@ def _has_sound_txn_index(segment: LogSegment) -> bool:
 
 
 def _next_offset_of_swap(log: LoadingLog, base_offset: int) -> int:
+    """Go over a ``.log.swap``; its index is not asked, because asking makes one."""
+    last = None
     segment = log.open_segment(base_offset, suffix=names.SWAP_SUFFIX)
     try:
-        return segment.read_next_offset()
+        for header in segment.batches():
+            last = header
     finally:
         segment.close_handlers()
+    return base_offset if last is None else last.next_offset
 
 
 def _without_looking(log: LoadingLog) -> LoadedLogOffsets:

@@ -110,12 +110,18 @@ class LoadingLog:
         )
 
     def rebuild_producer_state(
-        self, state: ProducerStateManager, log_start_offset: int, last_offset: int, *, had_clean_shutdown: bool = False
+        self,
+        state: ProducerStateManager,
+        log_start_offset: int,
+        last_offset: int,
+        *,
+        segments: LogSegments | None = None,
+        had_clean_shutdown: bool = False,
     ) -> None:
-        """Bring a state to `last_offset`, exclusive; see `producer_rebuild`."""
+        """Bring a state to `last_offset`, exclusive, from all segments or from some; see `producer_rebuild`."""
         rebuild_producer_state(
             state,
-            self.segments,
+            self.segments if segments is None else segments,
             log_start_offset,
             last_offset,
             magic=self.config.magic,

@@ -34,6 +34,7 @@ from tidelog.storage.log_scan import ScannedLog, scan_log
 from tidelog.storage.overflow import split_overflowed_segment
 from tidelog.storage.recovery import recover_segment, to_scan
 from tidelog.storage.segment import LogSegment
+from tidelog.storage.segments import LogSegments
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -59,6 +60,7 @@ class LogRecovery:
         self.has_changed_files = False
         """Whether anything was recovered: then the folder holds other files than before."""
         self._progress = _ProgressTeller(log.directory, progress)
+        self._broken: set[int] = set()
         self._done: set[int] = set()
 
     def recover(self, broken: Iterable[int]) -> int | None:
@@ -67,7 +69,8 @@ class LogRecovery:
         Returns the log end offset where the last segment needed nothing, else None: then it is to be read.
         Raises StorageError, CorruptDataError.
         """
-        bases = set(broken) | self._unfinished()
+        self._broken = set(broken)
+        bases = self._broken | self._unfinished()
         while True:
             log_end_offset = self._clean_end(bases)
             try:
@@ -117,6 +120,7 @@ class LogRecovery:
         They go first: were the start interrupted after the cut, the next one would find nothing to cut, and leave a hole.
         """
         scanned = scan_log(*to_scan(segment), progress=self._progress.on_bytes)
+        scanned = _in_its_place(segment, scanned, self._log.segments.higher(segment.base_offset))
         if scanned.overflows:
             raise _OverflowedSegmentError(segment)
         if not scanned.is_whole:
@@ -133,10 +137,14 @@ class LogRecovery:
         log = self._log
         self.has_changed_files = True
         state = log.new_producer_state()
-        log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset)
+        # The segments before a broken one get snapshots, as if they were all that the log has: so does Kafka, which comes upon
+        # it while it opens them in turn.
+        before = LogSegments(log.segments.values(0, segment.base_offset)) if segment.base_offset in self._broken else None
+        log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset, segments=before)
         epochs = None if log.config.magic < 2 else log.leader_epochs
         truncated_bytes = recover_segment(segment, state, epochs, scanned=scanned)
-        state.take_snapshot()  # So that the next segment's recovery need not read this one again.
+        if log.config.magic >= 2:
+            state.take_snapshot()  # So that the next segment's recovery need not read this one again.
         _put_to_rest(segment)
         return truncated_bytes
 
@@ -179,6 +187,32 @@ def find_clean_end(segment: LogSegment) -> int | None:
     finally:
         segment.log.release()
     return last.next_offset if last is not None and last.end_position == segment.size_bytes else None
+
+
+def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
+    """Take a batch for damaged whose offset belongs into the segment behind, or lies above those of the batches behind.
+
+    No checksum covers a base offset: a bit that flipped there would end the log at any offset, or have a segment split.
+    """
+    limit = INT64_MAX if following is None else following.base_offset
+    if scanned.last_offset >= limit:
+        end = next(header.position for header in segment.batches() if header.last_offset >= limit)
+        shorter = scan_log(segment.log, end, segment.base_offset, segment.index_interval_bytes)
+        return shorter._replace(size_bytes=scanned.size_bytes, fault="batch offset belongs to the next segment")
+    if scanned.overflows:
+        header = segment.log.first_batch(scanned.valid_bytes)
+        assert header is not None
+        after = _batch_at(segment, header.end_position)
+        if header.last_offset >= limit or (after is not None and after.base_offset <= header.last_offset):
+            return scanned._replace(overflows=False, fault="batch offset far too high for its place")
+    return scanned
+
+
+def _batch_at(segment: LogSegment, position: int) -> BatchHeader | None:
+    try:
+        return segment.log.first_batch(position)
+    except CorruptBatchError:
+        return None
 
 
 def _has_unfinished_index(segment: LogSegment) -> bool:
