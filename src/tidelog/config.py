@@ -44,6 +44,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
@@ -193,7 +194,7 @@ class LogConfig:
         """Whether time and size retention apply."""
         return DELETE in self.cleanup_policy
 
-    @property
+    @cached_property
     def magic(self) -> int:
         """The message format that batches are stored in: 0, 1 or 2."""
         release = _RELEASE.fullmatch(self.message_format_version)

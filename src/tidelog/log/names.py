@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from functools import lru_cache
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError
@@ -77,6 +78,7 @@ def is_suffixed_dir(name: str) -> bool:
     return name.endswith((DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX))
 
 
+@lru_cache(maxsize=8192)  # A start asks several times for each of thousands of folders.
 def parse_topic_partition_name(name: str | None) -> TopicPartition:
     """Read topic and partition from a partition folder's name.
 

@@ -14,6 +14,7 @@ import base64
 import binascii
 import re
 import uuid
+from functools import lru_cache
 from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError, StorageError
@@ -56,6 +57,7 @@ def write_topic_id(path: Path, topic_id: uuid.UUID) -> None:
     replace_file(path, f"version: {VERSION}\ntopic_id: {format_topic_id(topic_id)}".encode())
 
 
+@lru_cache(maxsize=1024)  # All partitions of a topic have the same.
 def parse_topic_id(text: str) -> uuid.UUID | None:
     """Read an id as Kafka writes it; None for anything else, and for the zero id, which names no topic."""
     try:
