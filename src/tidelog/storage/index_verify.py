@@ -162,9 +162,11 @@ class _Partition:
         self._result = VerifiedPartition(log.topic, log.partition, log.directory, self.interval_bytes)
         self._result.findings += _orphans(log)
         self._unclear: list[_Segment] = []
+        self._clear: list[_Segment] = []
+        """Some of those that are just what their logs say."""
         self._examined: list[Segment] = []
         self._state: ProducerState | None = None
-        self._confirmed_entries = 0
+        self._confirmed_entries = self._confirmed_time_entries = 0
         self._lost_records: bool | None = None
 
     def take(self, examined: _Examined) -> None:
@@ -180,7 +182,9 @@ class _Partition:
         result.time_maps += examined.time_maps
         self._examined.append(segment)
         if examined.is_as_expected:
+            self._clear += [examined.segment] * (len(self._clear) < _SURVEYED_SEGMENTS)
             self._confirmed_entries += examined.offset_entries
+            self._confirmed_time_entries += examined.time_entries
         else:
             self._unclear.append(examined.segment)
         try:
@@ -218,11 +222,15 @@ class _Partition:
         """Go through the segments that are not just what their logs say, by the rules that they were written by."""
         # A guess from segments that older releases indexed may be beside the mark.
         known = [self.interval_bytes] if self._confirmed_entries else []
-        survey = Survey([*known, *self._preferred], self.options.interval_bytes)
-        survey.forms.counts[Form.BATCH] += self._confirmed_entries
+        survey = Survey([*known, *self._preferred], self.options.interval_bytes, self._confirmed_entries)
+        survey.times.entries += self._confirmed_time_entries
         prepared = in_order(_prepare, self._unclear, self.options.threads)
         surveyed = list(islice(prepared, _SURVEYED_SEGMENTS))
         survey.add(one for one in surveyed if isinstance(one, Prepared))
+        if survey.times.has_records:
+            for other in in_order(_prepare, self._clear, self.options.threads):
+                if isinstance(other, Prepared):
+                    survey.times.add(other.time_entries, other.reader)
         restarts = self._log.snapshots
         forms: Counter[tuple[str, Form | TimeForm]] = Counter()
         for one in chain(surveyed, prepared):

@@ -2,7 +2,7 @@
 
 An entry is due at the first batch that starts more than index.interval.bytes behind the one that was indexed before, counted
 from the segment's start. Where the broker was started again it counts from there: such a gap is right if something else tells
-of the start (`StartedBefore`: a time index entry that only a close can have written, a leader epoch, a producer snapshot).
+of the start (`broker_starts`).
 
 Where several batches were appended at once (`Form.SET`), only the first of them can have an entry, and where an append began is
 known only behind an entry; so there an entry that is missing may go unnoticed.
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tidelog.storage.ascending import longest_ascending
 from tidelog.storage.batch_table import BatchTable
+from tidelog.storage.broker_starts import Starts
 from tidelog.storage.index_content import OFFSET_ENTRY_BYTES, IndexContent
 from tidelog.storage.index_finding import Finding, show_offset_entry
 from tidelog.storage.index_interval import IntervalVotes
@@ -34,10 +35,6 @@ class IndexRules(NamedTuple):
     def has_sets(self) -> bool:
         """Whether several batches were appended at once."""
         return Form.SET in self.forms or Form.FIRST in self.forms
-
-
-StartedBefore = Callable[[int], bool]
-"""Says whether a broker may have been started just before it appended the batch of that number."""
 
 
 class CheckedOffsets(NamedTuple):
@@ -82,10 +79,10 @@ def add_gaps(
 
 
 def check_offset_index(
-    content: IndexContent, entries: Sequence[OffsetEntry], table: BatchTable, rules: IndexRules, started_before: StartedBefore
+    content: IndexContent, entries: Sequence[OffsetEntry], table: BatchTable, rules: IndexRules, starts: Starts
 ) -> CheckedOffsets:
     """Compare the entries of a file with a log."""
-    return _Check(content, entries, table, rules, started_before).run()
+    return _Check(content, entries, table, rules, starts).run()
 
 
 class _Check:
@@ -95,13 +92,13 @@ class _Check:
         entries: Sequence[OffsetEntry],
         table: BatchTable,
         rules: IndexRules,
-        started_before: StartedBefore,
+        starts: Starts,
     ) -> None:
         self._path = content.path
         self._entries = entries
         self._table = table
         self._rules = rules
-        self._started_before = started_before
+        self._starts = starts
         self._started_at: list[int] = []
 
     def run(self) -> CheckedOffsets:
@@ -135,19 +132,25 @@ class _Check:
             return []
         if self._rules.has_sets:
             return self._missing_of_sets(origin, last_batch, batch, due)
-        if self._is_after_restart(origin, batch):
+        missing, following = [], due
+        while following < batch:
+            missing.append(following)
+            following = table.beyond(table.positions[following] + interval)
+        starts = self._starts
+        if (
+            self._is_after_start(origin, batch, starts.is_known)
+            or (starts.is_not_indexed(due, last_batch, batch) and self._is_after_start(origin, batch, lambda _: True))
+            # If entries were lost, those that follow stand where they would stand anyway.
+            or (following != batch and self._is_after_start(origin, batch, starts.is_likely))
+        ):
             return []
-        missing = []
-        while due < batch:
-            missing.append(due)
-            due = table.beyond(table.positions[due] + interval)
         return missing
 
     def _missing_of_sets(self, origin: int, last_batch: int, batch: int, due: int) -> list[int]:
         positions, interval = self._table.positions, self._rules.interval_bytes
         behind = last_batch + 1
         if origin and behind < batch and positions[behind] - origin > interval:
-            if not self._started_before(behind):
+            if not self._starts.is_known(behind):
                 return [behind]
             self._started_at.append(positions[behind])
             due = self._table.beyond(positions[behind] + interval)
@@ -155,8 +158,8 @@ class _Check:
         end = positions[batch] if batch < len(positions) else self._table.end_position
         return [due] if end - positions[max(due - 1, 0)] > LARGEST_APPEND_BYTES else []
 
-    def _is_after_restart(self, origin: int, batch: int) -> bool:
-        """Whether one or more starts of the broker explain that the next entry is that of `batch`."""
+    def _is_after_start(self, origin: int, batch: int, may_start: Callable[[int], bool]) -> bool:
+        """Whether one or more starts, at batches that `may_start` allows, explain that the next entry is that of `batch`."""
         table, interval = self._table, self._rules.interval_bytes
         waiting: list[tuple[int, tuple[int, ...]]] = [(origin, ())]
         seen = {origin}
@@ -164,7 +167,7 @@ class _Check:
             position, starts = waiting.pop()
             due = table.beyond(position + interval)
             for start in range(table.beyond(position), min(due + 1, len(table))):
-                if not self._started_before(start):
+                if not may_start(start):
                     continue
                 at = table.positions[start]
                 after = table.beyond(at + interval)

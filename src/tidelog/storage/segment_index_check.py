@@ -21,19 +21,18 @@ from typing import NamedTuple, TypeVar
 from tidelog.log import names
 from tidelog.log.segment import Segment
 from tidelog.storage.batch_table import EVERY_BATCH, BatchTable
+from tidelog.storage.broker_starts import Starts
 from tidelog.storage.index_content import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexContent, index_path, read_index
 from tidelog.storage.index_finding import Finding, shortened
 from tidelog.storage.index_interval import IntervalVotes
 from tidelog.storage.log_scan import scan_log
 from tidelog.storage.offset_entry_forms import Form, FormSurvey, OffsetEntry, read_entries, set_verdict
-from tidelog.storage.offset_index_check import IndexRules, StartedBefore, add_gaps, chain_of, check_offset_index
+from tidelog.storage.offset_index_check import IndexRules, add_gaps, chain_of, check_offset_index
 from tidelog.storage.time_entry_forms import TimeEntry, TimeEntryReader, TimeForm, TimeFormSurvey
-from tidelog.storage.time_index_check import CheckedTimes, batches_after_closes, check_time_index, required_rises
+from tidelog.storage.time_index_check import CheckedTimes, check_time_index, required_rises
 
 OWN_INTERVAL_GAPS = 8
-"""So many gaps may tell that a segment was indexed with another interval than its partition."""
-
-_MOST_RESTARTS = 100_000
+"""So many gaps may tell that a segment was indexed with another interval than the rest of its partition."""
 
 _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
 
@@ -89,9 +88,14 @@ def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_E
 class Survey:
     """What the indexes of a partition tell of the rules that they were written by."""
 
-    def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None) -> None:
-        """`preferred` are intervals that are likely; one that is given is not looked for."""
+    def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None, confirmed_entries: int = 0) -> None:
+        """`preferred` are intervals that are likely; one that is given is not looked for.
+
+        `confirmed_entries` of other segments were found right, with the first of `preferred`.
+        """
         self.forms = FormSurvey()
+        self.forms.counts[Form.BATCH] += confirmed_entries
+        self._confirmed_entries = confirmed_entries
         self.times = TimeFormSurvey()
         self._preferred = preferred
         self._given = given_interval_bytes
@@ -104,6 +108,7 @@ class Survey:
             self.times.add(one.time_entries, one.reader)
         if self._given is None:
             votes = IntervalVotes()
+            votes.add(self._preferred[0], self._preferred[0] + 1, self._confirmed_entries)
             for one in every:
                 self._vote(votes, one)
             self._preferred = [votes.best(self._preferred), *self._preferred]
@@ -115,7 +120,9 @@ class Survey:
             return IndexRules(self._given, forms)
         votes = IntervalVotes()
         self._vote(votes, one)
-        interval = votes.best(self._preferred) if votes.closed >= OWN_INTERVAL_GAPS else self._preferred[0]
+        interval = self._preferred[0]
+        if votes.closed >= OWN_INTERVAL_GAPS and 2 * votes.explained(interval) < votes.count:
+            interval = votes.best(self._preferred)
         return IndexRules(interval, forms)
 
     def _vote(self, votes: IntervalVotes, one: Prepared) -> None:
@@ -169,7 +176,7 @@ def check(one: Prepared, survey: Survey, restarts: Iterable[int] = ()) -> Checke
     else:
         content = one.offsets
         checked = check_offset_index(content, entries, one.table, rules, starts)
-        if checked.findings and one.is_live:
+        if checked.findings and one.is_live and content.padding_bytes:
             first = min(finding.slot or 0 for finding in checked.findings)
             before = check_offset_index(content, entries[:first], one.table, rules, starts)
             if not before.findings:
@@ -194,7 +201,7 @@ def _check_times(one: Prepared, survey: Survey, indexed: list[OffsetEntry]) -> C
     required = required_rises(one.table, indexed, is_finished=is_finished)
     checked = check_time_index(content, one.time_entries, one.table, required, one.reader, survey.times)
     findings: list[Finding] = []
-    if checked.findings and one.is_live:
+    if checked.findings and one.is_live and content.padding_bytes:
         first = min(finding.slot or 0 for finding in checked.findings)
         before = check_time_index(content, one.time_entries[:first], one.table, required, one.reader, survey.times)
         if not before.findings:
@@ -204,27 +211,12 @@ def _check_times(one: Prepared, survey: Survey, indexed: list[OffsetEntry]) -> C
     return CheckedTimes([*findings, *_length_faults(content, one.is_live)], checked.forms)
 
 
-def _starts(one: Prepared, survey: Survey, rules: IndexRules, restarts: Iterable[int]) -> StartedBefore:
-    """Return before which batches the broker may have been started: new leader epochs, closes, and what the caller knows.
-
-    A close writes the largest timestamp, unless the last entry has it. Then nothing tells of a start among messages of v0 and v1,
-    which have no leader epochs; so there it is believed.
-    """
+def _starts(one: Prepared, survey: Survey, rules: IndexRules, offsets: Iterable[int]) -> Starts:
     table = one.table
     entries = [entry for entry in one.time_entries if survey.times.accepts(entry, one.reader)]
     chain = chain_of(_trusted(one, rules.forms), rules.forms)
-    required = required_rises(table, chain, is_finished=True)
-    starts = {*table.epoch_starts, *batches_after_closes(table, entries, required, _MOST_RESTARTS)}
-    starts |= {table.holding(offset - table.base_offset) for offset in restarts if offset > table.base_offset}
-    times = {entry.timestamp for entry in entries}
-
-    def started_before(batch: int) -> bool:
-        if batch in starts:
-            return True
-        rise = table.rise_up_to(batch - 1)
-        return (rise < 0 or table.timestamps[rise] in times) and one.reader.kind(batch).magic < 2
-
-    return started_before
+    explained = required_rises(table, chain, is_finished=True)
+    return Starts(table, entries, explained, offsets, lambda batch: one.reader.kind(batch).magic < 2)
 
 
 # --- what is said

@@ -130,15 +130,19 @@ MOST_COMPARED = 200
 
 
 class TimeFormSurvey:
-    """What forms the time indexes of a partition have; `accepts` says whether one of `RECORD` is somebody's rule."""
+    """What forms the time indexes of a partition have; `accepts` says whether an entry is by somebody's rule."""
 
     def __init__(self) -> None:
         self._records: Counter[_Kind] = Counter()
         self._lasts: Counter[_Kind] = Counter()
+        self._texts = self.entries = 0
+        """Entries of the partition, those of segments that were not looked at more closely included."""
 
     def add(self, entries: Sequence[TimeEntry], reader: TimeEntryReader) -> None:
         """Take the entries of one segment."""
+        self.entries += len(entries)
         for entry in entries:
+            self._texts += entry.form is TimeForm.TEXT
             if entry.form is TimeForm.RECORD:
                 self._records[reader.kind(entry.batch)] += 1
         if not self._records:
@@ -151,8 +155,16 @@ class TimeFormSurvey:
             ):
                 self._lasts[kind] += 1
 
+    @property
+    def has_records(self) -> bool:
+        """Whether there are entries by the older rule, so that it matters whether there are others."""
+        return bool(self._records)
+
     def accepts(self, entry: TimeEntry, reader: TimeEntryReader) -> bool:
         """Say whether an entry counts as right."""
+        if entry.form is TimeForm.TEXT:
+            # One among many is one too much.
+            return self._texts > 1 or self.entries == 1
         if entry.form is not TimeForm.RECORD:
             return entry.form is not None
         # Beside entries of the other rule, once or twice may be damage.

@@ -3,7 +3,7 @@
 A time index gets an entry together with each one of the offset index, if the largest timestamp has risen since the last; and one
 more at the roll and at the close, so that a finished segment's last entry is its largest timestamp. An entry that is true and
 that neither of these explains was written by a close after which the log went on: it is right, and tells of that
-(`batches_after_closes`).
+(`broker_starts`).
 """
 
 from __future__ import annotations
@@ -36,18 +36,6 @@ def required_rises(table: BatchTable, indexed: Sequence[OffsetEntry], *, is_fini
         rises.add(len(table.timestamps) - 1)
     rises.discard(-1)
     return sorted(rises)
-
-
-def batches_after_closes(table: BatchTable, entries: Sequence[TimeEntry], required: Sequence[int], limit: int) -> list[int]:
-    """Return the batches before which the log may have been closed, as entries that nothing else explains tell; at most `limit`."""
-    explained = {table.timestamps[rise] for rise in required}
-    found: list[int] = []
-    for entry in entries:
-        if entry.form is not None and entry.batch >= 0 and entry.timestamp not in explained:
-            found += range(entry.batch + 1, table.next_rise(entry.batch) + 1)
-            if len(found) > limit:
-                break
-    return found[:limit]
 
 
 def check_time_index(
