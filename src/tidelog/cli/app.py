@@ -37,7 +37,9 @@ COMMANDS = {
     "stat": "tidelog.cli.stat",
     "dump": "tidelog.cli.dump",
     "retention": "tidelog.cli.retention",
+    "index": "tidelog.cli.index",
     "import": "tidelog.cli.import_",
+    "handover": "tidelog.cli.handover",
 }
 """Command → module, in the order of `tidelog --help`."""
 

@@ -1,0 +1,147 @@
+"""`tidelog handover DIR --to KAFKA_DATA_DIR --bootstrap-server HOST:PORT`: topics move from Tidelog to Apache Kafka.
+
+While Kafka runs, its topics are created; once it has been stopped, the partitions are put in their place (`storage.handover`).
+What was found out in between is noted in the source, ``tidelog-handover.json``, so that the command may be run again at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.kafka_admin import KafkaAdmin
+from tidelog.cli.layout import one_line, show_bytes_size
+from tidelog.cli.options import directory_argument
+from tidelog.cli.output import print_lines
+from tidelog.cli.progress import ProgressBar
+from tidelog.errors import CorruptCheckpointError, DataDirNotFoundError, InvalidArgumentError, StorageError
+from tidelog.log import names
+from tidelog.log.checkpoints import replace_file
+from tidelog.log.partition_metadata import format_topic_id, parse_topic_id
+from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.handover import TopicToHand, place, topics_to_hand
+from tidelog.storage.meta_properties import read_meta_properties
+from tidelog.times import parse_duration
+
+NOTES_FILE = "tidelog-handover.json"
+POLL_S = 0.25
+
+
+@click.command(short_help="Hand topics over to Apache Kafka (KRaft).")
+@directory_argument
+@click.option("--to", "target", metavar="KAFKA_DATA_DIR", required=True, type=click.Path(), help="The log.dir of that Kafka.")
+@click.option("--bootstrap-server", metavar="HOST:PORT", required=True, help="The Kafka that takes over; it must be running.")
+@click.option(
+    "--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be given several times. [default: all]"
+)
+@click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait for Kafka's end.")
+def command(directory: str, target: str, bootstrap_server: str, topics: tuple[str, ...], timeout: str) -> None:
+    """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become that Kafka's own.
+
+    Its topics are created through its admin API while it runs. Then it has to be stopped; the command waits for that, copies the
+    partitions, and Kafka can be started. DIR stays as it is. If it ends in between, run it again: it goes on where it was.
+    """
+    source, data_dir = Path(directory), Path(target)
+    timeout_ms = parse_duration(timeout)
+    if read_meta_properties(data_dir) is None:
+        raise DataDirNotFoundError("this is no data folder of a Kafka that has run", path=data_dir)
+    if source.resolve() == data_dir.resolve():
+        raise InvalidArgumentError("a folder cannot be handed over to itself", path=source)
+    with DirLock(source):
+        wanted = topics_to_hand(source, topics)
+    for one in wanted:
+        if one.oldest_format < 2:
+            notices.note(f"{one.name} has batches of message format v{one.oldest_format}: Kafka 4 reads them, and converts none")
+        if not one.is_configuration_known:
+            notices.note(
+                f"nothing is known of the configuration of {one.name}: Kafka is told to keep it for ever (retention.ms=-1)"
+            )
+    ids = _ids(source, data_dir, bootstrap_server, wanted)
+    _wait_for_stop(data_dir, timeout_ms)
+    with ProgressBar("copying", sum(one.size_bytes for one in wanted), answer_on_stdout=False) as bar:
+        placed = place(source, data_dir, ids, bar.advance)
+    (source / NOTES_FILE).unlink(missing_ok=True)
+    print_lines([*map(_line, wanted, (ids[one.name] for one in wanted)), _summary(len(placed), data_dir)])
+
+
+def _line(one: TopicToHand, topic_id: uuid.UUID) -> str:
+    partitions = f"{one.partitions} partition{'' if one.partitions == 1 else 's'}"
+    return one_line(f"{one.name}: {partitions}, {show_bytes_size(one.size_bytes)}, id {format_topic_id(topic_id)}")
+
+
+def _summary(count: int, data_dir: Path) -> str:
+    return f"{count} partition{'' if count == 1 else 's'} handed over to {data_dir}; start Kafka"
+
+
+def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]) -> dict[str, uuid.UUID]:
+    """Return Kafka's ids of the topics: noted by an earlier run, or after creating those that Kafka lacks."""
+    noted = _read_notes(source, data_dir)
+    if all(one.name in noted for one in wanted):
+        return {one.name: noted[one.name] for one in wanted}
+    admin = KafkaAdmin(bootstrap)
+    there = admin.partitions()
+    for one in wanted:
+        if one.name in there and there[one.name] != one.partitions:
+            raise InvalidArgumentError(
+                f"Kafka has a topic {one.name!r} with another number of partitions",
+                found=there[one.name],
+                expected=one.partitions,
+            )
+    new = [one for one in wanted if one.name not in there]
+    admin.create(new)
+    for one in new:
+        notices.say(f"created {one.name} in Kafka: {one.partitions} partitions")
+    ids = admin.topic_ids(one.name for one in wanted)
+    _wait_for_folders(data_dir, wanted)
+    entries = {name: format_topic_id(topic_id) for name, topic_id in ids.items()}
+    text = json.dumps({"version": 1, "target": str(data_dir.resolve()), "topics": entries}, indent=2)
+    replace_file(source / NOTES_FILE, f"{text}\n".encode())
+    return ids
+
+
+def _read_notes(source: Path, data_dir: Path) -> dict[str, uuid.UUID]:
+    path = source / NOTES_FILE
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        if content["target"] != str(data_dir.resolve()):
+            return {}
+        ids = {name: parse_topic_id(text) for name, text in content["topics"].items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptCheckpointError(f"the notes of an earlier handover cannot be read: {error}", path=path) from None
+    return {name: topic_id for name, topic_id in ids.items() if topic_id is not None}
+
+
+def _wait_for_folders(data_dir: Path, wanted: list[TopicToHand], timeout_s: float = 30) -> None:
+    folders = [data_dir / names.log_dir_name(one.name, number) for one in wanted for number in range(one.partitions)]
+    end = time.monotonic() + timeout_s
+    while missing := [folder for folder in folders if not (folder / names.PARTITION_METADATA).exists()]:
+        if time.monotonic() > end:
+            raise InvalidArgumentError("Kafka created the topic, but not here: is this its log.dir?", path=missing[0])
+        time.sleep(POLL_S)
+
+
+def _wait_for_stop(data_dir: Path, timeout_ms: int) -> None:
+    """Wait until nobody holds Kafka's folder any more."""
+    end = time.monotonic() + timeout_ms / 1000
+    told = False
+    while True:
+        try:
+            with DirLock(data_dir):
+                return
+        except StorageError as error:
+            if time.monotonic() > end:
+                raise StorageError(
+                    "Kafka still runs; stop it, and run this again: it goes on from here", path=data_dir
+                ) from error
+            if not told:
+                told = True
+                notices.say(f"the topics are ready: stop Kafka now (waiting for {data_dir})")
+            time.sleep(POLL_S)

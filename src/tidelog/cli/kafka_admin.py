@@ -1,0 +1,74 @@
+"""The little that `tidelog handover` asks of a running Kafka: topics created through its admin API, and their ids.
+
+Needs confluent-kafka, the optional extra `handover`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidelog.errors import InvalidArgumentError, StorageError, TidelogError
+from tidelog.log.partition_metadata import parse_topic_id
+from tidelog.storage.handover import TopicToHand
+
+TIMEOUT_S = 30.0
+
+
+class KafkaAdmin:
+    """A broker's admin API. Raises InvalidArgumentError without confluent-kafka, StorageError where no broker answers."""
+
+    def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S) -> None:
+        try:
+            from confluent_kafka.admin import AdminClient
+        except ImportError:
+            raise InvalidArgumentError(
+                "handing over needs Kafka's admin API: install the extra, pip install 'tidelog[handover]'"
+            ) from None
+        self._bootstrap = bootstrap
+        self._timeout_s = timeout_s
+        self._client: Any = AdminClient(
+            {"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": int(timeout_s * 1000)}
+        )
+
+    def partitions(self) -> dict[str, int]:
+        """Return the number of partitions of each topic that Kafka has."""
+        metadata = self._asked(lambda: self._client.list_topics(timeout=self._timeout_s))
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+
+    def create(self, topics: Iterable[TopicToHand]) -> None:
+        """Create topics, one replica each."""
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        wanted = [NewTopic(one.name, one.partitions, 1, config=one.properties) for one in topics]
+        if wanted:
+            for made in self._client.create_topics(wanted, request_timeout=self._timeout_s).values():
+                self._asked(lambda made=made: made.result(self._timeout_s))
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, uuid.UUID]:
+        """Return the ids that Kafka gave."""
+        from confluent_kafka import TopicCollection
+
+        found = {}
+        described: Mapping[str, Any] = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
+        for name, answer in described.items():
+            topic_id = parse_topic_id(str(self._asked(lambda answer=answer: answer.result(self._timeout_s)).topic_id))
+            if topic_id is None:
+                raise InvalidArgumentError(f"Kafka has no id for topic {name!r}; handing over needs Kafka 2.8 or newer")
+            found[name] = topic_id
+        return found
+
+    def _asked(self, ask: Any) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            return ask()
+        except KafkaException as error:
+            raise _refused(self._bootstrap, error) from error
+
+
+def _refused(bootstrap: str, error: Exception) -> TidelogError:
+    reason = error.args[0] if error.args else error
+    text = reason.str() if hasattr(reason, "str") else str(reason)
+    return StorageError(f"Kafka at {bootstrap} refused: {text}")

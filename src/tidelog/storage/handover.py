@@ -1,0 +1,218 @@
+"""A data folder of Tidelog's handed over to Apache Kafka: its partitions, put under topics that Kafka itself has created.
+
+A KRaft broker sets aside (``-stray``) every partition whose topic id its metadata does not know. So the topics are created
+through Kafka's own admin API first (`tidelog handover` does that), Kafka is stopped, and then, under both folders' locks::
+
+    1  each partition is copied into a staging folder of the target, with Kafka's topic id       a crash leaves staging
+    2  the target's checkpoints get the partitions' offsets                                      Kafka keeps them in bounds
+    3  Kafka's own, empty folder is renamed away, the staging folder takes its name              a crash leaves some done
+
+Staging folders bear names that Kafka removes at its start. Run again, it does what is missing: a partition that lies there as it
+was copied, or with more behind it, is done. Nothing in the source changes.
+
+| file | in the target |
+|---|---|
+| `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot` | as they are |
+| `partition.metadata` | with Kafka's id |
+| `leader-epoch-checkpoint`, leader epochs in batches | as they are where no epoch is above 0; else all of them 0 |
+| time maps | stay behind: Kafka would keep them for ever |
+
+Kafka's epochs of a new topic begin at 0 and go up with each start; an epoch of ours above Kafka's would be from the future.
+The epoch of a batch is not under its checksum.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.config import LogConfig
+from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.log import names
+from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.log.log_dir import LogDir
+from tidelog.log.names import TopicPartition
+from tidelog.log.partition_metadata import read_topic_id, write_topic_id
+from tidelog.records.batch import iter_headers
+from tidelog.records.patch import set_leader_epoch
+from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.dir_checkpoints import DirCheckpoints
+from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.topics_file import read_topics
+
+CHUNK_BYTES = 4 << 20
+_COPIED = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
+_MARK = b"tidelog".hex()
+
+Advance = Callable[[int], None]
+
+
+class TopicToHand(NamedTuple):
+    """A topic on its way: what Kafka is to create, and how much there is to copy."""
+
+    name: str
+    partitions: int
+    properties: dict[str, str]
+    """What differs from Kafka's defaults, under Kafka's names."""
+    is_configuration_known: bool
+    size_bytes: int
+    oldest_format: int
+    """The smallest message format of the last batches: 0, 1 or 2."""
+
+
+def topics_to_hand(source: Path, wanted: Sequence[str] = ()) -> list[TopicToHand]:
+    """Return the topics of `source`, or those `wanted`, internal ones only if they are wanted.
+
+    A topic without a known configuration is to keep its records for ever: Kafka would delete old ones within minutes. Raises
+    InvalidArgumentError where the folder was not shut down cleanly, NotFoundError, and what reading the logs raises.
+    """
+    log_dir = LogDir(source)
+    if not (source / CLEAN_SHUTDOWN_FILE).exists():
+        raise InvalidArgumentError(
+            "the folder was not shut down cleanly; open it with Tidelog once, which recovers it", path=source
+        )
+    known = read_topics(source)
+    found = []
+    for name in wanted or [name for name in log_dir.topics() if not name.startswith("__")]:
+        numbers = log_dir.partitions(name)
+        if numbers != list(range(len(numbers))):
+            raise InvalidArgumentError(f"topic {name!r} lacks partitions", path=source, found=numbers)
+        topic = known.get(name)
+        size_bytes, oldest = 0, 2
+        for number in numbers:
+            with log_dir.log(name, number) as log:
+                size_bytes += sum(segment.size_bytes for segment in log.segments)
+                oldest = min(oldest, log.message_format)
+        properties = {"retention.ms": "-1"} if topic is None else _differing(topic.properties)
+        found.append(TopicToHand(name, len(numbers), properties, topic is not None, size_bytes, oldest))
+    return found
+
+
+def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Advance = lambda _: None) -> list[TopicPartition]:
+    """Put the partitions of the topics in `ids` into `target`, Kafka's stopped folder; return those placed by this call.
+
+    `ids` are Kafka's ids; `advance` hears of bytes copied. Raises StorageError where either folder is in use or a disk refuses,
+    InvalidArgumentError where the target is not as Kafka leaves a new topic.
+    """
+    with DirLock(source), DirLock(target):
+        log_dir = LogDir(source)
+        keys = [TopicPartition(name, number) for name in ids for number in log_dir.partitions(name)]
+        missing = [key for key in keys if not _is_placed(source, target, key, ids[key.topic])]
+        staged: dict[TopicPartition, Path] = {}
+        try:
+            for key in missing:
+                staged[key] = _stage(log_dir.directory(*key), target, key, ids[key.topic], advance)
+            _checkpoint(log_dir, target, missing)
+            for key, folder in staged.items():
+                final = target / names.log_dir_name(*key)
+                final.rename(target / names.log_delete_dir_name(*key))
+                folder.rename(final)
+            sync_directory(target)
+        except OSError as error:
+            raise StorageError(f"cannot hand a partition over: {error.strerror or error}", path=target) from error
+        finally:
+            for folder in staged.values():
+                shutil.rmtree(folder, ignore_errors=True)
+        for folder in target.glob(f"*{names.DELETE_DIR_SUFFIX}"):
+            if any(folder.name.startswith(f"{names.log_dir_name(*key)}.") for key in missing):
+                shutil.rmtree(folder, ignore_errors=True)
+        return missing
+
+
+def _differing(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return a topic's properties that Kafka must be told: what differs from its defaults, and is not ours alone."""
+    defaults = LogConfig().to_properties()
+    config = LogConfig.from_properties(properties).to_properties()
+    differing = {name: value for name, value in config.items() if value != defaults[name] and not name.startswith("tidelog.")}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in differing.items()}
+
+
+def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.UUID) -> bool:
+    """Whether the target has the partition already; False where it has Kafka's empty one. Else InvalidArgumentError."""
+    folder = target / names.log_dir_name(*key)
+    if not folder.is_dir():
+        raise InvalidArgumentError("Kafka has not created this partition here", path=folder)
+    there = read_topic_id(folder / names.PARTITION_METADATA)
+    if there is not None and there != topic_id:
+        raise InvalidArgumentError(
+            "Kafka's folder belongs to another topic of that name", path=folder, found=there, expected=topic_id
+        )
+    logs = {path.name: path.stat().st_size for path in folder.glob(f"*{names.LOG_SUFFIX}")}
+    if not any(logs.values()):
+        ours = source / names.log_dir_name(*key)
+        return not any(path.stat().st_size for path in ours.glob(f"*{names.LOG_SUFFIX}")) and set(logs) >= _log_names(ours)
+    ours = source / names.log_dir_name(*key)
+    if all(logs.get(path.name, -1) >= path.stat().st_size for path in ours.glob(f"*{names.LOG_SUFFIX}")):
+        return True
+    raise InvalidArgumentError("Kafka's folder holds records of its own", path=folder)
+
+
+def _log_names(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob(f"*{names.LOG_SUFFIX}")}
+
+
+def _stage(source: Path, target: Path, key: TopicPartition, topic_id: uuid.UUID, advance: Advance) -> Path:
+    tail = f"-{key.partition}.{_MARK}{uuid.uuid4().hex[: 32 - len(_MARK)]}{names.DELETE_DIR_SUFFIX}"
+    folder = target / (key.topic[: names.MAX_NAME_LENGTH - len(tail)] + tail)
+    folder.mkdir()
+    epochs = LeaderEpochs.read(source / names.LEADER_EPOCH_CHECKPOINT)
+    is_renumbered = epochs.latest is not None and epochs.latest.epoch > 0
+    for path in sorted(source.iterdir()):
+        if path.name.endswith(_COPIED):
+            copy = folder / path.name
+            _copy(path, copy, advance)
+            if is_renumbered and path.name.endswith(names.LOG_SUFFIX):
+                _set_epochs(copy)
+            shutil.copystat(path, copy)
+    if is_renumbered and epochs.earliest is not None:
+        epochs = LeaderEpochs([EpochEntry(0, epochs.earliest.start_offset)])
+    epochs.write(folder / names.LEADER_EPOCH_CHECKPOINT)
+    write_topic_id(folder / names.PARTITION_METADATA, topic_id)
+    for path in folder.iterdir():
+        _sync(path)
+    sync_directory(folder)
+    return folder
+
+
+def _copy(source: Path, target: Path, advance: Advance) -> None:
+    with source.open("rb") as reading, target.open("xb") as writing:
+        while chunk := reading.read(CHUNK_BYTES):
+            writing.write(chunk)
+            advance(len(chunk))
+
+
+def _set_epochs(path: Path) -> None:
+    """Make every batch of a log one of epoch 0. A segment is read whole: this is rare, and segments are bounded."""
+    data = bytearray(path.read_bytes())
+    for header in iter_headers(data):
+        if header.magic >= 2 and header.leader_epoch > 0:
+            set_leader_epoch(data, 0, header.position)
+    path.write_bytes(data)
+
+
+def _checkpoint(log_dir: LogDir, target: Path, keys: Iterable[TopicPartition]) -> None:
+    """Tell the target's checkpoints where the partitions begin and end, and keep everybody else's lines."""
+    ends, starts = {}, {}
+    for key in keys:
+        with log_dir.log(*key) as log:
+            ends[key] = log.log_end_offset
+            if log.segments and log.log_start_offset > log.segments[0].base_offset:
+                starts[key] = log.log_start_offset
+    before = DirCheckpoints(target)
+    write_offset_checkpoint(target / names.RECOVERY_POINT_CHECKPOINT, {**before.recovery_points, **ends})
+    write_offset_checkpoint(target / names.HIGH_WATERMARK_CHECKPOINT, {**before.high_watermarks, **ends})
+    kept = {key: offset for key, offset in before.log_start_offsets.items() if key not in ends}
+    write_offset_checkpoint(target / names.LOG_START_OFFSET_CHECKPOINT, {**kept, **starts})
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
