@@ -270,7 +270,7 @@ def _look_at(one: _Segment) -> _Examined:
     segment, partition = one.segment, one.partition
     options = partition.options
     scanned = scan_log(segment.file, one.size_bytes, segment.base_offset, partition.interval_bytes, progress=options.progress)
-    findings = _log_faults(one, scanned)
+    findings = log_faults(segment, one.size_bytes, scanned)
     maps = 0
     for directory in dict.fromkeys([options.time_map_dir, None]):
         path = time_map_path(segment.log_path, directory)
@@ -309,15 +309,14 @@ def _time_entries_of(scanned: ScannedLog, *, is_unfinished: bool) -> list[bytes]
     return [entries, entries[:-TIME_ENTRY_BYTES]] if comes_later else [entries]
 
 
-def _log_faults(one: _Segment, scanned: ScannedLog) -> list[Finding]:
+def log_faults(segment: Segment, size_bytes: int, scanned: ScannedLog) -> list[Finding]:
     """Say what is wrong with a log; what a crash or a running broker leaves at the end of the last one is no fault."""
     if scanned.is_whole:
         return []
-    segment = one.segment
     path, position = segment.log_path, scanned.valid_bytes
     if segment.is_last:
         try:
-            find_end(segment.file, one.size_bytes, position, scanned.next_offset, segment.notices)
+            find_end(segment.file, size_bytes, position, scanned.next_offset, segment.notices)
         except CorruptBatchError as error:
             return [Finding(path, error.message, position=position)]
         return []

@@ -1,0 +1,300 @@
+"""`tidelog index verify DIR [TOPIC]`, `tidelog index rebuild DIR [TOPIC]`: whether indexes are what logs say, and to make them so.
+
+Indexes are hints: answers are right without them, in Tidelog; Kafka believes its own. `verify` compares every entry with the
+log and looks for those that are missing; `rebuild` writes them, and time maps, anew from the logs, which are only read. In place
+it needs the folder's lock, which a running broker holds.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
+from tidelog.cli.options import directory_argument, json_option, partition_option, wanted_partitions
+from tidelog.cli.output import print_lines
+from tidelog.cli.progress import ProgressBar
+from tidelog.config import INT32_MAX, LogConfig
+from tidelog.errors import InvalidArgumentError, NotFoundError
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
+from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder_rebuild import RebuildOptions, RebuiltFile, RebuiltPartition, rebuild_partitions
+from tidelog.storage.index_finding import Finding
+from tidelog.storage.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.storage.topics_file import read_topics
+
+FAULTS_FOUND = 1
+"""Exit code of a run that found a fault."""
+
+_interval_option = click.option(
+    "--interval",
+    "interval_bytes",
+    type=click.IntRange(0, INT32_MAX),
+    metavar="BYTES",
+    help="index.interval.bytes of the topics. [default: found from the indexes]",
+)
+_jobs_option = click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Segments gone through at a time. [default: one a processor]"
+)
+
+
+@click.group("index", short_help="Verify or rebuild indexes and time maps.")
+def command() -> None:
+    """Compare the indexes and time maps of a data folder with its logs, or build them anew."""
+
+
+@command.command("verify", short_help="Say whether every index is right and complete.")
+@directory_argument
+@click.argument("topic", metavar="[TOPIC]", required=False)
+@partition_option
+@_interval_option
+@click.option("--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, verified beside those in DIR.")
+@_jobs_option
+@json_option
+def verify(
+    directory: str,
+    topic: str | None,
+    partitions: tuple[int, ...],
+    interval_bytes: int | None,
+    time_map_dir: str | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Say whether the offset, time and transaction indexes and the time maps are right and complete.
+
+    Every entry is compared with the log, and none may be missing. What older releases of Kafka wrote by other rules is right, and
+    noted. A running broker may go on: its last segments may have preallocated room, and lack their last entry. Exit code 1 if
+    there is a fault.
+    """
+    if time_map_dir is not None and not Path(time_map_dir).is_dir():
+        raise NotFoundError("no such folder of time maps", path=time_map_dir)
+    log_dir = LogDir(directory)
+    wanted = _wanted(log_dir, topic, partitions)
+    verified = []
+    with _Walk("verify", log_dir, wanted) as walk:
+        options = VerifyOptions(
+            interval_bytes, None if time_map_dir is None else Path(time_map_dir), jobs or _processors(), walk.advance
+        )
+        for one in verify_partitions(walk.partitions(), options):
+            verified.append(one)
+            print_lines(_finding_lines(one, as_json))
+    print_lines(map(_json_verified, verified) if as_json else table(_VERIFIED_HEADER, map(_verified_cells, verified)))
+    if any(one.faults for one in verified):
+        raise click.exceptions.Exit(FAULTS_FOUND)
+
+
+@command.command("rebuild", short_help="Build every index anew from the logs.")
+@directory_argument
+@click.argument("topic", metavar="[TOPIC]", required=False)
+@partition_option
+@click.option(
+    "--out", "out_dir", metavar="DIR", type=click.Path(), help="Write the files below this folder; the data folder is only read."
+)
+@_interval_option
+@click.option("--time-map/--no-time-map", "time_maps", default=True, show_default=True, help="Build time maps, too.")
+@_jobs_option
+@json_option
+def rebuild(
+    directory: str,
+    topic: str | None,
+    partitions: tuple[int, ...],
+    out_dir: str | None,
+    interval_bytes: int | None,
+    time_maps: bool,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Build the offset, time and transaction indexes and the time maps anew from the logs, which are never touched.
+
+    In place, files that are right already stay as they are; no broker may be running. With --out all files are written below that
+    folder, as TOPIC-PARTITION/FILE, and DIR is only read.
+    """
+    log_dir = LogDir(directory)
+    wanted = _wanted(log_dir, topic, partitions)
+    out = None if out_dir is None else Path(out_dir)
+    if out is not None and out.resolve().is_relative_to(log_dir.path.resolve()):
+        raise InvalidArgumentError("--out lies inside the data folder; without --out the indexes are rebuilt in place", path=out)
+    rebuilt = []
+    with nullcontext() if out is not None else DirLock(log_dir.path), _Walk("rebuild", log_dir, wanted) as walk:
+        options = RebuildOptions(out, interval_bytes, time_maps, jobs or _processors(), walk.advance)
+        for one in rebuild_partitions(walk.partitions(), options):
+            rebuilt.append(one)
+            print_lines(_file_lines(one, as_json))
+            for finding in one.findings:
+                notices.complain(str(finding))
+    print_lines(map(_json_rebuilt, rebuilt) if as_json else table(_REBUILT_HEADER, map(_rebuilt_cells, rebuilt)))
+    if any(one.findings for one in rebuilt):
+        raise click.exceptions.Exit(FAULTS_FOUND)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _wanted(log_dir: LogDir, topic: str | None, partitions: tuple[int, ...]) -> list[tuple[str, int]]:
+    if topic is None:
+        if partitions:
+            raise click.UsageError("--partition needs a TOPIC.")
+        return [(name, partition) for name, numbers in sorted(log_dir.topics().items()) for partition in numbers]
+    return [(topic, partition) for partition in wanted_partitions(partitions) or log_dir.partitions(topic)]
+
+
+class _Walk:
+    """The partitions that are gone through, and a bar that shows how far it is."""
+
+    def __init__(self, what: str, log_dir: LogDir, wanted: list[tuple[str, int]]) -> None:
+        self._log_dir = log_dir
+        self._wanted = wanted
+        self._guard = threading.Lock()
+        sizes = (path.stat().st_size for key in wanted for path in log_dir.directory(*key).glob("*.log"))
+        self._bar = ProgressBar(what, sum(sizes))
+
+    def __enter__(self) -> _Walk:
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.__exit__(None, None, None)
+
+    def advance(self, done_bytes: int) -> None:
+        """Count bytes as walked, on any thread."""
+        with self._guard:
+            self._bar.advance(done_bytes)
+
+    def partitions(self) -> Iterator[PartitionToVerify]:
+        """Yield the partitions, each to be opened when its turn comes."""
+        topics = read_topics(self._log_dir.path)
+        for topic, partition in self._wanted:
+
+            def opened(topic: str = topic, partition: int = partition) -> Log:
+                return self._log_dir.log(topic, partition)
+
+            known = topics.get(topic)
+            likely = None if known is None else LogConfig.from_properties(known.properties).index_interval_bytes
+            yield PartitionToVerify(opened, likely)
+
+
+# --- verify
+
+
+_VERIFIED_HEADER = (
+    *("topic", "partition", "segments", "size", "interval", "offset entries", "time entries"),
+    *("aborted transactions", "time maps", "faults"),
+)
+
+
+def _verified_cells(one: VerifiedPartition) -> list[object]:
+    return [
+        *(one.topic, one.partition, one.segments, show_bytes_size(one.size_bytes), one.interval_bytes),
+        *(one.offset_entries, one.time_entries, one.aborted_transactions, one.time_maps, one.faults),
+    ]
+
+
+def _finding_lines(one: VerifiedPartition, as_json: bool) -> Iterator[str]:
+    """Yield the findings of a partition; notes go to stderr, unless a script reads."""
+    for finding in one.findings:
+        if as_json:
+            yield _json_finding(one, finding)
+        elif finding.is_fault:
+            yield one_line(str(finding))
+        else:
+            notices.note(str(finding))
+
+
+def _json_finding(one: VerifiedPartition, finding: Finding) -> str:
+    return json_line(
+        {
+            "type": "fault" if finding.is_fault else "note",
+            "topic": one.topic,
+            "partition": one.partition,
+            "path": str(finding.path),
+            "entry": finding.slot,
+            "position": finding.position,
+            "what": finding.what,
+            "found": finding.found,
+            "expected": finding.expected,
+        }
+    )
+
+
+def _json_verified(one: VerifiedPartition) -> str:
+    return json_line(
+        {
+            "type": "partition",
+            "topic": one.topic,
+            "partition": one.partition,
+            "segments": one.segments,
+            "bytes": one.size_bytes,
+            "interval_bytes": one.interval_bytes,
+            "offset_entries": one.offset_entries,
+            "time_entries": one.time_entries,
+            "aborted_transactions": one.aborted_transactions,
+            "time_maps": one.time_maps,
+            "faults": one.faults,
+        }
+    )
+
+
+# --- rebuild
+
+
+_REBUILT_HEADER = ("topic", "partition", "segments", "size", "interval", "files", "right", "changed", "new")
+
+
+def _rebuilt_cells(one: RebuiltPartition) -> list[object]:
+    return [
+        *(one.topic, one.partition, one.segments, show_bytes_size(one.size_bytes), one.interval_bytes),
+        *(len(one.files), sum(file.is_right for file in one.files), len(one.changed), len(one.new)),
+    ]
+
+
+def _file_lines(one: RebuiltPartition, as_json: bool) -> Iterable[str]:
+    """Yield a line for each file that was not right; for scripts, also for those that were not there."""
+    if as_json:
+        return [_json_file(one, file) for file in (*one.changed, *one.new)]
+    return [one_line(_changed(file)) for file in one.changed]
+
+
+def _changed(file: RebuiltFile) -> str:
+    if file.new_bytes is None:
+        return f"{file.path}: removed, nothing belongs there"
+    if file.new_bytes == file.old_bytes:
+        return f"{file.path}: changed, {file.new_bytes} bytes"
+    return f"{file.path}: changed, had {file.old_bytes} bytes, has {file.new_bytes}"
+
+
+def _json_file(one: RebuiltPartition, file: RebuiltFile) -> str:
+    return json_line(
+        {
+            "type": "file",
+            "topic": one.topic,
+            "partition": one.partition,
+            "path": str(file.path),
+            "old_bytes": file.old_bytes,
+            "new_bytes": file.new_bytes,
+        }
+    )
+
+
+def _json_rebuilt(one: RebuiltPartition) -> str:
+    return json_line(
+        {
+            "type": "partition",
+            "topic": one.topic,
+            "partition": one.partition,
+            "segments": one.segments,
+            "bytes": one.size_bytes,
+            "interval_bytes": one.interval_bytes,
+            "files": len(one.files),
+            "right": sum(file.is_right for file in one.files),
+            "changed": len(one.changed),
+            "new": len(one.new),
+        }
+    )
