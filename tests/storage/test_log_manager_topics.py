@@ -454,6 +454,26 @@ def test_a_missing_partition_that_cannot_be_made_is_offline(tmp_path: Path) -> N
         assert manager.offline_partitions() == {}
 
 
+def test_checkpoints_of_an_old_partition_are_not_a_new_ones(tmp_path: Path) -> None:
+    """A recovery point that is too high would hide from a recovery what a power failure has torn."""
+    with managed(tmp_path) as manager:
+        manager.create_topic("t", 2)
+        for partition in range(2):
+            fill(manager.log("t", partition), 100)
+    shutil.rmtree(tmp_path / "t-1")
+    manager = started(tmp_path)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert read_offset_checkpoint(tmp_path / name) == {("t", 0): 100, ("t", 1): 0}
+    manager.shutdown()
+    (tmp_path / TOPICS_FILE).unlink()
+    shutil.rmtree(tmp_path / "t-0")
+    shutil.rmtree(tmp_path / "t-1")
+    manager = started(tmp_path)
+    manager.create_topic("t", 1)
+    assert read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint") == {("t", 0): 0}
+    manager.shutdown()
+
+
 def refuse_nth(patch: pytest.MonkeyPatch, call: str, n: int) -> Callable[[], bool]:
     """Have the n-th call (from 0) of an `os` function fail, as on a full disk; what is returned says whether it came to that."""
     original = getattr(os, call)

@@ -27,7 +27,6 @@ from tidelog.errors import StorageError
 from tidelog.log.names import TopicPartition
 from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.cleaner_manager import CleanerManager
-from tidelog.storage.dir_checkpoints import DirCheckpoints
 from tidelog.storage.log_cleaner import LogCleaner
 from tidelog.storage.log_events import LogEvents
 from tidelog.storage.log_state import LogState
@@ -48,14 +47,12 @@ class BackgroundWork(LogEvents):
         clock: Clock,
         scheduler: Scheduler,
         config: ManagerConfig,
-        checkpoints: DirCheckpoints,
         partitions: Partitions,
         topics: TopicLifecycle,
     ) -> None:
         self._clock = clock
         self._scheduler = scheduler
         self._config = config
-        self._checkpoints = checkpoints
         self._partitions = partitions
         self._topics = topics
         self._time_maps = TimeMapWriter(scheduler) if config.is_time_map_enabled else None
@@ -68,18 +65,23 @@ class BackgroundWork(LogEvents):
 
     def schedule(self) -> None:
         """Begin."""
-        config = self._config
+        config, partitions = self._config, self._partitions
         delay_ms = config.initial_task_delay_ms
         for name, task, period_ms in (
             ("log-retention", self.delete_old_segments, config.retention_check_interval_ms),
             ("log-flusher", self.flush_dirty_logs, config.flush_scheduler_interval_ms),
-            ("recovery-point-checkpoint", self.checkpoint_recovery_points, config.recovery_point_checkpoint_interval_ms),
-            ("log-start-offset-checkpoint", self.checkpoint_log_start_offsets, config.log_start_offset_checkpoint_interval_ms),
+            ("recovery-point-checkpoint", partitions.checkpoint_recovery_points, config.recovery_point_checkpoint_interval_ms),
+            (
+                "log-start-offset-checkpoint",
+                partitions.checkpoint_log_start_offsets,
+                config.log_start_offset_checkpoint_interval_ms,
+            ),
         ):
             self._scheduler.schedule(name, task, delay_ms=delay_ms, period_ms=period_ms)
         period_ms = config.high_watermark_checkpoint_interval_ms
-        name, task = "high-watermark-checkpoint", self.checkpoint_high_watermarks
-        self._scheduler.schedule(name, task, delay_ms=period_ms, period_ms=period_ms)
+        self._scheduler.schedule(
+            "high-watermark-checkpoint", partitions.checkpoint_high_watermarks, delay_ms=period_ms, period_ms=period_ms
+        )
         if self.cleaner is not None:
             self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms, initial_delay_ms=delay_ms)
 
@@ -94,7 +96,7 @@ class BackgroundWork(LogEvents):
         partitions = self._partitions
         if self._time_maps is not None:
             self._time_maps.finish(log for key, log in partitions.logs.items() if partitions.was_appended_to(key))
-        self.write_checkpoints()
+        partitions.write_checkpoints()
 
     # --- what
 
@@ -114,24 +116,6 @@ class BackgroundWork(LogEvents):
             if not 0 <= now_ms - log.last_flush_ms < log.config.flush_ms:
                 with _offline_is_told():
                     log.flush()
-
-    def checkpoint_recovery_points(self) -> None:
-        """Write down up to where each log is on the disk. Raises StorageError."""
-        self._checkpoints.write_recovery_points(self._partitions.logs, self._partitions.failed)
-
-    def checkpoint_log_start_offsets(self) -> None:
-        """Write down the log starts that lie inside a first segment. Raises StorageError."""
-        self._checkpoints.write_log_start_offsets(self._partitions.logs, self._partitions.failed)
-
-    def checkpoint_high_watermarks(self) -> None:
-        """Write down the high watermarks. Raises StorageError."""
-        self._checkpoints.write_high_watermarks(self._partitions.logs, self._partitions.failed)
-
-    def write_checkpoints(self) -> None:
-        """Write all of them. Raises StorageError."""
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_start_offsets()
-        self.checkpoint_high_watermarks()
 
     # --- compaction, and what must not meet it
 

@@ -42,6 +42,10 @@ class DirCheckpoints:
         self.log_start_offsets = self._read(names.LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._read(names.HIGH_WATERMARK_CHECKPOINT)
 
+    def __contains__(self, key: TopicPartition) -> bool:
+        """Whether one of the files has a line of the partition."""
+        return key in self.recovery_points or key in self.log_start_offsets or key in self.high_watermarks
+
     def write_recovery_points(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
         """Write down up to where each log is on the disk."""
         self.recovery_points = self._write(

@@ -8,6 +8,7 @@
 | ``.kafka_cleanshutdown`` | removed at the start, written at a clean end | `clean_shutdown` |
 | ``*-checkpoint`` | recovery points, log start offsets, high watermarks | `dir_checkpoints` |
 | ``cleaner-offset-checkpoint`` | where compaction goes on | `cleaner_manager` |
+| ``tidelog-producer-ids.json`` | ids of producers that were handed out | `producer_ids` |
 | ``<topic>-<p>`` | a partition | `partitions` |
 | ``<topic>-<p>.<uuid>-delete`` | one that is being removed | `partitions` |
 
@@ -47,6 +48,7 @@ from tidelog.storage.meta_properties import MetaProperties
 from tidelog.storage.new_topic import finish_interrupted
 from tidelog.storage.partition_log import PartitionLog
 from tidelog.storage.partitions import LoadProgress, Partitions, Progress
+from tidelog.storage.producer_ids import ProducerIds
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.topic_lifecycle import KEEP_EVERYTHING, TopicLifecycle
 from tidelog.storage.topic_statistics import TopicStatistics, topic_statistics
@@ -67,6 +69,7 @@ class _Started(NamedTuple):
     partitions: Partitions
     lifecycle: TopicLifecycle
     work: BackgroundWork
+    producer_ids: ProducerIds
 
 
 class LogManager:
@@ -143,7 +146,7 @@ class LogManager:
             jitter=self._jitter,
         )
         lifecycle = TopicLifecycle(self.directory, self.config, partitions, topics)
-        work = BackgroundWork(self.directory, self.clock, self.scheduler, self.config, checkpoints, partitions, lifecycle)
+        work = BackgroundWork(self.directory, self.clock, self.scheduler, self.config, partitions, lifecycle)
         partitions.events = work
         try:
             keys = lifecycle.finish_deletions(contents)
@@ -154,7 +157,7 @@ class LogManager:
             self._abandon(partitions)
             raise
         work.schedule()
-        self._started = _Started(owner, partitions, lifecycle, work)
+        self._started = _Started(owner, partitions, lifecycle, work, ProducerIds(self.directory))
 
     def _abandon(self, partitions: Partitions) -> None:
         """Give up a start. Where the last end was a clean one, this is one as well: no recovery must follow."""
@@ -230,6 +233,10 @@ class LogManager:
         partitions = self._running.partitions
         return topic_statistics(partitions.logs, partitions.offline())
 
+    def next_producer_id(self) -> int:
+        """Return an id for an idempotent or transactional producer, never handed out before. Raises StorageError."""
+        return self._running.producer_ids.next_id()
+
     # --- changing: see `topic_lifecycle`
 
     def create_topic(self, name: str, partitions: int, properties: Mapping[str, PropertyValue] | None = None) -> Topic:
@@ -257,7 +264,8 @@ class LogManager:
         running.work.stop_cleaning(keys)
         running.lifecycle.delete(name)
         running.work.forget_cleaning(keys)
-        running.work.write_checkpoints()
+        with suppress(StorageError):  # Lines of partitions that are gone do no harm, and the next checkpoint drops them.
+            running.partitions.write_checkpoints()
 
     def alter_config(self, name: str, properties: Mapping[str, PropertyValue]) -> Topic:
         """Give a topic these properties instead of those it had.
@@ -304,15 +312,15 @@ class LogManager:
 
     def checkpoint_recovery_points(self) -> None:
         """Write down up to where each log is on the disk. Raises StorageError."""
-        self._running.work.checkpoint_recovery_points()
+        self._running.partitions.checkpoint_recovery_points()
 
     def checkpoint_log_start_offsets(self) -> None:
         """Write down the log starts that lie inside a first segment. Raises StorageError."""
-        self._running.work.checkpoint_log_start_offsets()
+        self._running.partitions.checkpoint_log_start_offsets()
 
     def checkpoint_high_watermarks(self) -> None:
         """Write down the high watermarks. Raises StorageError."""
-        self._running.work.checkpoint_high_watermarks()
+        self._running.partitions.checkpoint_high_watermarks()
 
     @property
     def cleaner(self) -> LogCleaner | None:

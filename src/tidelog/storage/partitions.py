@@ -227,6 +227,30 @@ class Partitions:
         self.failed[key] = reason
         logger.error("%s: offline: %s", self.directory_of(key), reason)
 
+    # --- checkpoints
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write down up to where each log is on the disk. Raises StorageError."""
+        self._checkpoints.write_recovery_points(self.logs, self.failed)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write down the log starts that lie inside a first segment. Raises StorageError."""
+        self._checkpoints.write_log_start_offsets(self.logs, self.failed)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write down the high watermarks. Raises StorageError."""
+        self._checkpoints.write_high_watermarks(self.logs, self.failed)
+
+    def write_checkpoints(self) -> None:
+        """Write all of them. Raises StorageError."""
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_start_offsets()
+        self.checkpoint_high_watermarks()
+
+    def is_in_checkpoints(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint has a line of the partition: of one that is made anew it is not true."""
+        return key in self._checkpoints
+
     # --- removing
 
     def undo_create(self, key: TopicPartition) -> None:

@@ -109,13 +109,18 @@ class TopicLifecycle:
 
     def create_missing(self) -> None:
         """Make the partitions of known topics that are not there; one that cannot be made is offline."""
-        for topic in self.topics().values():
-            for key in self._missing(topic):
-                logger.warning("%s-%d is missing and begins anew, empty", *key)
-                try:
-                    self._partitions.create(self.folder_of(key))
-                except TidelogError as error:
-                    self._partitions.fail(key, str(error))
+        made = []
+        for key in [key for topic in self.topics().values() for key in self._missing(topic)]:
+            logger.warning("%s-%d is missing and begins anew, empty", *key)
+            try:
+                self._partitions.create(self.folder_of(key))
+                made.append(key)
+            except TidelogError as error:
+                self._partitions.fail(key, str(error))
+        try:
+            self._drop_checkpoints(made)
+        except StorageError as error:
+            logger.error("%s", error)
 
     # --- changing
 
@@ -229,11 +234,20 @@ class TopicLifecycle:
             for key in self._missing(topic):
                 self._partitions.create(self.folder_of(key))
                 made.append(key)
+            self._drop_checkpoints(made)
             self._sync()
         except BaseException:
             for key in made:
                 self._partitions.undo_create(key)
             raise
+
+    def _drop_checkpoints(self, made: Iterable[TopicPartition]) -> None:
+        """Have no checkpoint say of a partition that begins anew what was true of an old one. Raises StorageError.
+
+        A recovery point that is too high would keep a recovery from looking at the records below it.
+        """
+        if any(self._partitions.is_in_checkpoints(key) for key in made):
+            self._partitions.write_checkpoints()
 
     def _configure(self, name: str) -> None:
         """Tell a topic's logs the configuration. One that cannot follow is offline, and says so."""
