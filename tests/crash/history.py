@@ -28,13 +28,14 @@ class Writer:
     partition: int
     rng: random.Random
     next_number: int = 0
+    start_ms: int = START_MS
     sequences: dict[int, int] = field(default_factory=dict)
     open_transactions: set[int] = field(default_factory=set)
 
-    def append(self, log: PartitionLog) -> tuple[int, int, int]:
+    def append(self, log: PartitionLog, leader_epoch: int = 0) -> tuple[int, int, int]:
         """Append one batch; return its first offset, its last, and the number of its first record (-1: a marker)."""
         if self.open_transactions and self.rng.random() < 0.25:
-            return self._end_transaction(log)
+            return self._end_transaction(log, leader_epoch)
         count = self.rng.randint(1, MAX_RECORDS)
         first = self.next_number
         records = [Record(i, self._timestamp(first + i), 0, b"k%d" % (first % 7), self._value(first + i)) for i in range(count)]
@@ -44,7 +45,7 @@ class Writer:
         producer = Producer(producer_id, 0, sequence) if producer_id >= 0 else Producer()
         codec = self.rng.choice((Codec.NONE, Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.SNAPPY, Codec.ZSTD))
         data = build_batch_v2(records, codec=codec, producer=producer, is_transactional=transactional)
-        info = log.append_as_leader(data, 0)
+        info = log.append_as_leader(data, leader_epoch)
         self.next_number += count
         if producer_id >= 0:
             self.sequences[producer_id] = sequence + count
@@ -52,18 +53,18 @@ class Writer:
             self.open_transactions.add(producer_id)
         return info.first_offset, info.last_offset, first
 
-    def _end_transaction(self, log: PartitionLog) -> tuple[int, int, int]:
+    def _end_transaction(self, log: PartitionLog, leader_epoch: int) -> tuple[int, int, int]:
         producer_id = self.open_transactions.pop()
         kind = self.rng.choice((ControlType.ABORT, ControlType.COMMIT))
         marker = build_end_txn_marker(0, self._timestamp(self.next_number), kind, Producer(producer_id, 0, -1))
-        info = log.append_as_leader(marker, 0, origin=AppendOrigin.COORDINATOR)
+        info = log.append_as_leader(marker, leader_epoch, origin=AppendOrigin.COORDINATOR)
         return info.first_offset, info.last_offset, -1
 
     def _value(self, number: int) -> bytes:
         return b"%d:%d:" % (self.partition, number) + b"x" * (number % 50)
 
     def _timestamp(self, number: int) -> int:
-        return START_MS + number * 10 + self.rng.choice((0, 0, 0, -3000, 5000))
+        return self.start_ms + number * 10 + self.rng.choice((0, 0, 0, -3000, 5000))
 
 
 def read_all(log: PartitionLog, *, may_have_holes: bool = False) -> dict[int, Record]:

@@ -65,9 +65,11 @@ def command(directory: str, target: str, bootstrap_server: str, topics: tuple[st
     ids = _ids(source, data_dir, bootstrap_server, wanted)
     _wait_for_stop(data_dir, timeout_ms)
     with ProgressBar("copying", sum(one.size_bytes for one in wanted), answer_on_stdout=False) as bar:
-        placed = place(source, data_dir, ids, bar.advance)
+        place(source, data_dir, ids, bar.advance)
     (source / NOTES_FILE).unlink(missing_ok=True)
-    print_lines([*map(_line, wanted, (ids[one.name] for one in wanted)), _summary(len(placed), data_dir)])
+    print_lines(
+        [*map(_line, wanted, (ids[one.name] for one in wanted)), _summary(sum(one.partitions for one in wanted), data_dir)]
+    )
 
 
 def _line(one: TopicToHand, topic_id: uuid.UUID) -> str:
