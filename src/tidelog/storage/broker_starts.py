@@ -32,17 +32,19 @@ class Starts:
         offsets: Iterable[int],
         is_message: Callable[[int], bool],
     ) -> None:
-        """Take the right entries of the time index.
+        """Take the entries of the time index, of which `form` is None where they are wrong.
 
         `explained` are the rises that entries of the offset index explain, `offsets` those of snapshots, and `is_message` says
         whether a batch is of v0 or v1.
         """
         self._table = table
-        self._times: Set[int] = {entry.timestamp for entry in entries}
+        right = [entry for entry in entries if entry.form is not None]
+        self._is_sound = len(right) == len(entries)
+        self._times: Set[int] = {entry.timestamp for entry in right}
         self._is_message = is_message
         self._known = {*table.epoch_starts}
         self._known |= {table.holding(offset - table.base_offset) for offset in offsets if offset > table.base_offset}
-        self._closed = _after_closes(table, entries, {table.timestamps[rise] for rise in explained if rise >= 0})
+        self._closed = _after_closes(table, right, {table.timestamps[rise] for rise in explained if rise >= 0})
 
     def is_known(self, batch: int) -> bool:
         """Whether a start before a batch is known, or would not show."""
@@ -61,7 +63,7 @@ class Starts:
         if table.rise_up_to(batch) == (table.rise_up_to(since) if since >= 0 else -1):
             return False  # There was nothing to note.
         # A time index that has lost entries tells nothing.
-        return not self._is_noted(batch) and self._is_noted(min(until, len(table) - 1))
+        return self._is_sound and not self._is_noted(batch) and self._is_noted(min(until, len(table) - 1))
 
     def _is_noted(self, batch: int) -> bool:
         """Whether the largest timestamp up to and with a batch is in the time index; also if there is none."""

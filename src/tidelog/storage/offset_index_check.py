@@ -107,22 +107,22 @@ class _Check:
         trusted: list[OffsetEntry] = []
         origin, last_batch, next_slot = 0, -1, 0
         for entry in chain_of(self._entries, self._rules.forms):
-            missing = self._missing(origin, last_batch, entry.batch)
+            missing = self._missing(origin, last_batch, entry.batch, has_wrong=next_slot < entry.slot)
             if missing is None:
                 continue  # Too early: told with the wrong ones, below.
             findings += self._told(self._entries[next_slot : entry.slot], missing, entry.slot)
             trusted.append(entry)
             origin, last_batch, next_slot = entry.position, entry.last_batch, entry.slot + 1
-        missing = self._missing(origin, last_batch, len(table)) or []
+        missing = self._missing(origin, last_batch, len(table), has_wrong=next_slot < len(self._entries)) or []
         findings += self._told(self._entries[next_slot:], missing, len(self._entries))
         return CheckedOffsets(findings, trusted, self._started_at)
 
     # --- what is due
 
-    def _missing(self, origin: int, last_batch: int, batch: int) -> list[int] | None:
+    def _missing(self, origin: int, last_batch: int, batch: int, *, has_wrong: bool) -> list[int] | None:
         """Return the batches between the one at `origin` and `batch` that should have an entry; None if `batch` should not.
 
-        `batch` may be the number behind the last one, which needs none.
+        `batch` may be the number behind the last one, which needs none. `has_wrong` entries between explain more than a start.
         """
         table, interval = self._table, self._rules.interval_bytes
         due = table.beyond(origin + interval)
@@ -137,7 +137,7 @@ class _Check:
             missing.append(following)
             following = table.beyond(table.positions[following] + interval)
         starts = self._starts
-        if (
+        if not has_wrong and (
             self._is_after_start(origin, batch, starts.is_known)
             or (starts.is_not_indexed(due, last_batch, batch) and self._is_after_start(origin, batch, lambda _: True))
             # If entries were lost, those that follow stand where they would stand anyway.

@@ -213,7 +213,7 @@ def _check_times(one: Prepared, survey: Survey, indexed: list[OffsetEntry]) -> C
 
 def _starts(one: Prepared, survey: Survey, rules: IndexRules, offsets: Iterable[int]) -> Starts:
     table = one.table
-    entries = [entry for entry in one.time_entries if survey.times.accepts(entry, one.reader)]
+    entries = [entry if survey.times.accepts(entry, one.reader) else entry._replace(form=None) for entry in one.time_entries]
     chain = chain_of(_trusted(one, rules.forms), rules.forms)
     explained = required_rises(table, chain, is_finished=True)
     return Starts(table, entries, explained, offsets, lambda batch: one.reader.kind(batch).magic < 2)
