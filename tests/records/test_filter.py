@@ -8,6 +8,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -511,9 +512,16 @@ class TestPasses:
                     table.put(record.key, record.offset)
         table.latest_offset = data.draw(st.sampled_from([0, 2**31, 2**62]))
         now_ms = data.draw(st.sampled_from([0, 2**60, 2**62]))
-        run, single = (kind(table, now_ms, 1000) for kind in (LatestRecordFilter, OneByOne))
+        run, single = (kind(table, now_ms, 1000) for kind in (Transactional, OneByOne))
+        run.transactional_end = data.draw(st.sampled_from([-1, 6, 2**40, 2**63 - 1]))
         assert filter_to(log, run) == filter_to(log, single)
         assert run.without_key == single.without_key
+        taken = [
+            header.producer_id
+            for header in map(header_of, (batch.data for batch in all_batches))
+            if header.is_transactional and not header.is_compressed and header.last_offset < run.transactional_end
+        ]
+        assert set(run.producers) == set(taken)
 
     @settings(max_examples=60, deadline=None)
     @given(all_batches=st.lists(batches(max_records=5), min_size=1, max_size=6), start=st.sampled_from([0, 3, 2**31]))
@@ -546,6 +554,22 @@ class TestPasses:
         assert mapping.is_full
         assert (mapping.messages_read, table.latest_offset, table.size) == (3, 11, 2)
 
+    def test_many_producers(self, kernel: ModuleType) -> None:
+        """A run stops where there is no room for another producer's id, and goes on when they were taken."""
+        one = [
+            bytes(built(2, Codec.NONE, i, (1, b"a", b""), producer=Producer(i, 0, 0), is_transactional=True)) for i in range(1500)
+        ]
+        data = b"".join(one)
+        mapping = kernel.MapPass(kernel.OffsetTable(4, bytes(16)), 0, 4)
+        mapping.transactional_end = 1400
+        found, index = [], 0
+        for expected in (1024, 1400, 1400):
+            index = mapping.add_batches(data, index, len(data))
+            assert index == len(one[0]) * expected
+            found += mapping.take_producers()
+        assert found == list(range(1400))
+        assert list(mapping.take_producers()) == []
+
     def test_kept_ends(self, kernel: ModuleType) -> None:
         """A batch that a producer's state needs is left to the caller."""
         one, two = bytes(built(2, Codec.NONE, 0, (1, b"a", b""))), bytes(built(2, Codec.NONE, 1, (1, b"a", b"")))
@@ -571,6 +595,20 @@ class TestPasses:
         out = bytearray(3 * len(data))
         assert cleaning.filter_batches(data, 0, len(data), out) == len(data)
         assert [record.offset for record in read_all(out[: cleaning.written])] == list(range(493, 500))
+
+
+class Transactional(LatestRecordFilter):
+    """Takes transactional batches in runs as well."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.transactional_end = -1
+        self.producers: list[int] = []
+
+    def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
+        end, producers = self.take_transactional_run(view, index, result, self.transactional_end)
+        self.producers += producers
+        return end
 
 
 class OneByOne(LatestRecordFilter):

@@ -9,7 +9,8 @@
 
 `KeyMapper` fills the table from batches, `LatestRecordFilter` tells `filter.filter_to` what stays. Both take runs of plain
 batches at one go and other batches one by one; what they know nothing of is transactions: those are the cleaner's, which
-skips batches of the one and overrides `check_batch_retention` of the other.
+skips batches of the one and overrides `check_batch_retention` of the other. A run takes transactional batches only below an
+offset that the cleaner gives, and tells their producers.
 """
 
 from __future__ import annotations
@@ -53,9 +54,14 @@ class KeyMapper:
         if header.last_offset >= self._min_offset:
             self._table.latest_offset = header.last_offset
 
-    def add_run(self, view: memoryview, index: int) -> int:
-        """Take the plain batches at `view[index:]`; return where the first begins that is none."""
-        return self._pass.add_batches(view, index, len(view))
+    def add_run(self, view: memoryview, index: int, transactional_end: int = -1) -> tuple[int, array[int]]:
+        """Take the plain batches at `view[index:]`, transactional ones below the offset `transactional_end` among them.
+
+        Returns where the first begins that is none of these, and the transactional ones' producers.
+        """
+        self._pass.transactional_end = transactional_end
+        end = self._pass.add_batches(view, index, len(view))
+        return end, self._pass.take_producers()
 
     def add(
         self,
@@ -151,7 +157,14 @@ class LatestRecordFilter(RecordFilter):
 
     def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
         """Filter the plain batches at `view[index:]`; return where the first begins that is none."""
+        return self.take_transactional_run(view, index, result, -1)[0]
+
+    def take_transactional_run(
+        self, view: memoryview, index: int, result: FilterResult, transactional_end: int
+    ) -> tuple[int, array[int]]:
+        """The same with transactional batches below the offset `transactional_end`; return their producers as well."""
         cleaning = self._pass
+        cleaning.transactional_end = transactional_end
         # Only where times are written anew does a batch grow, and then by little; if it does not fit, it has its own turn.
         room = 2 * (len(view) - index) + HEADER_BYTES
         if len(self._out) < room:
@@ -163,7 +176,7 @@ class LatestRecordFilter(RecordFilter):
             result.data += memoryview(self._out)[: cleaning.written]
             result.messages_read += cleaning.messages_read
             result.note(cleaning.messages_retained, cleaning.max_offset, cleaning.max_timestamp, cleaning.offset_of_max_timestamp)
-        return end
+        return end, cleaning.take_producers()
 
 
 def new_table(slots: int) -> OffsetTable:

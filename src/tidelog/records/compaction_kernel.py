@@ -3,8 +3,9 @@
 A second pass over what `kernel` reads, compiled or interpreted like that one, with the same answers (Cython's pure-Python
 mode). `OffsetTable` maps keys to offsets; a `MapPass` fills it from records; a `CleanPass` asks it about each record, and
 copies or rebuilds batches. Both take the records of one batch, decompressed, or runs of whole batches of the plain kind:
-v2, uncompressed, neither control nor transactional. They stop in front of any other batch, and of one that is damaged: the
-caller then looks at that batch by itself and says what is wrong with it.
+v2, uncompressed, no control batch, transactional only below an offset up to which the caller knows nothing to be aborted. They
+stop in front of any other batch, and of one that is damaged: the caller then looks at that batch by itself and says what is
+wrong with it. Of the transactional batches that they take, they note the producers.
 
 Table
     A slot is 24 bytes: a 128-bit hash that stands for the key, and the offset + 1, 0 in an empty slot. That is what Kafka
@@ -20,6 +21,7 @@ Only `records.filter` and the cleaner call this.
 
 from __future__ import annotations
 
+import mmap
 from array import array
 from hashlib import blake2b
 
@@ -80,8 +82,10 @@ _HEADER_BYTES = cython.declare(cython.Py_ssize_t, 61)
 _HASHED_PROBES = cython.declare(cython.Py_ssize_t, 32)
 _LOG_APPEND_TIME_BIT = cython.declare(cython.int, 0x08)
 _DELETE_HORIZON_BIT = cython.declare(cython.int, 0x40)
-# Codec, transactional, control: a batch with any of these is not of the plain kind.
-_NOT_PLAIN_BITS = cython.declare(cython.int, 0x37)
+_TRANSACTIONAL_BIT = cython.declare(cython.int, 0x10)
+# Codec, control: a batch with any of these is not of the plain kind.
+_NOT_PLAIN_BITS = cython.declare(cython.int, 0x27)
+_NOTED_PRODUCERS = cython.declare(cython.Py_ssize_t, 1024)
 
 # What `_record` finds, by index.
 _TIME_DELTA = cython.declare(cython.int, 0)
@@ -134,6 +138,13 @@ def _words(view: cython.ulonglong[::1]) -> cython.pointer(cython.ulonglong):
         return cython.address(view[0])
     else:
         return view
+
+
+def _zeros(size: int) -> mmap.mmap:
+    """Return writable zeros that take no memory before they are written to, and all of which goes when they go."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size)
 
 
 # --- Numbers --------------------------------------------------------------------------------------------------------------
@@ -411,7 +422,10 @@ def _check_count(start: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython
 @cython.nogil
 @cython.exceptval(check=False)
 def _plain_batch_end(
-    p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
+    p: cython.pointer(cython.const[cython.uchar]),
+    pos: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    transactional_end: cython.longlong,
 ) -> cython.Py_ssize_t:
     """Return the position behind the batch at `pos` if it is whole, of the plain kind and has the right checksum, else -1."""
     length: cython.longlong
@@ -425,6 +439,8 @@ def _plain_batch_end(
     if p[pos + 22] & _NOT_PLAIN_BITS != 0 or _int64(p, pos) < 0 or _int32(p, pos + 23) < 0:
         return -1
     if _int64(p, pos) > _INT64_MAX - _int32(p, pos + 23):
+        return -1
+    if p[pos + 22] & _TRANSACTIONAL_BIT != 0 and _int64(p, pos) + _int32(p, pos + 23) >= transactional_end:
         return -1
     if cython.compiled:
         if tidelog_crc32c(0, cython.address(p[pos + 21]), batch_end - pos - 21) != _int32(p, pos + 17) & _MASK32:
@@ -471,7 +487,7 @@ class OffsetTable:
     def clear(self) -> None:
         """Forget every key, and give the memory back."""
         self.store = None
-        self.store = memoryview(bytearray(SLOT_BYTES * self.slots)).cast("Q")
+        self.store = memoryview(_zeros(SLOT_BYTES * self.slots)).cast("Q")
         self.words = _words(self.store)
         self.size = 0
         self.latest_offset = -1
@@ -602,11 +618,61 @@ class OffsetTable:
             self.hash_high = int.from_bytes(digest[8:], "little")
 
 
+# --- Passes ---------------------------------------------------------------------------------------------------------------
+
+
+@cython.cclass
+class Pass:
+    """What both passes have: `transactional_end`, see the module; the producers of transactional batches that were taken.
+
+    One that writes many batches in a row is noted once for them; where there is no room for another note, a run stops.
+    """
+
+    transactional_end = cython.declare(cython.longlong, visibility="public")
+
+    noted_store: object
+    noted: cython.p_longlong
+    noted_count: cython.Py_ssize_t
+    fields_store: object
+    fields: cython.p_longlong
+
+    def __init__(self) -> None:
+        self.transactional_end = -1
+        self.noted_store = array("q", bytes(8 * _NOTED_PRODUCERS))
+        self.noted = _longs(self.noted_store)
+        self.noted_count = 0
+        self.fields_store = array("q", bytes(8 * _FIELDS))
+        self.fields = _longs(self.fields_store)
+
+    def take_producers(self) -> array:
+        """Return the ids noted since the last call."""
+        found = self.noted_store[: self.noted_count]
+        self.noted_count = 0
+        return found
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _note(self, p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t) -> cython.bint:
+        """Note the producer of the batch at `pos` if that is transactional; False if there is no room for it."""
+        producer_id: cython.longlong
+        if p[pos + 22] & _TRANSACTIONAL_BIT == 0:
+            return True
+        producer_id = _int64(p, pos + 43)
+        if self.noted_count > 0 and self.noted[self.noted_count - 1] == producer_id:
+            return True
+        if self.noted_count == _NOTED_PRODUCERS:
+            return False
+        self.noted[self.noted_count] = producer_id
+        self.noted_count += 1
+        return True
+
+
 # --- First pass: keys into the table --------------------------------------------------------------------------------------
 
 
 @cython.cclass
-class MapPass:
+class MapPass(Pass):
     """Puts the keys of records at or above `min_offset` into `table`, as long as that holds fewer than `max_entries`.
 
     `is_full` says that a record found no place; `table.latest_offset` is then the last one that did.
@@ -619,18 +685,15 @@ class MapPass:
     table: OffsetTable
     min_offset: cython.longlong
     max_entries: cython.longlong
-    fields_store: object
-    fields: cython.p_longlong
 
     def __init__(self, table: OffsetTable, min_offset: cython.longlong, max_entries: cython.longlong) -> None:
+        Pass.__init__(self)
         self.table = table
         self.min_offset = min_offset
         self.max_entries = max_entries
         self.messages_read = 0
         self.is_full = False
         self.fault_position = 0
-        self.fields_store = array("q", bytes(8 * _FIELDS))
-        self.fields = _longs(self.fields_store)
 
     def add_records(
         self,
@@ -663,8 +726,8 @@ class MapPass:
         messages_read: cython.longlong
         with cython.nogil:
             while True:
-                batch_end = _plain_batch_end(p, pos, end)
-                if batch_end < 0:
+                batch_end = _plain_batch_end(p, pos, end, self.transactional_end)
+                if batch_end < 0 or not self._note(p, pos):
                     break
                 base_offset = _int64(p, pos)
                 messages_read = self.messages_read
@@ -736,7 +799,7 @@ class MapPass:
 
 
 @cython.cclass
-class CleanPass:
+class CleanPass(Pass):
     """Keeps the records that are their key's latest, as `table` says; of tombstones those whose time has not come.
 
     `now_ms` is compared with a batch's delete horizon; `horizon_ms` (-1: none) goes into a batch that has tombstones and no
@@ -763,19 +826,16 @@ class CleanPass:
     kept_ends_store: object
     kept_ends: cython.p_longlong
     kept_count: cython.Py_ssize_t
-    fields_store: object
-    fields: cython.p_longlong
     keep_store: object
 
     def __init__(self, table: object, now_ms: cython.longlong, horizon_ms: cython.longlong, kept_ends: array) -> None:
+        Pass.__init__(self)
         self.table = OffsetTable(1, bytes(16)) if table is None else table
         self.now_ms = now_ms
         self.horizon_ms = horizon_ms
         self.kept_ends_store = kept_ends if len(kept_ends) else array("q", [-1])
         self.kept_ends = _longs(self.kept_ends_store)
         self.kept_count = len(kept_ends)
-        self.fields_store = array("q", bytes(8 * _FIELDS))
-        self.fields = _longs(self.fields_store)
         self.keep_store = bytearray(64)
         self.messages_read = 0
         self.messages_retained = 0
@@ -866,7 +926,7 @@ class CleanPass:
         while True:
             with cython.nogil:
                 while True:
-                    batch_end = _plain_batch_end(p, pos, end)
+                    batch_end = _plain_batch_end(p, pos, end, self.transactional_end)
                     if batch_end < 0:
                         grown = 0
                         break
@@ -877,7 +937,7 @@ class CleanPass:
                     if room - at < batch_end - pos + _GROWTH_BYTES * count:
                         grown = 0
                         break
-                    if self._is_kept_end(_int64(p, pos) + _int32(p, pos + 23)):
+                    if self._is_kept_end(_int64(p, pos) + _int32(p, pos + 23)) or not self._note(p, pos):
                         grown = 0
                         break
                     size: cython.longlong = self._filter(p, pos, batch_end, count, marks, target, at)
@@ -996,7 +1056,7 @@ class CleanPass:
         crc: cython.longlong
         _copy(out, at, p, pos, _HEADER_BYTES)
         _put(out, at + 8, size - 12, 4)
-        attributes &= _LOG_APPEND_TIME_BIT
+        attributes &= _LOG_APPEND_TIME_BIT | _TRANSACTIONAL_BIT
         if has_horizon:
             attributes |= _DELETE_HORIZON_BIT
         _put(out, at + 21, attributes, 2)

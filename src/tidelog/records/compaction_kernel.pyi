@@ -18,7 +18,11 @@ class OffsetTable:
     def put(self, key: Bytes, offset: int) -> None: ...
     def get(self, key: Bytes) -> int: ...
 
-class MapPass:
+class Pass:
+    transactional_end: int
+    def take_producers(self) -> array[int]: ...
+
+class MapPass(Pass):
     messages_read: int
     is_full: bool
     fault_position: int
@@ -26,7 +30,7 @@ class MapPass:
     def add_records(self, data: Bytes, start: int, end: int, count: int, base_offset: int, last_offset: int) -> int: ...
     def add_batches(self, data: Bytes, start: int, end: int) -> int: ...
 
-class CleanPass:
+class CleanPass(Pass):
     messages_read: int
     messages_retained: int
     without_key: int

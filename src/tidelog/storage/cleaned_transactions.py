@@ -19,6 +19,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
+from tidelog.config import INT64_MAX
 from tidelog.log.txn_index import AbortedTxn
 from tidelog.records.batch import BatchHeader, PathLike
 from tidelog.records.control import ControlType, parse_control_type
@@ -81,6 +82,17 @@ class CleanedTransactions:
             return False
         ongoing.was_seen = True
         return True
+
+    @property
+    def undisturbed_end(self) -> int:
+        """Below this offset no batch that comes by is part of an aborted transaction; `on_committed` does for them."""
+        if self._aborted:
+            return 0
+        return self._coming[0][0] if self._coming else INT64_MAX
+
+    def on_committed(self, producer_ids: Iterable[int]) -> None:
+        """Note that transactional batches of these producers came by, below `undisturbed_end`."""
+        self._committed.update(producer_ids)
 
     def _begin_up_to(self, offset: int) -> None:
         while self._coming and self._coming[0][0] <= offset:

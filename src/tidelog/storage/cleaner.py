@@ -170,7 +170,8 @@ class Cleaner:
             view = self._read_batches(segment.log, position)
             index = 0
             while True:
-                index = mapper.add_run(view, index)
+                index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
+                transactions.on_committed(producers)
                 header = None if mapper.is_full else next(iter_headers(view[index:], position + index, path), None)
                 if header is None:
                     break

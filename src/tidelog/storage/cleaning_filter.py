@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tidelog.records.batch import BatchHeader, PathLike
 from tidelog.records.compaction import LatestRecordFilter
-from tidelog.records.filter import BatchDecision, BatchRetention, OpenBatch, Selected
+from tidelog.records.filter import BatchDecision, BatchRetention, FilterResult, OpenBatch, Selected
 from tidelog.storage.cleaned_transactions import CleanedTransactions
 from tidelog.storage.offset_map import OffsetMap
 from tidelog.storage.producer_state_manager import ProducerStateManager
@@ -81,6 +81,13 @@ class CleaningFilter(LatestRecordFilter):
         else:
             retention = BatchRetention.DELETE_EMPTY
         return BatchDecision(retention, can_go and header.is_control)
+
+    def take_run(self, view: memoryview, index: int, result: FilterResult) -> int:
+        """Filter what can be done at one go."""
+        transactions = self._transactions
+        end, producers = self.take_transactional_run(view, index, result, transactions.undisturbed_end)
+        transactions.on_committed(producers)
+        return end
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         last = self._last_records.get(header.producer_id) if header.has_producer_id else None
