@@ -139,6 +139,7 @@ class World:
         offsets = [record.offset for record in found]
         assert offsets == sorted(offsets)
         stable = log.last_stable_offset
+        assert stable == min((offsets[0] for offsets in model.undecided.values()), default=log.log_end_offset)
         visible = read_committed(log, 500)
         assert not {record.offset for record in visible} & model.aborted
         latest = {record.key: record for record in visible if record.offset < stable}
