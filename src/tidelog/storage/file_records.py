@@ -39,8 +39,8 @@ _LENGTH = Struct(">i")
 class LogFile:
     """One `.log`. `path` changes with `rename_to`, the file stays the same."""
 
-    def __init__(self, path: Path, size_bytes: int, *, preallocated_bytes: int = 0, fd: int = -1) -> None:
-        self.path = path
+    def __init__(self, path: Path | str, size_bytes: int, *, preallocated_bytes: int = 0, fd: int = -1) -> None:
+        self._path = path
         self.size_bytes = size_bytes
         self._preallocated_bytes = preallocated_bytes
         self._fd = fd
@@ -50,7 +50,7 @@ class LogFile:
 
     @classmethod
     def open(
-        cls, path: Path, *, file_already_exists: bool = False, init_file_size: int = 0, preallocate: bool = False
+        cls, path: Path | str, *, file_already_exists: bool = False, init_file_size: int = 0, preallocate: bool = False
     ) -> LogFile:
         """Take a file, or create it.
 
@@ -61,7 +61,7 @@ class LogFile:
         try:
             if file_already_exists:
                 with contextlib.suppress(FileNotFoundError):
-                    return cls(path, _checked_length(path, path.stat().st_size))
+                    return cls(path, _checked_length(path, os.stat(path).st_size))  # noqa: PTH116
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 if preallocate and not file_already_exists:
@@ -282,6 +282,17 @@ class LogFile:
     # --- the file and its name
 
     @property
+    def path(self) -> Path:
+        """Where the file is."""
+        if isinstance(self._path, str):  # Made when somebody asks: a folder may have ten thousand segments.
+            self._path = Path(self._path)
+        return self._path
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._path = path
+
+    @property
     def modified_ms(self) -> int:
         """The file's modification time, epoch milliseconds. Raises StorageError."""
         try:
@@ -311,7 +322,7 @@ class LogFile:
     def _open(self) -> int:
         if self._fd < 0:
             try:
-                self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
                 raise _refused("open", self.path, error) from error
         return self._fd
@@ -375,11 +386,11 @@ def write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
         written += more
 
 
-def _checked_length(path: Path, length_bytes: int) -> int:
+def _checked_length(path: Path | str, length_bytes: int) -> int:
     if length_bytes > INT32_MAX:
         raise InvalidArgumentError("a segment larger than an int32 can tell", path=path, found=length_bytes, expected=INT32_MAX)
     return length_bytes
 
 
-def _refused(what: str, path: Path, error: OSError) -> StorageError:
+def _refused(what: str, path: Path | str, error: OSError) -> StorageError:
     return StorageError(f"cannot {what} a file: {error.strerror or error}", path=path)

@@ -151,7 +151,8 @@ class LogManager:
         try:
             keys = lifecycle.finish_deletions(contents)
             self._tell_unknown({key.topic for key in keys if not lifecycle.is_known(key.topic)})
-            partitions.load_all([lifecycle.folder_of(key) for key in keys], self.config.recovery_threads, self._progress)
+            folders = [lifecycle.folder_of(key, contents.partitions[key]) for key in keys]
+            partitions.load_all(folders, self.config.recovery_threads, self._progress)
             lifecycle.create_missing()
         except BaseException:
             self._abandon(partitions)

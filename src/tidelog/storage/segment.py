@@ -108,7 +108,7 @@ class LogSegment(SegmentReader):
         from. Raises StorageError, InvalidArgumentError for a `.log` larger than an int32 can tell.
         """
         log = LogFile.open(
-            directory / (file_name(base_offset, LOG_SUFFIX) + suffix),
+            f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{suffix}",
             file_already_exists=file_already_exists,
             init_file_size=init_file_size,
             preallocate=preallocate,

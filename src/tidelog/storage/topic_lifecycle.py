@@ -87,12 +87,11 @@ class TopicLifecycle:
             self._configs[name] = config
         return config
 
-    def folder_of(self, key: TopicPartition) -> PartitionFolder:
-        """Return what a partition is loaded by."""
+    def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
+        """Return what a partition is loaded by; `directory` may be given if it is known."""
         topic = self._topics.get(key.topic)
-        return PartitionFolder(
-            key, self._partitions.directory_of(key), self.config_of(key.topic), None if topic is None else topic.topic_id
-        )
+        topic_id = None if topic is None else topic.topic_id
+        return PartitionFolder(key, directory or self._partitions.directory_of(key), self.config_of(key.topic), topic_id)
 
     # --- at the start
 
