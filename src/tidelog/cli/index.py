@@ -1,4 +1,4 @@
-"""`tidelog index verify DIR [TOPIC]`, `tidelog index rebuild DIR [TOPIC]`: whether indexes are what logs say, and to make them so.
+"""`tidelog index verify DIR [TOPIC]` and `tidelog index rebuild DIR [TOPIC]`: are indexes what the logs say; make them so.
 
 Indexes are hints: answers are right without them, in Tidelog; Kafka believes its own. `verify` compares every entry with the
 log and looks for those that are missing; `rebuild` writes them, and time maps, anew from the logs, which are only read. In place

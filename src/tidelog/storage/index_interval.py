@@ -6,7 +6,8 @@ that follow one another bound the interval: the batch just before the second was
     low <= interval < high
 
 Each such gap votes for the numbers between its bounds, and the numbers with most votes win. Gaps over which the broker was
-started again, or that damage made, are outvoted. People configure round numbers: one that is likely wins with a few votes less.
+started again, or that damage made, are outvoted. Of those with equal votes a power of two wins, else the roundest; a number that
+is likely for another reason wins with a few votes less.
 """
 
 from __future__ import annotations
@@ -30,40 +31,45 @@ class IntervalVotes:
         self.closed = 0
         """Gaps that end with an entry."""
 
-    def add(self, low: int, high: int = UNBOUNDED, count: int = 1) -> None:
-        """Take gaps that intervals in [low, high) explain; `high` is unbounded behind the last entry."""
-        if low < high and count > 0 and self.count < MOST_GAPS:
-            self._gaps[low, high] += count
-            self.count += count
-            self.closed += count if high != UNBOUNDED else 0
+    def add(self, low: int, high: int = UNBOUNDED) -> None:
+        """Take a gap that intervals in [low, high) explain; `high` is unbounded behind the last entry."""
+        if low < high and self.count < MOST_GAPS:
+            self._gaps[low, high] += 1
+            self.count += 1
+            self.closed += high != UNBOUNDED
 
     def explained(self, interval_bytes: int) -> int:
         """Return how many gaps an interval explains."""
         return sum(count for (low, high), count in self._gaps.items() if low <= interval_bytes < high)
 
     def best(self, preferred: Sequence[int]) -> int:
-        """Return the interval that explains most gaps, or the first of `preferred` or power of two that explains almost as many.
+        """Return the first of `preferred` that explains almost as many gaps as any, else the roundest number that explains most.
 
         Without a gap that ends with an entry it is the first of `preferred`.
         """
         if self.closed == 0:
             return preferred[0]
-        region, most = self._most_voted()
-        for interval in (*preferred, *(1 << bit for bit in range(31))):
+        low, high, most = self._most_voted()
+        for interval in preferred:
             if self.explained(interval) >= most - self.count // GAPS_A_VOTE:
                 return interval
-        return max(0, region)
+        powers = (1 << bit for bit in range(31))
+        for power in powers:
+            if self.explained(power) == most:
+                return power
+        multiples = (-(-low // step) * step for step in (1_000_000, 100_000, 10_000, 1000, 500, 100, 50, 10, 1))
+        return next(multiple for multiple in multiples if multiple < high)
 
-    def _most_voted(self) -> tuple[int, int]:
-        """Return the least interval with most votes, and how many it has."""
+    def _most_voted(self) -> tuple[int, int, int]:
+        """Return where the least intervals with most votes begin and end, and how many votes they have."""
         ends = sorted({end for gap in self._gaps for end in gap})
         changes: Counter[int] = Counter()
         for (low, high), count in self._gaps.items():
             changes[low] += count
             changes[high] -= count
-        votes, most, best = 0, 0, 0
-        for end in ends:
+        votes, most, low, high = 0, 0, 0, UNBOUNDED
+        for end, following in zip(ends, [*ends[1:], UNBOUNDED], strict=True):
             votes += changes[end]
             if votes > most:
-                most, best = votes, end
-        return best, most
+                most, low, high = votes, end, following
+        return low, high, most

@@ -53,7 +53,8 @@ DEFAULT_INTERVAL_BYTES = LogConfig().index_interval_bytes
 _GUESSED_FROM_SEGMENTS = 3
 _GUESSED_FROM_BYTES = 1 << 20
 _ENOUGH_GAPS = 32
-_SURVEYED_SEGMENTS = 8
+# A large segment's entries take a hundred megabytes.
+_SURVEYED_SEGMENTS = 3
 
 
 @dataclass
@@ -166,7 +167,8 @@ class _Partition:
         """Some of those that are just what their logs say."""
         self._examined: list[Segment] = []
         self._state: ProducerState | None = None
-        self._confirmed_entries = self._confirmed_time_entries = 0
+        self._clear_offset_entries = self._clear_time_entries = 0
+        """Of those among them that are not kept."""
         self._lost_records: bool | None = None
 
     def take(self, examined: _Examined) -> None:
@@ -182,9 +184,11 @@ class _Partition:
         result.time_maps += examined.time_maps
         self._examined.append(segment)
         if examined.is_as_expected:
-            self._clear += [examined.segment] * (len(self._clear) < _SURVEYED_SEGMENTS)
-            self._confirmed_entries += examined.offset_entries
-            self._confirmed_time_entries += examined.time_entries
+            if len(self._clear) < _SURVEYED_SEGMENTS:
+                self._clear.append(examined.segment)
+            else:
+                self._clear_offset_entries += examined.offset_entries
+                self._clear_time_entries += examined.time_entries
         else:
             self._unclear.append(examined.segment)
         try:
@@ -221,22 +225,22 @@ class _Partition:
     def _check_unclear(self) -> None:
         """Go through the segments that are not just what their logs say, by the rules that they were written by."""
         # A guess from segments that older releases indexed may be beside the mark.
-        known = [self.interval_bytes] if self._confirmed_entries else []
-        survey = Survey([*known, *self._preferred], self.options.interval_bytes, self._confirmed_entries)
-        survey.times.entries += self._confirmed_time_entries
+        known = [self.interval_bytes] if self._clear else []
+        survey = Survey([*known, *self._preferred], self.options.interval_bytes)
+        survey.forms.counts[Form.BATCH] += self._clear_offset_entries
+        survey.times.entries += self._clear_time_entries
         prepared = in_order(_prepare, self._unclear, self.options.threads)
         surveyed = list(islice(prepared, _SURVEYED_SEGMENTS))
         survey.add(one for one in surveyed if isinstance(one, Prepared))
-        if survey.times.has_records:
-            for other in in_order(_prepare, self._clear, self.options.threads):
-                if isinstance(other, Prepared):
-                    survey.times.add(other.time_entries, other.reader)
+        for usual in map(_prepare, self._clear):
+            if isinstance(usual, Prepared):
+                survey.add_usual(usual)
         restarts = self._log.snapshots
         forms: Counter[tuple[str, Form | TimeForm]] = Counter()
         for one in chain(surveyed, prepared):
             if isinstance(one, Prepared):
                 checked = check(one, survey, restarts)
-                if not self._confirmed_entries:
+                if not self._clear:
                     self._result.interval_bytes = checked.rules.interval_bytes
                 self._result.findings += checked.findings
                 forms += checked.forms

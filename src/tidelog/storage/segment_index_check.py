@@ -8,6 +8,8 @@
 | ends with the largest timestamp (time index) | it must | it need not |
 | tells of batches that were appended while it was read | a fault | right, and passed over |
 
+What a file tells of the log behind a batch that is wrong there can be neither right nor wrong, and is passed over in both.
+
 `prepare` reads, `survey` finds the rules that a partition was indexed by, `check` compares.
 """
 
@@ -43,6 +45,8 @@ class Prepared(NamedTuple):
     segment: Segment
     is_live: bool
     """The last segment of a folder that was not closed: its indexes may be preallocated, and unfinished."""
+    is_cut: bool
+    """There is more of the log than its batches: something is wrong with it, or it grows."""
     table: BatchTable
     offsets: IndexContent | None
     offset_entries: list[OffsetEntry]
@@ -60,10 +64,11 @@ def prepare(segment: Segment, size_bytes: int, *, is_live: bool) -> Prepared:
     times = None if times is None else _with_zero_entry(times, table)
     offset_entries = [] if offsets is None else read_entries(offsets.data, table, segment.file)
     time_entries = [] if times is None else reader.read(times.data)
-    if is_live and segment.file.size_bytes() > table.end_position:
+    is_cut = (segment.file.size_bytes() if is_live else size_bytes) > table.end_position
+    if is_cut:
         offset_entries = _up_to(offset_entries, lambda entry: entry.position < table.end_position)
         time_entries = _up_to(time_entries, lambda entry: entry.relative < table.next_offset - table.base_offset)
-    return Prepared(segment, is_live, table, offsets, offset_entries, times, time_entries, reader)
+    return Prepared(segment, is_live, is_cut, table, offsets, offset_entries, times, time_entries, reader)
 
 
 def _with_zero_entry(times: IndexContent, table: BatchTable) -> IndexContent:
@@ -88,15 +93,11 @@ def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_E
 class Survey:
     """What the indexes of a partition tell of the rules that they were written by."""
 
-    def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None, confirmed_entries: int = 0) -> None:
-        """`preferred` are intervals that are likely; one that is given is not looked for.
-
-        `confirmed_entries` of other segments were found right, with the first of `preferred`.
-        """
+    def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None) -> None:
+        """`preferred` are intervals that are likely; one that is given is not looked for."""
         self.forms = FormSurvey()
-        self.forms.counts[Form.BATCH] += confirmed_entries
-        self._confirmed_entries = confirmed_entries
         self.times = TimeFormSurvey()
+        self._votes = IntervalVotes()
         self._preferred = preferred
         self._given = given_interval_bytes
 
@@ -104,23 +105,27 @@ class Survey:
         """Take some of the partition's segments."""
         every = list(prepared)
         for one in every:
-            self.forms.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
-            self.times.add(one.time_entries, one.reader)
-        if self._given is None:
-            votes = IntervalVotes()
-            votes.add(self._preferred[0], self._preferred[0] + 1, self._confirmed_entries)
-            for one in every:
-                self._vote(votes, one)
-            self._preferred = [votes.best(self._preferred), *self._preferred]
+            self._add_forms(one)
+        for one in every:
+            self._vote(self._votes, one)
+
+    def add_usual(self, one: Prepared) -> None:
+        """Take a segment whose indexes are by the newest rules."""
+        self._add_forms(one)
+        self._vote(self._votes, one)
+
+    def _add_forms(self, one: Prepared) -> None:
+        self.forms.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
+        self.times.add(one.time_entries, one.reader)
 
     def rules(self, one: Prepared) -> IndexRules:
         """Return the rules that a segment was indexed by."""
         forms = self.forms.accepted
         if self._given is not None:
             return IndexRules(self._given, forms)
+        interval = self._votes.best(self._preferred)
         votes = IntervalVotes()
         self._vote(votes, one)
-        interval = self._preferred[0]
         if votes.closed >= OWN_INTERVAL_GAPS and 2 * votes.explained(interval) < votes.count:
             interval = votes.best(self._preferred)
         return IndexRules(interval, forms)
@@ -197,7 +202,7 @@ def _check_times(one: Prepared, survey: Survey, indexed: list[OffsetEntry]) -> C
     if content is None:
         is_due = bool(required_rises(one.table, indexed, is_finished=False))
         return CheckedTimes(_missing_file(one, names.TIME_INDEX_SUFFIX, is_due=is_due), Counter())
-    is_finished = not (one.is_live and content.padding_bytes)
+    is_finished = not (one.is_cut or (one.is_live and content.padding_bytes))
     required = required_rises(one.table, indexed, is_finished=is_finished)
     checked = check_time_index(content, one.time_entries, one.table, required, one.reader, survey.times)
     findings: list[Finding] = []

@@ -155,11 +155,6 @@ class TimeFormSurvey:
             ):
                 self._lasts[kind] += 1
 
-    @property
-    def has_records(self) -> bool:
-        """Whether there are entries by the older rule, so that it matters whether there are others."""
-        return bool(self._records)
-
     def accepts(self, entry: TimeEntry, reader: TimeEntryReader) -> bool:
         """Say whether an entry counts as right."""
         if entry.form is TimeForm.TEXT:
