@@ -253,7 +253,7 @@ def test_a_live_segment_may_lag_and_have_stale_entries(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[8:16] = b"\0\0\0\1\0\0\0\1"
     path.write_bytes(data)
-    assert [fault.slot for fault in faults(folder)][0] == 1
+    assert next(fault.slot for fault in faults(folder)) == 1
 
 
 def test_entries_about_what_was_appended_since(tmp_path: Path) -> None:
