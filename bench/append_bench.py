@@ -37,8 +37,8 @@ from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
-from tidelog.storage.loader import load
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.loading.loader import load
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
 
 OUT = Path(__file__).parent / "out" / "append"

@@ -46,7 +46,7 @@ from tidelog.log import names
 from tidelog.log.checkpoints import write_offset_checkpoint
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.storage.loader import load
+from tidelog.storage.loading.loader import load
 from tidelog.storage.scheduler import Scheduler
 
 OUT = Path(__file__).parent / "out" / "open"

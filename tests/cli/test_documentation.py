@@ -23,15 +23,25 @@ def command_named(name: str) -> click.Command:
     return command
 
 
+def parameters(name: str) -> list[click.Parameter]:
+    """What a command takes, or all the commands of a group."""
+    command = command_named(name)
+    commands = command.commands.values() if isinstance(command, click.Group) else [command]
+    return [parameter for one in commands for parameter in one.params]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_is_documented(name: str) -> None:
     section = SECTIONS[name]
     assert f"    tidelog {name} " in section
-    for parameter in command_named(name).params:
+    command = command_named(name)
+    for within in command.commands if isinstance(command, click.Group) else ():
+        assert f"    tidelog {name} {within} " in section
+    for parameter in parameters(name):
         if isinstance(parameter, click.Argument):
             assert (parameter.metavar or "").strip("[]") in section
             continue
-        for option in parameter.opts:
+        for option in (*parameter.opts, *parameter.secondary_opts):
             assert re.search(rf"`{re.escape(option)}[ `]", section), f"{name} {option} is not in docs/cli.md"
         if isinstance(parameter.type, click.Choice):
             for choice in parameter.type.choices:
@@ -40,7 +50,7 @@ def test_every_command_and_option_is_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_option_is_documented_that_is_not_there(name: str) -> None:
-    known = {option for parameter in command_named(name).params for option in parameter.opts}
+    known = {option for parameter in parameters(name) for option in (*parameter.opts, *parameter.secondary_opts)}
     documented = set(re.findall(r"`(--[a-z-]+)", SECTIONS[name]))
     assert documented <= known
 
@@ -58,7 +68,7 @@ def test_group_options_kinds_and_exit_codes() -> None:
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 8
-    assert {shlex.split(line)[1] for line, _ in EXAMPLES} >= {"find", "cat", "stat", "dump", "retention"}
+    assert {shlex.split(line)[1] for line, _ in EXAMPLES} >= {"find", "cat", "stat", "dump", "retention", "index"}
 
 
 @pytest.mark.parametrize(("line", "shown"), EXAMPLES, ids=[line for line, _ in EXAMPLES])

@@ -15,7 +15,7 @@ from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record, iter_records
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 
 START_MS = 1_700_000_000_000
 MAX_RECORDS = 6

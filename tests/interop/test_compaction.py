@@ -30,10 +30,10 @@ from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record, iter_records
-from tidelog.storage.cleanable import LogToClean
-from tidelog.storage.cleaner import Cleaner
-from tidelog.storage.loader import load
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.compaction.cleanable import LogToClean
+from tidelog.storage.compaction.cleaner import Cleaner
+from tidelog.storage.loading.loader import load
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
 
 JUDGE = Path(__file__).parent.parent / "kafka" / "java_sources" / "CleanerJudge.java"

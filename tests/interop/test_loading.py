@@ -31,13 +31,14 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
-from tidelog.storage.loader import load
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.loading.loader import load
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
 
 JUDGE = Path(__file__).parent.parent / "kafka" / "java_sources" / "LoaderJudge.java"
 CASES = 240
-SEED = int(os.environ.get("SEED", "16"))
+SEED = int(os.environ.get("LOADING_SEED", "16"))
+"""Another one tries other folders."""
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 DELAY_MS = 2**40
 
@@ -151,7 +152,8 @@ def garbage_at_the_end(folder: Folder) -> str | None:
 def flipped_bit(folder: Folder) -> str | None:
     """On purpose not with a missing or broken index: there Kafka recovers twice, and keeps what follows the damage.
 
-    On purpose not in a base offset, which no checksum covers: Kafka empties the segment or gives the log up.
+    On purpose not where no checksum covers it, in a base offset (Kafka empties the segment or gives the log up), nor in the
+    magic (which Kafka takes for v2 then).
     """
     if folder.clean or any(not folder.file(base, ".index").exists() for base in folder.bases):
         return None
@@ -164,7 +166,7 @@ def flipped_bit(folder: Folder) -> str | None:
     places: list[int] = []
     with contextlib.suppress(CorruptBatchError):  # A tail that was torn before.
         for header in iter_headers(data):
-            places += range(header.position + 8, header.end_position)
+            places += {*range(header.position + 8, header.end_position)} - {header.position + 16}
     data[folder.chance.choice(places)] ^= 1 << folder.chance.randrange(8)
     path.write_bytes(data)
     return "flipped bit"

@@ -18,7 +18,7 @@ from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.producer_snapshot import read_snapshot
-from tidelog.storage.loader import load
+from tidelog.storage.loading.loader import load
 from tidelog.storage.scheduler import Scheduler
 
 TOPICS = ("transactions", "idempotent", "v2-zstd-ct")

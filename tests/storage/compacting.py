@@ -14,13 +14,13 @@ from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.records import Record, iter_records
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.append_info import AppendInfo
-from tidelog.storage.cleanable import LogToClean
-from tidelog.storage.cleaned_transactions import CleanedTransactions
-from tidelog.storage.cleaner import Cleaner, CleanerStats, run
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.segment import LogSegment
-from tidelog.storage.watermarks import FetchIsolation
+from tidelog.storage.compaction.cleanable import LogToClean
+from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
+from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, run
+from tidelog.storage.partition.append_info import AppendInfo
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.storage.segment.segment import LogSegment
 
 DELETE_RETENTION_MS = 86_400_000
 LARGE_TIMESTAMP = 2**63 - 1 - DELETE_RETENTION_MS - 1

@@ -10,7 +10,7 @@ from tests.storage.partition_logs import NOW_MS, batch
 from tidelog.clock import ManualClock
 from tidelog.config import PropertyValue
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 
 QUIET: dict[str, PropertyValue] = {"log.cleaner.enable": False, "tidelog.time.map.enable": False}
 """For tests that count files and tasks."""

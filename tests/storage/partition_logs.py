@@ -19,11 +19,11 @@ from tidelog.records.control import ControlType
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record, iter_records
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.append_info import AppendInfo
-from tidelog.storage.loader import load
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.loading.loader import load
+from tidelog.storage.partition.append_info import AppendInfo
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.watermarks import FetchIsolation
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = uuid.UUID("12345678-1234-1234-1234-123456789abc")

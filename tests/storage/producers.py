@@ -10,7 +10,7 @@ from tidelog.log.producer_state import CompletedTxn
 from tidelog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from tidelog.records.control import ControlType, EndTxnMarker
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.producer_state_manager import ProducerStateManager
+from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 
 PARTITION = TopicPartition("test", 0)
 DAY_MS = 86_400_000

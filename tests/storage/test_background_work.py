@@ -17,8 +17,8 @@ from tidelog.clock import ManualClock
 from tidelog.log.checkpoints import read_offset_checkpoint
 from tidelog.log.time_map_file import read_time_map, time_map_path
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.time_map_writer import TimeMapWriter
 from tidelog.storage.topic_statistics import TopicStatistics
 

@@ -35,10 +35,10 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
-from tidelog.storage.cleaner import CleanerStats, run
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.segment import LogSegment
-from tidelog.storage.segment_grouping import group_segments_by_size
+from tidelog.storage.compaction.cleaner import CleanerStats, run
+from tidelog.storage.compaction.segment_grouping import group_segments_by_size
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.segment.segment import LogSegment
 
 INT_MAX = 2**31 - 1
 

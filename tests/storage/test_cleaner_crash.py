@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.compacting import all_records, clean_segments, compacted_log, fill, forget, keys, make_cleaner
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 
 STAGES = ("cleaned", "some swapped", "swap", "swap, old ones deleted", "time index left", "done")
 

@@ -15,11 +15,11 @@ from tidelog.log.names import TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage import cleaner_manager
-from tidelog.storage.cleanable import LogToClean, cleanable_offsets, max_compaction_delay_ms
-from tidelog.storage.cleaner_manager import CleanerManager, CleaningState
-from tidelog.storage.loader import load
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.compaction import cleaner_manager
+from tidelog.storage.compaction.cleanable import LogToClean, cleanable_offsets, max_compaction_delay_ms
+from tidelog.storage.compaction.cleaner_manager import CleanerManager, CleaningState
+from tidelog.storage.loading.loader import load
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
 
 LAG_MS = 60 * 60 * 1000

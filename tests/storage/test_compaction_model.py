@@ -18,10 +18,10 @@ from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
-from tidelog.storage.cleaner import Cleaner
-from tidelog.storage.cleaner_manager import CleanerManager
-from tidelog.storage.log_cleaner import LogCleaner
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.compaction.cleaner import Cleaner
+from tidelog.storage.compaction.cleaner_manager import CleanerManager
+from tidelog.storage.compaction.log_cleaner import LogCleaner
+from tidelog.storage.partition.partition_log import PartitionLog
 
 RETENTION_MS = 1000
 

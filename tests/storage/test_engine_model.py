@@ -30,9 +30,9 @@ from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record, iter_records
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.loader import load
+from tidelog.storage.loading.loader import load
+from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.watermarks import FetchIsolation
 
 START_MS = 1_700_000_000_000
 IDEMPOTENT, TRANSACTIONAL = (11, 12), (21, 22)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.storage.segment_files import batch, full_disk, log_file, messages, offsets_in, open_descriptors, short_writes
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.storage.file_records import LogFile
+from tidelog.storage.segment.file_records import LogFile
 
 INT32_MAX = 2**31 - 1
 

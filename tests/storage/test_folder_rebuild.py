@@ -15,8 +15,8 @@ from tidelog.errors import StorageError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.time_map_file import read_time_map
-from tidelog.storage.folder_rebuild import RebuildOptions, RebuiltPartition, rebuild_partitions
-from tidelog.storage.index_verify import PartitionToVerify
+from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, RebuiltPartition, rebuild_partitions
+from tidelog.storage.index_tools.index_verify import PartitionToVerify
 
 KAFKA_3 = GOLDEN / "kafka-3.9.1" / "log"
 INDEXES = (".index", ".timeindex", ".txnindex")

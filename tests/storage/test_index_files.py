@@ -27,7 +27,7 @@ from tidelog.errors import (
     StorageError,
 )
 from tidelog.log.offset_index import OffsetPosition
-from tidelog.storage.index_files import OffsetIndexFile, TimeIndexFile
+from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
 
 BASE = 45
 OFFSET_BYTES = 30 * 8

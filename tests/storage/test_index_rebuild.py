@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.golden import GOLDEN
-from tidelog.storage.index_rebuild import RebuiltIndexes, index_logs, rebuild_indexes
+from tidelog.storage.index_tools.index_rebuild import RebuiltIndexes, index_logs, rebuild_indexes
 
 SUFFIXES = (".index", ".timeindex", ".txnindex")
 INTERVAL_BYTES = 512

@@ -16,10 +16,10 @@ from tidelog.clock import ManualClock
 from tidelog.log.log import Log
 from tidelog.log.time_map_file import rebuild_time_map
 from tidelog.records.compression import Codec
-from tidelog.storage.ascending import longest_ascending
-from tidelog.storage.index_finding import MOST_PER_FILE
-from tidelog.storage.index_interval import IntervalVotes
-from tidelog.storage.index_verify import PartitionToVerify, VerifyOptions, verify_partitions
+from tidelog.storage.index_tools.ascending import longest_ascending
+from tidelog.storage.index_tools.index_finding import MOST_PER_FILE
+from tidelog.storage.index_tools.index_interval import IntervalVotes
+from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifyOptions, verify_partitions
 
 KAFKA_3 = GOLDEN / "kafka-3.9.1"
 

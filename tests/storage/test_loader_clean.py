@@ -25,10 +25,10 @@ from tests.storage.partition_logs import (
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.log.names import file_name
-from tidelog.storage import time_index_rebuild
-from tidelog.storage.loader import load
-from tidelog.storage.log_recovery import find_clean_end
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.loading import time_index_rebuild
+from tidelog.storage.loading.loader import load
+from tidelog.storage.loading.log_recovery import find_clean_end
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
 
 SIZE = len(batch())

@@ -15,8 +15,8 @@ from tidelog.log.names import file_name
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.segment.segment import LogSegment
 
 SIZE = len(batch())
 PROPERTIES = {"segment_bytes": 5 * SIZE, "index_interval_bytes": 2 * SIZE, "segment_index_bytes": 120}

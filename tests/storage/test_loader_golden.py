@@ -13,10 +13,10 @@ from tidelog.config import LogConfig
 from tidelog.log.producer_snapshot import read_snapshot
 from tidelog.records.batch import iter_headers
 from tidelog.records.records import iter_records
-from tidelog.storage.loader import load
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.loading.loader import load
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.watermarks import FetchIsolation
 
 CONFIG = LogConfig(segment_bytes=16384, index_interval_bytes=512, segment_index_bytes=1200, retention_ms=-1)
 NOW_MS = 1_700_000_000_000

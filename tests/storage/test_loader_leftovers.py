@@ -14,7 +14,7 @@ from tests.storage.crash_states import CrashStates
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.log.log import Log
 from tidelog.log.names import file_name, offset_from_file_name
-from tidelog.storage import leftovers
+from tidelog.storage.loading import leftovers
 
 SUFFIXES = (".log", ".index", ".timeindex")
 KEPT = [0, 5, 10, 15, 19]

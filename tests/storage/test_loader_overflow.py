@@ -15,8 +15,8 @@ from tidelog.errors import InvalidArgumentError
 from tidelog.log.names import file_name
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
-from tidelog.storage.overflow import split_overflowed_segment
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.loading.overflow import split_overflowed_segment
+from tidelog.storage.partition.partition_log import PartitionLog
 
 PROPERTIES = {"index_interval_bytes": 1, "segment_index_bytes": 2400, "file_delete_delay_ms": 1000}
 SUFFIXES = (".log", ".index", ".timeindex")

@@ -13,10 +13,10 @@ from tidelog.log.names import file_name
 from tidelog.records.batch import BatchHeader
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
-from tidelog.storage import producer_rebuild
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.producer_state_manager import ProducerStateManager
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.loading import producer_rebuild
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.producers.producer_state_manager import ProducerStateManager
+from tidelog.storage.segment.segment import LogSegment
 
 SIZE = len(batch())
 DAY_MS = 86_400_000

@@ -30,10 +30,10 @@ from tidelog.log.time_index import TimestampOffset
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
-from tidelog.storage import log_recovery
-from tidelog.storage.loader import RecoveryProgress, load
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.loading import log_recovery
+from tidelog.storage.loading.loader import RecoveryProgress, load
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.segment.segment import LogSegment
 
 SIZE = len(batch())
 

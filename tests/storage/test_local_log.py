@@ -11,10 +11,10 @@ from tests.storage.partition_logs import NOW_MS, bases, batch, config, fetch, of
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
 from tidelog.records.batch import iter_headers
-from tidelog.storage.file_deletion import delete_segment_files
-from tidelog.storage.local_log import LocalLog
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.partition.file_deletion import delete_segment_files
+from tidelog.storage.partition.local_log import LocalLog
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.segment.segment import LogSegment
 
 SIZE = len(batch())
 

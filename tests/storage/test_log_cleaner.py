@@ -12,11 +12,11 @@ from tests.storage.partition_logs import NOW_MS
 from tests.storage.test_cleaner_manager import World
 from tidelog.errors import StorageError
 from tidelog.records.compression import Bytes
-from tidelog.storage.cleaner import Cleaner
-from tidelog.storage.cleaner_manager import RETRY_AFTER_MS, CleaningState
-from tidelog.storage.file_records import LogFile
-from tidelog.storage.log_cleaner import LogCleaner
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.compaction.cleaner import Cleaner
+from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleaningState
+from tidelog.storage.compaction.log_cleaner import LogCleaner
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.segment.file_records import LogFile
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, 
 from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.log.names import TopicPartition
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
-from tidelog.storage.loader import RecoveryProgress
+from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.log_manager import LoadProgress, LogManager
 from tidelog.storage.scheduler import Scheduler
 

@@ -23,7 +23,7 @@ from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.meta_properties import MetaProperties, write_meta_properties
 from tidelog.storage.new_topic import LEADER_EPOCH, NewTopic
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.topics_file import TOPICS_FILE, Topic, read_topics, write_topics
 
 

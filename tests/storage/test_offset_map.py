@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidelog.errors import IndexFullError, InvalidArgumentError
-from tidelog.storage.offset_map import OffsetMap
+from tidelog.storage.compaction.offset_map import OffsetMap
 
 MEMORY_BYTES = 4096
 

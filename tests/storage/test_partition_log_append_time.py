@@ -15,7 +15,7 @@ from tidelog.errors import RecordValidationError
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 
 YEAR_MS = 365 * 86_400_000
 APPEND_TIME = "LogAppendTime"

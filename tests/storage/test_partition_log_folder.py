@@ -13,8 +13,8 @@ from tidelog.errors import CorruptCheckpointError, InconsistentTopicIdError, Log
 from tidelog.log.names import log_delete_dir_name
 from tidelog.log.partition_metadata import read_topic_id
 from tidelog.records.builder import Producer
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.partition_metadata_file import PartitionMetadataFile
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.partition_metadata_file import PartitionMetadataFile
 
 OTHER_ID = uuid.UUID("00000000-0000-0000-0000-00000000002a")
 SIZE = len(batch())

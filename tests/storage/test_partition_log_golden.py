@@ -15,8 +15,8 @@ from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, BatchHeader, ite
 from tidelog.records.patch import set_base_offset_and_epoch, set_max_timestamp
 from tidelog.records.records import iter_records
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.loader import load
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.loading.loader import load
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-3.9.1" / "log"

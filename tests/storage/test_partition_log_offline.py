@@ -14,8 +14,8 @@ from tests.storage.partition_logs import batch, end_txn, offsets, open_log
 from tidelog.errors import LogOfflineError, StorageError, kafka_error_code
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
-from tidelog.storage.local_log import INDEX_WRITE_BEHIND, INDEX_WRITE_DELAY_MS
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.local_log import INDEX_WRITE_BEHIND, INDEX_WRITE_DELAY_MS
+from tidelog.storage.partition.partition_log import PartitionLog
 
 SIZE = len(batch())
 

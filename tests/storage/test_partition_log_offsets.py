@@ -17,8 +17,8 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.watermarks import FetchIsolation
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.watermarks import FetchIsolation
 
 HIGH_WATERMARK, TXN_COMMITTED = FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED
 

@@ -20,7 +20,7 @@ from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_v2
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 
 PID = 7
 DAY_MS = 86_400_000

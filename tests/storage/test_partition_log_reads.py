@@ -12,9 +12,9 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
-from tidelog.storage.offset_metadata import LogOffsetMetadata
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.watermarks import FetchIsolation
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.watermarks import FetchIsolation
 
 LOG_END, HIGH_WATERMARK, TXN_COMMITTED = FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED
 SIZE = len(batch())

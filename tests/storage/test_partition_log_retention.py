@@ -12,8 +12,8 @@ from tests.storage.partition_logs import NOW_MS, bases, batch, config, offsets, 
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from tidelog.records.batch import NO_TIMESTAMP
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.retention import Reason, SegmentFacts, due
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.retention import Reason, SegmentFacts, due
 
 SIZE = len(batch())
 DAY_MS = 86_400_000

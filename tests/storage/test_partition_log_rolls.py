@@ -24,8 +24,8 @@ from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, LogOfflineError
 from tidelog.records.batch import NO_TIMESTAMP
 from tidelog.records.compression import Codec
-from tidelog.storage import roll_statistics
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition import roll_statistics
+from tidelog.storage.partition.partition_log import PartitionLog
 
 INT32_MAX = 2**31 - 1
 HOUR_MS = 3_600_000

@@ -10,7 +10,7 @@ from tests.storage.partition_logs import NOW_MS, bases, batch, end_txn, fetch, o
 from tidelog.errors import InvalidArgumentError
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 
 SIZE = len(batch())
 

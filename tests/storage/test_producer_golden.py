@@ -16,8 +16,8 @@ from tidelog.log.txn_index import AbortedTxn
 from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.control import EndTxnMarker, parse_end_txn_marker
 from tidelog.records.records import iter_records
-from tidelog.storage.producer_state_manager import ProducerStateManager
-from tidelog.storage.txn_index_file import TxnIndexFile
+from tidelog.storage.producers.producer_state_manager import ProducerStateManager
+from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 FOLDERS = sorted(path for kind in ("log", "live") for path in (GOLDEN / "kafka-3.9.1" / kind).iterdir() if path.is_dir())
 # The cleaner and DeleteRecords took away what the older snapshots tell of.

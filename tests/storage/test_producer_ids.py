@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.errors import StorageError
-from tidelog.storage.producer_ids import BLOCK_SIZE, HIGHEST_ID, LOWEST_ID, ProducerIds
+from tidelog.storage.producers.producer_ids import BLOCK_SIZE, HIGHEST_ID, LOWEST_ID, ProducerIds
 
 
 def stored(directory: Path) -> int:

@@ -23,7 +23,7 @@ from tidelog.errors import (
 from tidelog.records.batch import BatchHeader
 from tidelog.records.control import ControlType, EndTxnMarker
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.producer_state_manager import ProducerStateManager
+from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 
 MODULUS = 2**31
 PRODUCERS = st.integers(1, 3)

@@ -14,9 +14,9 @@ from tidelog.errors import StorageError, TransactionCoordinatorFencedError
 from tidelog.log.producer_snapshot import ProducerEntry, build_snapshot, read_snapshot
 from tidelog.records.control import ControlType
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.producer_snapshots import flush_snapshot
-from tidelog.storage.producer_state_entry import ProducerStateEntry
-from tidelog.storage.producer_state_manager import ProducerStateManager
+from tidelog.storage.producers.producer_snapshots import flush_snapshot
+from tidelog.storage.producers.producer_state_entry import ProducerStateEntry
+from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 
 
 @pytest.fixture

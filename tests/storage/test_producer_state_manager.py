@@ -21,10 +21,10 @@ from tidelog.log.producer_state import CompletedTxn
 from tidelog.records.batch import BatchHeader
 from tidelog.records.control import ControlType, EndTxnMarker
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.offset_metadata import LogOffsetMetadata
-from tidelog.storage.producer_append_info import ProducerAppendInfo
-from tidelog.storage.producer_state_entry import ProducerStateEntry
-from tidelog.storage.producer_state_manager import LATE_TRANSACTION_BUFFER_MS, ProducerStateManager
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.producers.producer_append_info import ProducerAppendInfo
+from tidelog.storage.producers.producer_state_entry import ProducerStateEntry
+from tidelog.storage.producers.producer_state_manager import LATE_TRANSACTION_BUFFER_MS, ProducerStateManager
 
 MAX_SEQUENCE = 2**31 - 1
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION

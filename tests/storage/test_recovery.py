@@ -25,13 +25,13 @@ from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_mark
 from tidelog.records.control import ControlType
 from tidelog.records.markers import end_txn_marker
 from tidelog.records.records import Record
-from tidelog.storage import log_scan
-from tidelog.storage.leader_epoch_cache import LeaderEpochCache
-from tidelog.storage.log_scan import scan_log, scan_logs
-from tidelog.storage.producer_state_entry import ProducerStateEntry
-from tidelog.storage.producer_state_manager import ProducerStateManager
-from tidelog.storage.recovery import recover_segment, to_scan
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.loading import log_scan
+from tidelog.storage.loading.log_scan import scan_log, scan_logs
+from tidelog.storage.loading.recovery import recover_segment, to_scan
+from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
+from tidelog.storage.producers.producer_state_entry import ProducerStateEntry
+from tidelog.storage.producers.producer_state_manager import ProducerStateManager
+from tidelog.storage.segment.segment import LogSegment
 
 CLOCK = ManualClock(0)
 SUFFIXES = (".index", ".timeindex", ".txnindex")

@@ -28,8 +28,8 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
-from tidelog.storage.offset_metadata import LogOffsetMetadata
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.segment.segment import LogSegment
 
 INT32_MAX = 2**31 - 1
 HELLO_BYTES = len(messages(0, "hello"))

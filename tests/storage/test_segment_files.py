@@ -23,7 +23,7 @@ from tidelog.config import INT64_MAX, LogConfig
 from tidelog.errors import CorruptIndexError, InvalidArgumentError, StorageError
 from tidelog.log.producer_state import CompletedTxn
 from tidelog.log.txn_index import AbortedTxn
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.segment.segment import LogSegment
 
 
 class TestFiles:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.storage.segment_files import messages, open_descriptors, open_segment, put
 from tidelog.errors import InvalidArgumentError, NotFoundError
-from tidelog.storage.segment import LogSegment
-from tidelog.storage.segments import LogSegments
+from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.segments import LogSegments
 
 
 @pytest.fixture

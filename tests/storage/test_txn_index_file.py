@@ -10,7 +10,7 @@ import pytest
 from tests.log.build import open_descriptors
 from tidelog.errors import CorruptIndexError, InvalidArgumentError, StorageError
 from tidelog.log.txn_index import ENTRY_BYTES, AbortedTxn, TxnIndex
-from tidelog.storage.txn_index_file import TxnIndexFile
+from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 FOUR = [AbortedTxn(0, 0, 10, 11), AbortedTxn(1, 5, 15, 13), AbortedTxn(2, 18, 35, 25), AbortedTxn(3, 32, 50, 40)]
 FIVE = AbortedTxn(3, 50, 60, 55)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.log.golden import GOLDEN
 from tidelog.log.log import Log
-from tidelog.storage.index_finding import Finding
-from tidelog.storage.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.storage.index_tools.index_finding import Finding
+from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
 
 INTERVAL_BYTES = 512
 """index.interval.bytes of the golden topics; Kafka's own topics have 4096."""

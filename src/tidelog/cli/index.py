@@ -25,9 +25,9 @@ from tidelog.errors import InvalidArgumentError, NotFoundError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.folder_rebuild import RebuildOptions, RebuiltFile, RebuiltPartition, rebuild_partitions
-from tidelog.storage.index_finding import Finding
-from tidelog.storage.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, RebuiltFile, RebuiltPartition, rebuild_partitions
+from tidelog.storage.index_tools.index_finding import Finding
+from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
 from tidelog.storage.topics_file import read_topics
 
 FAULTS_FOUND = 1

@@ -19,7 +19,7 @@ from tidelog.cli.output import print_lines
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
 from tidelog.log.log_dir import LogDir
-from tidelog.storage.retention_forecast import Forecast, Keeper, forecast
+from tidelog.storage.partition.retention_forecast import Forecast, Keeper, forecast
 from tidelog.storage.topics_file import read_topics
 from tidelog.times import parse_duration
 

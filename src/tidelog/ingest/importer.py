@@ -34,7 +34,7 @@ from tidelog.ingest.timestamps import epoch_ms
 from tidelog.records.column_batches import BinaryLayout, ColumnBatches, partitions_of
 from tidelog.records.compression import Codec
 from tidelog.storage.new_topic import LEADER_EPOCH, NewTopic
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 
 DEFAULT_BATCH_BYTES = 16384
 """A producer's `batch.size`."""

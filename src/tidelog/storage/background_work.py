@@ -25,15 +25,15 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
 from tidelog.log.names import TopicPartition
-from tidelog.storage.cleaner import Cleaner
-from tidelog.storage.cleaner_manager import CleanerManager
-from tidelog.storage.log_cleaner import LogCleaner
-from tidelog.storage.log_events import LogEvents
-from tidelog.storage.log_state import LogState
+from tidelog.storage.compaction.cleaner import Cleaner
+from tidelog.storage.compaction.cleaner_manager import CleanerManager
+from tidelog.storage.compaction.log_cleaner import LogCleaner
 from tidelog.storage.manager_config import ManagerConfig
+from tidelog.storage.partition.log_events import LogEvents
+from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partitions import Partitions
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.time_map_writer import TimeMapWriter
 from tidelog.storage.topic_lifecycle import TopicLifecycle
 

@@ -21,7 +21,7 @@ from tidelog.errors import CorruptCheckpointError
 from tidelog.log import names
 from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.log.names import TopicPartition
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -39,16 +39,16 @@ from tidelog.log.names import TopicPartition
 from tidelog.storage import data_folder
 from tidelog.storage.background_work import BackgroundWork
 from tidelog.storage.clean_shutdown import NO_BROKER_EPOCH, take_clean_shutdown, write_clean_shutdown
+from tidelog.storage.compaction.log_cleaner import LogCleaner
 from tidelog.storage.dir_checkpoints import DirCheckpoints
 from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.loader import RecoveryProgress
-from tidelog.storage.log_cleaner import LogCleaner
+from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.meta_properties import MetaProperties
 from tidelog.storage.new_topic import finish_interrupted
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import LoadProgress, Partitions, Progress
-from tidelog.storage.producer_ids import ProducerIds
+from tidelog.storage.producers.producer_ids import ProducerIds
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.topic_lifecycle import KEEP_EVERYTHING, TopicLifecycle
 from tidelog.storage.topic_statistics import TopicStatistics, topic_statistics

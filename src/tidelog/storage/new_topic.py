@@ -42,9 +42,9 @@ from tidelog.log.partition_metadata import read_topic_id
 from tidelog.storage import data_folder
 from tidelog.storage.dir_checkpoints import DirCheckpoints
 from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.loader import load
+from tidelog.storage.loading.loader import load
 from tidelog.storage.meta_properties import META_PROPERTIES
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.topics_file import TOPICS_FILE, Topic, read_topics, write_topics
 

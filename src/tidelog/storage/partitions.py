@@ -31,10 +31,10 @@ from tidelog.errors import LogOfflineError, StorageError, TidelogError, UnknownT
 from tidelog.log import names
 from tidelog.log.names import TopicPartition
 from tidelog.storage.dir_checkpoints import DirCheckpoints
-from tidelog.storage.loader import RecoveryProgress, load
-from tidelog.storage.log_events import NO_EVENTS, LogEvents
-from tidelog.storage.partition_log import PartitionLog
-from tidelog.storage.producer_state_manager import PRODUCER_ID_EXPIRATION_MS
+from tidelog.storage.loading.loader import RecoveryProgress, load
+from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS
 from tidelog.storage.scheduler import Scheduler
 
 logger = logging.getLogger("tidelog.storage")

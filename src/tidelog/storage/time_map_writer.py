@@ -21,9 +21,9 @@ from collections.abc import Iterable
 from tidelog.errors import CorruptDataError, StorageError
 from tidelog.log.offset_index import OffsetPosition
 from tidelog.log.time_map_file import read_time_map, time_map_path, write_time_map
-from tidelog.storage.log_state import LogState
+from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
-from tidelog.storage.segment import LogSegment
+from tidelog.storage.segment.segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 

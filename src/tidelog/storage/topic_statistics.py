@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.log.names import TopicPartition
-from tidelog.storage.partition_log import PartitionLog
+from tidelog.storage.partition.partition_log import PartitionLog
 
 
 class TopicStatistics(NamedTuple):

@@ -1,0 +1,121 @@
+"""What of a log can be compacted, and how much it needs that (spec §15; KIP-58, KIP-354).
+
+    log start         first dirty offset            first uncleanable offset              log end
+    | clean segments  | dirty, to be compacted      | what must wait                      |
+
+The first dirty offset is the cleaner's checkpoint: where the last pass ended. Uncleanable is, from the smallest of these on:
+
+    the last stable offset                  what is undecided, or not replicated
+    the active segment                      it still grows
+    the first segment whose largest         min.compaction.lag.ms
+    timestamp is younger than the lag
+
+Plain functions over a log: they change nothing. `cleaner_manager` chooses by them, `cleaner` does the work.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from tidelog.config import INT64_MAX
+from tidelog.log.names import TopicPartition
+from tidelog.storage.partition.partition_log import PartitionLog
+
+logger = logging.getLogger("tidelog.storage")
+
+
+class OffsetsToClean(NamedTuple):
+    """A log's dirty section, from the first offset to below the second; whether the checkpoint was no good."""
+
+    first_dirty_offset: int
+    first_uncleanable_dirty_offset: int
+    force_update_checkpoint: bool = False
+
+
+class LogToClean(NamedTuple):
+    """A log with something to compact. Bytes are those of `.log` files."""
+
+    topic_partition: TopicPartition
+    log: PartitionLog
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    """Base of the first segment that is left alone."""
+    clean_bytes: int
+    cleanable_bytes: int
+    needs_compaction_now: bool = False
+    """Whether something has waited longer than max.compaction.lag.ms."""
+
+    @classmethod
+    def of(
+        cls, log: PartitionLog, first_dirty_offset: int, uncleanable_offset: int, needs_compaction_now: bool = False
+    ) -> LogToClean:
+        """Look at a log whose records below `uncleanable_offset` may be compacted."""
+        first_uncleanable, cleanable_bytes = calculate_cleanable_bytes(log, first_dirty_offset, uncleanable_offset)
+        clean = log.segments.values(-1, first_dirty_offset)
+        return cls(
+            log.topic_partition,
+            log,
+            first_dirty_offset,
+            first_uncleanable,
+            sum(segment.size_bytes for segment in clean),
+            cleanable_bytes,
+            needs_compaction_now,
+        )
+
+    @property
+    def total_bytes(self) -> int:
+        return self.clean_bytes + self.cleanable_bytes
+
+    @property
+    def cleanable_ratio(self) -> float:
+        """Share of the log that is dirty, uncleanable segments aside: what min.cleanable.dirty.ratio is compared with."""
+        return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
+
+
+def cleanable_offsets(log: PartitionLog, last_clean_offset: int | None, now_ms: int) -> OffsetsToClean:
+    """Return a log's dirty section; `last_clean_offset` is the checkpoint, None without one."""
+    first_dirty, is_reset = _first_dirty_offset(log, last_clean_offset)
+    uncleanable = min(log.last_stable_offset, log.segments.active.base_offset)
+    lag_ms = log.config.min_compaction_lag_ms
+    if lag_ms > 0:
+        for segment in log.segments.non_active_from(first_dirty):
+            if segment.largest_timestamp > now_ms - lag_ms:
+                uncleanable = min(uncleanable, segment.base_offset)
+                break
+    return OffsetsToClean(first_dirty, max(first_dirty, uncleanable), is_reset)
+
+
+def _first_dirty_offset(log: PartitionLog, last_clean_offset: int | None) -> tuple[int, bool]:
+    start = log.log_start_offset
+    if last_clean_offset is None:
+        return start, False
+    if last_clean_offset < start:
+        # A log that also forgets by time leaves its checkpoint behind all the time.
+        if not log.config.is_deleted:
+            logger.warning("%s: the cleaner's checkpoint %d is below the log start, %d", log.directory, last_clean_offset, start)
+        return start, True
+    if last_clean_offset > log.log_end_offset:
+        logger.warning(
+            "%s: the cleaner's checkpoint %d is behind the log end, %d: all of the log counts as dirty",
+            log.directory,
+            last_clean_offset,
+            log.log_end_offset,
+        )
+        return start, True
+    return last_clean_offset, False
+
+
+def calculate_cleanable_bytes(log: PartitionLog, first_dirty_offset: int, uncleanable_offset: int) -> tuple[int, int]:
+    """Return the base of the first segment to leave alone, and the bytes from the first dirty segment up to it."""
+    segments = log.segments.non_active_from(uncleanable_offset)
+    first_uncleanable = (segments[0] if segments else log.segments.active).base_offset
+    dirty = log.segments.values(min(first_dirty_offset, first_uncleanable), first_uncleanable)
+    return first_uncleanable, sum(segment.size_bytes for segment in dirty)
+
+
+def max_compaction_delay_ms(log: PartitionLog, first_dirty_offset: int, now_ms: int) -> int:
+    """Return for how long a dirty record has waited beyond max.compaction.lag.ms, by its segment's first batch; 0 if none has."""
+    first_timestamps = [segment.first_batch_timestamp for segment in log.segments.non_active_from(first_dirty_offset)]
+    earliest = min((timestamp for timestamp in first_timestamps if timestamp > 0), default=INT64_MAX)
+    return max(0, now_ms - log.config.max_compaction_lag_ms - earliest)

@@ -1,0 +1,299 @@
+"""Compacts one log: of each key the latest record stays, everything else goes (spec §15).
+
+| step | |
+|---|---|
+| 1 | the keys of the dirty section, each with its latest offset, go into an `OffsetMap`, as far as it has room |
+| 2 | the segments up to there are put into groups, each small enough for one segment (`segment_grouping`) |
+| 3 | each group is read and filtered (`cleaning_filter`) into a new segment, ``<base>.log.cleaned`` and its indexes |
+| 4 | the new segment is finished, synced, given the last source's modification time, and takes the group's place |
+
+Offsets never change; the log below the map's end then holds each key's latest record, besides tombstones and markers whose time
+has not come. The new segment's indexes are those that appending its batches makes, so its largest timestamp is that of what
+stayed: it may be smaller than before.
+
+A pass is a generator of short steps, so that the thread that owns the log can do other things in between: appends, reads and
+rolls do not disturb it. Truncation and deletion do: whoever does that ends the pass first (`cleaner_manager`). A pass that is
+ended, or fails, removes what it was writing; groups that are in place by then stay. It may run again at any time.
+
+Differences from Kafka, on purpose: checksums are verified; what is left of a failed pass is removed at once; a full disk ends the
+pass, not the partition, whose log is as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from tidelog.clock import Clock
+from tidelog.errors import CorruptBatchError, OffsetOverflowError, StorageError
+from tidelog.log import names
+from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, iter_headers, read_header
+from tidelog.records.compaction import KeyMapper
+from tidelog.records.filter import filter_to
+from tidelog.storage.compaction.cleanable import LogToClean
+from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
+from tidelog.storage.compaction.cleaning_filter import CleaningFilter, last_records_of_active_producers
+from tidelog.storage.compaction.offset_map import DEFAULT_DEDUPE_BUFFER_BYTES, DEFAULT_LOAD_FACTOR, OffsetMap
+from tidelog.storage.compaction.segment_grouping import group_segments_by_size
+from tidelog.storage.loading.overflow import split_overflowed_segment
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.segment.file_records import LogFile, delete_file
+from tidelog.storage.segment.segment import LogSegment
+
+logger = logging.getLogger("tidelog.storage")
+
+DEFAULT_IO_BUFFER_BYTES = 512 * 1024
+"""How much of a log is read in one step; a larger batch has a step of its own."""
+
+_T = TypeVar("_T")
+Steps = Generator[int, None, _T]
+"""Yields after each step the bytes that it read and wrote."""
+
+
+@dataclass
+class CleanerStats:
+    """What a pass did. Times in epoch ms, by the injected clock."""
+
+    start_ms: int = 0
+    end_ms: int = 0
+    map_bytes_read: int = 0
+    map_messages_read: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    messages_read: int = 0
+    messages_written: int = 0
+    invalid_messages_read: int = 0
+    """Records without a key."""
+    buffer_utilization: float = 0.0
+
+
+class CleanResult(NamedTuple):
+    """`end_offset` is where the next pass begins."""
+
+    end_offset: int
+    stats: CleanerStats
+
+
+def run(steps: Steps[_T]) -> _T:
+    """Do all the steps and return what they come to."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+class Cleaner:
+    """Compacts logs, one at a time. `memory_bytes` and `load_factor` are about the map, see `offset_map`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        memory_bytes: int = DEFAULT_DEDUPE_BUFFER_BYTES,
+        load_factor: float = DEFAULT_LOAD_FACTOR,
+        io_buffer_bytes: int = DEFAULT_IO_BUFFER_BYTES,
+    ) -> None:
+        self.offset_map = OffsetMap(memory_bytes, load_factor=load_factor)
+        self._clock = clock
+        self._io_buffer_bytes = io_buffer_bytes
+
+    def clean(self, cleanable: LogToClean, now_ms: int | None = None) -> CleanResult | None:
+        """Compact a log in one go, see `steps`."""
+        return run(self.steps(cleanable, now_ms))
+
+    def steps(self, cleanable: LogToClean, now_ms: int | None = None) -> Steps[CleanResult | None]:
+        """Compact a log, at the time `now_ms` (default: the clock's) for tombstones and markers.
+
+        Comes to None where a segment had to be split first (`overflow`): the next pass will do. Raises CorruptDataError for a
+        log that is damaged, StorageError where the disk refuses; LogOfflineError if that was in the middle of a replacement.
+        """
+        log = cleanable.log
+        now_ms = self._clock.now_ms() if now_ms is None else now_ms
+        stats = CleanerStats(start_ms=self._clock.now_ms())
+        clean = log.segments.values(0, cleanable.first_dirty_offset)
+        old_format_horizon_ms = clean[-1].last_modified_ms - log.config.delete_retention_ms if clean else 0
+        try:
+            yield from self.build_offset_map(log, cleanable.first_dirty_offset, cleanable.first_uncleanable_offset, stats)
+            end_offset = self.offset_map.latest_offset + 1
+            stats.buffer_utilization = self.offset_map.utilization
+            transactions = CleanedTransactions()
+            for group in group_segments_by_size(
+                log.segments.values(0, end_offset),
+                log.config.segment_bytes,
+                log.config.segment_index_bytes,
+                cleanable.first_uncleanable_offset,
+            ):
+                if not (yield from self.clean_segments(log, group, transactions, now_ms, old_format_horizon_ms, stats)):
+                    return None
+        finally:
+            self.offset_map.clear()
+        stats.end_ms = self._clock.now_ms()
+        return CleanResult(max(end_offset, cleanable.first_dirty_offset), stats)
+
+    # --- the map
+
+    def build_offset_map(self, log: PartitionLog, start_offset: int, end_offset: int, stats: CleanerStats) -> Steps[None]:
+        """Fill the map with the keys of the records in [start_offset, end_offset), as far as there is room."""
+        self.offset_map.clear()
+        transactions = CleanedTransactions()
+        transactions.add_aborted_transactions(log.collect_aborted_transactions(start_offset, end_offset))
+        mapper = KeyMapper(self.offset_map.table, start_offset, self.offset_map.max_entries)
+        dirty = log.segments.values(start_offset, end_offset)
+        try:
+            for i, segment in enumerate(dirty):
+                yield from self._map_segment(segment, start_offset, mapper, transactions, stats)
+                if mapper.is_full:
+                    logger.debug("%s: the offset map is full at offset %d", segment.log.path, self.offset_map.latest_offset)
+                    return
+                # Offsets that are missing at the segment's end are passed over as well.
+                next_base = dirty[i + 1].base_offset if i + 1 < len(dirty) else end_offset
+                self.offset_map.latest_offset = next_base - 1
+        finally:
+            stats.map_messages_read = mapper.messages_read
+
+    def _map_segment(
+        self,
+        segment: LogSegment,
+        start_offset: int,
+        mapper: KeyMapper,
+        transactions: CleanedTransactions,
+        stats: CleanerStats,
+    ) -> Steps[None]:
+        path = segment.log.path
+        first = next(segment.batches_from(start_offset), None)
+        position = segment.size_bytes if first is None else first.position
+        while position < segment.size_bytes:
+            view = self._read_batches(segment.log, position)
+            index = 0
+            while True:
+                index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
+                transactions.on_committed(producers)
+                header = None if mapper.is_full else next(iter_headers(view[index:], position + index, path), None)
+                if header is None:
+                    break
+                batch = view[index : index + header.size]
+                if header.is_control:
+                    transactions.on_control_batch(header, batch, path)
+                    mapper.skip(header, 1)
+                elif transactions.on_batch(header):
+                    mapper.skip(header, header.record_count)
+                else:
+                    mapper.add(header, batch, path=path)
+                    if mapper.is_full:
+                        break
+                index += header.size
+            stats.map_bytes_read += index
+            position += index
+            yield len(view)
+            if mapper.is_full:
+                return
+
+    # --- new segments
+
+    def clean_segments(
+        self,
+        log: PartitionLog,
+        segments: Sequence[LogSegment],
+        transactions: CleanedTransactions,
+        now_ms: int,
+        old_format_horizon_ms: int,
+        stats: CleanerStats,
+    ) -> Steps[bool]:
+        """Write what stays of `segments` into one, and put that into their place; False if one of them was split instead."""
+        cleaned = _new_cleaned_segment(log, segments[0].base_offset, self._clock)
+        transactions.cleaned_index = cleaned.txn_index
+        last_records = last_records_of_active_producers(log.producer_state)
+        try:
+            for i, segment in enumerate(segments):
+                next_offset = segments[i + 1].base_offset if i + 1 < len(segments) else segment.read_next_offset()
+                # All of them, for the new index: also those whose records are below, in a segment that was done before.
+                transactions.add_aborted_transactions(log.collect_aborted_transactions(segment.base_offset, next_offset))
+                record_filter = CleaningFilter(
+                    self.offset_map,
+                    transactions,
+                    last_records,
+                    now_ms=now_ms,
+                    delete_retention_ms=log.config.delete_retention_ms,
+                    retains_old_tombstones=segment.last_modified_ms > old_format_horizon_ms,
+                    path=segment.log.path,
+                )
+                try:
+                    yield from self._clean_into(cleaned, segment, record_filter, log.config.max_message_bytes, stats)
+                except OffsetOverflowError:
+                    cleaned.delete_if_exists()
+                    _split(log, segment)
+                    return False
+                stats.invalid_messages_read += record_filter.without_key
+            cleaned.on_become_inactive()
+            cleaned.flush()
+            cleaned.set_last_modified(segments[-1].last_modified_ms)
+            cleaned.close_idle()
+        except BaseException:
+            with contextlib.suppress(StorageError):
+                cleaned.delete_if_exists()
+            raise
+        log.replace_segments([cleaned], segments)
+        return True
+
+    def _clean_into(
+        self, cleaned: LogSegment, segment: LogSegment, record_filter: CleaningFilter, max_batch_bytes: int, stats: CleanerStats
+    ) -> Steps[None]:
+        position = 0
+        while position < segment.size_bytes:
+            view = self._read_batches(segment.log, position)
+            result = filter_to(view, record_filter, position=position, path=segment.log.path, max_batch_bytes=max_batch_bytes)
+            if result.data:
+                headers = result.headers()
+                cleaned.append(headers[-1].last_offset, headers, result.data)
+            position += result.bytes_read
+            stats.bytes_read += result.bytes_read
+            stats.messages_read += result.messages_read
+            stats.bytes_written += result.bytes_retained
+            stats.messages_written += result.messages_retained
+            yield len(view) + result.bytes_retained
+
+    def _read_batches(self, log: LogFile, position: int) -> memoryview:
+        """Return bytes from `position` on that begin with a whole batch. Raises CorruptBatchError where there is none."""
+        view = memoryview(log.read(position, min(self._io_buffer_bytes, log.size_bytes - position)))
+        if next(iter_headers(view, position, log.path), None) is not None:
+            return view
+        left = log.size_bytes - position
+        if left < MIN_HEADER_BYTES:
+            raise CorruptBatchError("a batch is cut off", path=log.path, position=position, found=f"{left} bytes")
+        size = int.from_bytes(view[8:LOG_OVERHEAD]) + LOG_OVERHEAD
+        if size > left:
+            raise CorruptBatchError(
+                "a batch is longer than what is left of its segment",
+                path=log.path,
+                position=position,
+                found=f"{size} bytes",
+                expected=f"at most {left}",
+            )
+        view = memoryview(log.read(position, size))
+        read_header(view, 0, position, log.path)
+        return view
+
+
+def _new_cleaned_segment(log: PartitionLog, base_offset: int, clock: Clock) -> LogSegment:
+    """Begin a segment that is not in its place yet; what an earlier pass left of it goes."""
+    for suffix in (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
+        delete_file(log.directory / (names.file_name(base_offset, suffix) + names.CLEANED_SUFFIX))
+    return LogSegment.open(
+        log.directory,
+        base_offset,
+        log.config,
+        clock,
+        init_file_size=log.config.segment_bytes,
+        preallocate=log.config.preallocate,
+        suffix=names.CLEANED_SUFFIX,
+    )
+
+
+def _split(log: PartitionLog, segment: LogSegment) -> None:
+    with log.writing("split a segment"):
+        split = split_overflowed_segment(segment, log.segments, log.directory, log.config, log.clock, log.scheduler)
+        log.delete_producer_snapshots(split.removed)

@@ -1,0 +1,241 @@
+"""Which log is compacted next, and which may not be touched now (spec §15; Kafka's LogCleanerManager).
+
+| state of a partition | means | left by |
+|---|---|---|
+| none | may be chosen | |
+| in progress | a pass, or the deletion of old segments, is under way | `done_cleaning`, `done_deleting`, `abort_…` |
+| paused n times | somebody works on the log: n `resume_cleaning` are due | `resume_cleaning` |
+
+``cleaner-offset-checkpoint`` says for each log where the next pass begins: a checkpoint file as in spec §7, written after
+every pass. A checkpoint outside of its log counts as the log's start.
+
+A log whose compaction met damage is uncleanable until the next start: it is left alone, so that nothing is lost by writing it
+anew. One that could not be written (a full disk) waits for some minutes.
+
+Chosen is the log with the largest share of dirty bytes, if that exceeds min.cleanable.dirty.ratio or something has waited
+longer than max.compaction.lag.ms. Invariant: a partition is never in two hands. One thread at a time; `log_cleaner` does the
+work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+
+from tidelog.clock import Clock
+from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
+from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.log.names import TopicPartition
+from tidelog.storage.compaction.cleanable import LogToClean, cleanable_offsets, max_compaction_delay_ms
+from tidelog.storage.partition.partition_log import PartitionLog
+
+logger = logging.getLogger("tidelog.storage")
+
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+
+RETRY_AFTER_MS = 300_000
+"""For how long a log is left alone after the disk refused to take its compacted segments."""
+
+
+class CleaningState(Enum):
+    """Of a partition that may not be chosen."""
+
+    IN_PROGRESS = "in progress"
+    PAUSED = "paused"
+
+
+class CleanerManager:
+    """Over the logs of the data folder `directory`; `logs` is looked at each time, and may change in between."""
+
+    def __init__(self, directory: Path, logs: Mapping[TopicPartition, PartitionLog], clock: Clock) -> None:
+        self._path = directory / CLEANER_OFFSET_CHECKPOINT
+        self._logs = logs
+        self._clock = clock
+        self._paused: dict[TopicPartition, int] = {}
+        self._in_progress: dict[TopicPartition, Callable[[], None] | None] = {}
+        self._uncleanable: dict[TopicPartition, str] = {}
+        self._not_before_ms: dict[TopicPartition, int] = {}
+        self._checkpoints = self._read_checkpoints()
+
+    # --- choosing
+
+    def grab_filthiest_compacted_log(self) -> LogToClean | None:
+        """Choose the log that needs compaction most, and mark it as in progress; None if none needs any."""
+        now_ms = self._clock.now_ms()
+        dirty = []
+        for key, log in list(self._logs.items()):
+            if log.config.is_compacted and self._is_free(key, log, now_ms):
+                found = self._look_at(log, now_ms)
+                if found is not None and found.total_bytes > 0:
+                    dirty.append(found)
+        wanted = [
+            one
+            for one in dirty
+            if (one.needs_compaction_now and one.cleanable_bytes > 0)
+            or one.cleanable_ratio > one.log.config.min_cleanable_dirty_ratio
+        ]
+        if not wanted:
+            return None
+        filthiest = max(wanted, key=lambda one: one.cleanable_ratio)
+        self._in_progress[filthiest.topic_partition] = None
+        return filthiest
+
+    def _is_free(self, key: TopicPartition, log: PartitionLog, now_ms: int) -> bool:
+        return (
+            self.state(key) is None
+            and key not in self._uncleanable
+            and not log.is_offline
+            and self._not_before_ms.get(key, now_ms) <= now_ms
+        )
+
+    def _look_at(self, log: PartitionLog, now_ms: int) -> LogToClean | None:
+        key = log.topic_partition
+        try:
+            offsets = cleanable_offsets(log, self._checkpoints.get(key), now_ms)
+            if offsets.force_update_checkpoint:
+                self.update_checkpoint(key, offsets.first_dirty_offset)
+            delay_ms = max_compaction_delay_ms(log, offsets.first_dirty_offset, now_ms)
+            return LogToClean.of(log, offsets.first_dirty_offset, offsets.first_uncleanable_dirty_offset, delay_ms > 0)
+        except Exception as error:
+            self.mark_partition_uncleanable(key, str(error))
+            return None
+
+    def deletable_logs(self) -> list[PartitionLog]:
+        """Return the compacted logs, whose old segments compaction's owner deletes, and mark them as in progress.
+
+        Also those that are compacted only: they may have segments below the log start.
+        """
+        now_ms = self._clock.now_ms()
+        found = [log for key, log in self._logs.items() if log.config.is_compacted and self._is_free(key, log, now_ms)]
+        self._in_progress.update((log.topic_partition, None) for log in found)
+        return found
+
+    def pause_cleaning_for_non_compacted_partitions(self) -> list[PartitionLog]:
+        """Return the logs that are not compacted, paused: whoever deletes their old segments resumes them then.
+
+        So a change of cleanup.policy in the middle of that has its effect afterwards.
+        """
+        found = [log for key, log in self._logs.items() if not log.config.is_compacted and self.state(key) is None]
+        self._paused.update((log.topic_partition, 1) for log in found)
+        return found
+
+    # --- states
+
+    def state(self, key: TopicPartition) -> CleaningState | None:
+        """Return a partition's state, None if it may be chosen."""
+        if key in self._in_progress:
+            return CleaningState.IN_PROGRESS
+        return CleaningState.PAUSED if key in self._paused else None
+
+    def on_abort(self, key: TopicPartition, abort: Callable[[], None]) -> None:
+        """Note how the pass that is in progress is ended, should somebody need the log. Raises InvalidArgumentError."""
+        self._check_in_progress(key)
+        self._in_progress[key] = abort
+
+    def done_cleaning(self, key: TopicPartition, end_offset: int) -> None:
+        """Note that a pass has come to `end_offset`. Raises InvalidArgumentError if none is in progress."""
+        self._check_in_progress(key)
+        del self._in_progress[key]
+        self.update_checkpoint(key, end_offset)
+
+    def give_up_cleaning(self, key: TopicPartition, *, retry_after_ms: int = 0) -> None:
+        """Note that a pass has come to nothing; for so long the log is left alone. Raises InvalidArgumentError."""
+        self._check_in_progress(key)
+        del self._in_progress[key]
+        if retry_after_ms > 0:
+            self._not_before_ms[key] = self._clock.now_ms() + retry_after_ms
+
+    def done_deleting(self, keys: Iterable[TopicPartition]) -> None:
+        """Note that old segments were deleted. Raises InvalidArgumentError for a partition that is not in progress."""
+        for key in keys:
+            self._check_in_progress(key)
+            del self._in_progress[key]
+
+    def _check_in_progress(self, key: TopicPartition) -> None:
+        if key not in self._in_progress:
+            state = self.state(key)
+            raise InvalidArgumentError(
+                f"nothing is in progress with partition {key.topic}-{key.partition}",
+                found="no state" if state is None else state.value,
+            )
+
+    def abort_and_pause_cleaning(self, key: TopicPartition) -> None:
+        """End the pass that is in progress with a partition, if any, and have no other begin until `resume_cleaning`.
+
+        To be called before a log is truncated, deleted or renamed. Each call needs one to `resume_cleaning`.
+        """
+        if key in self._in_progress:
+            abort = self._in_progress.pop(key)
+            if abort is not None:
+                abort()
+        self._paused[key] = self._paused.get(key, 0) + 1
+
+    def abort_cleaning(self, key: TopicPartition) -> None:
+        """End the pass that is in progress with a partition, if any."""
+        self.abort_and_pause_cleaning(key)
+        self.resume_cleaning([key])
+
+    def resume_cleaning(self, keys: Iterable[TopicPartition]) -> None:
+        """Undo one pause of each partition. Raises InvalidArgumentError for one that is not paused."""
+        for key in keys:
+            count = self._paused.get(key)
+            if count is None:
+                raise InvalidArgumentError(f"compaction of partition {key.topic}-{key.partition} is not paused")
+            if count > 1:
+                self._paused[key] = count - 1
+            else:
+                del self._paused[key]
+
+    # --- uncleanable ones
+
+    def mark_partition_uncleanable(self, key: TopicPartition, reason: str) -> None:
+        """Leave a log alone from now on."""
+        if key not in self._uncleanable:
+            self._uncleanable[key] = reason
+            logger.warning("%s-%d: not compacted any more: %s", key.topic, key.partition, reason)
+
+    @property
+    def uncleanable_partitions(self) -> dict[TopicPartition, str]:
+        """The partitions that are left alone because of damage, with the reasons; those that are gone are forgotten."""
+        self._uncleanable = {key: reason for key, reason in self._uncleanable.items() if key in self._logs}
+        return dict(self._uncleanable)
+
+    # --- the checkpoint
+
+    @property
+    def checkpoints(self) -> dict[TopicPartition, int]:
+        """Where the next pass over each log begins."""
+        return dict(self._checkpoints)
+
+    def update_checkpoint(self, key: TopicPartition, offset: int) -> None:
+        """Set a log's checkpoint; those of logs that are gone are dropped. A file that cannot be written is told about."""
+        self._write_checkpoints({**self._checkpoints, key: offset})
+
+    def remove_checkpoint(self, key: TopicPartition) -> None:
+        """Forget a log that is deleted."""
+        self._uncleanable.pop(key, None)
+        self._not_before_ms.pop(key, None)
+        if key in self._checkpoints:
+            self._write_checkpoints({other: offset for other, offset in self._checkpoints.items() if other != key})
+
+    def maybe_truncate_checkpoint(self, key: TopicPartition, offset: int) -> None:
+        """Lower a log's checkpoint to `offset`, after the log was truncated there."""
+        if self._checkpoints.get(key, 0) > offset:
+            self.update_checkpoint(key, offset)
+
+    def _read_checkpoints(self) -> dict[TopicPartition, int]:
+        try:
+            return read_offset_checkpoint(self._path)
+        except (CorruptCheckpointError, StorageError) as error:
+            logger.warning("%s: all of every log counts as dirty: %s", self._path, error)
+            return {}
+
+    def _write_checkpoints(self, offsets: dict[TopicPartition, int]) -> None:
+        # In memory it counts at once: if the file stays old, the next start only does some work again.
+        self._checkpoints = {key: offset for key, offset in offsets.items() if key in self._logs}
+        try:
+            write_offset_checkpoint(self._path, self._checkpoints)
+        except StorageError as error:
+            logger.error("%s: not written: %s", self._path, error)

@@ -1,0 +1,168 @@
+"""Compaction in the background: log after log, a slice at a time (spec §15; Kafka's LogCleaner).
+
+Every log.cleaner.backoff.ms it looks for a log that needs compaction. A pass over a large log takes long, and the thread that
+owns the logs has other things to do: so a pass is worked off in slices of some megabytes, one in each of the scheduler's
+ticks, until no log needs compaction. Old segments of compacted logs (compact,delete; and those below the log start) are deleted
+here as well, because a pass must not meet that.
+
+| a pass ends with | then |
+|---|---|
+| its end | the checkpoint moves |
+| a segment that had to be split | it begins anew at once |
+| damage (CorruptDataError and what else is unexpected) | the log is not compacted any more, with a warning |
+| an error of the disk | the log is as it was, and is tried again in five minutes |
+| `CleanerManager.abort_cleaning` | nothing; what was being written is removed |
+
+`log_manager` owns one. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from tidelog.errors import StorageError
+from tidelog.storage.compaction.cleanable import LogToClean
+from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, CleanResult, Steps
+from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleanerManager
+from tidelog.storage.scheduler import ScheduledTask, Scheduler
+
+logger = logging.getLogger("tidelog.storage")
+
+DEFAULT_BACKOFF_MS = 15_000
+DEFAULT_SLICE_BYTES = 4 * 1024 * 1024
+"""Read and written in one tick: some hundredths of a second, more for records that are compressed."""
+
+
+class LogCleaner:
+    """Works off what `manager` chooses. `last_stats` are those of the last pass that came to its end."""
+
+    def __init__(self, manager: CleanerManager, cleaner: Cleaner, *, slice_bytes: int = DEFAULT_SLICE_BYTES) -> None:
+        self.manager = manager
+        self.last_stats: CleanerStats | None = None
+        self._cleaner = cleaner
+        self._slice_bytes = slice_bytes
+        self._current: LogToClean | None = None
+        self._steps: Steps[CleanResult | None] | None = None
+        self._scheduler: Scheduler | None = None
+        self._periodic: ScheduledTask | None = None
+        self._next: ScheduledTask | None = None
+
+    # --- in the background
+
+    def start(self, scheduler: Scheduler, *, backoff_ms: int = DEFAULT_BACKOFF_MS, initial_delay_ms: int = 0) -> None:
+        """Have the scheduler look for work every `backoff_ms`, from `initial_delay_ms` on."""
+        self._scheduler = scheduler
+        self._periodic = scheduler.schedule("log-cleaner", self._tick, delay_ms=initial_delay_ms, period_ms=backoff_ms)
+
+    def shutdown(self) -> None:
+        """End the pass that is under way, and look for none any more."""
+        for task in (self._periodic, self._next):
+            if task is not None:
+                task.cancel()
+        self._periodic = self._next = self._scheduler = None
+        if self._current is not None:
+            self.manager.abort_cleaning(self._current.topic_partition)
+
+    def _tick(self) -> None:
+        if self._next is None or self._next.is_cancelled:
+            self._slice()
+
+    def _slice(self) -> None:
+        self._next = None
+        if self.work(self._slice_bytes) and self._scheduler is not None:
+            self._next = self._scheduler.schedule("log-cleaner-slice", self._slice)
+
+    # --- by hand
+
+    def clean_filthiest_log(self) -> bool:
+        """Go on with the pass under way, or begin one, and bring it to its end; False if no log needs compaction."""
+        if not self._begin():
+            return False
+        while self._steps is not None:
+            self._go_on(self._slice_bytes)
+        return True
+
+    def work(self, max_bytes: int) -> bool:
+        """Read and write about `max_bytes`; between two passes old segments are deleted. False if nothing is left to do."""
+        if self._current is None:
+            self.delete_old_segments()
+            if not self._begin():
+                return False
+        self._go_on(max_bytes)
+        return True
+
+    def delete_old_segments(self) -> int:
+        """Delete what retention lets go of the compacted logs; return how many segments."""
+        deleted = 0
+        logs = self.manager.deletable_logs()
+        try:
+            for log in logs:
+                try:
+                    deleted += log.delete_old_segments()
+                except StorageError as error:
+                    logger.error("%s: old segments were not deleted: %s", log.directory, error)
+        finally:
+            self.manager.done_deleting(log.topic_partition for log in logs)
+        return deleted
+
+    # --- one pass
+
+    def _begin(self) -> bool:
+        if self._current is not None:
+            return True
+        chosen = self.manager.grab_filthiest_compacted_log()
+        if chosen is None:
+            return False
+        self._current = chosen
+        self._steps = self._cleaner.steps(chosen)
+        self.manager.on_abort(chosen.topic_partition, self._abort)
+        return True
+
+    def _go_on(self, max_bytes: int) -> None:
+        """Do steps of the pass under way until they come to `max_bytes`, or to its end."""
+        assert self._current is not None
+        assert self._steps is not None
+        key, log = self._current.topic_partition, self._current.log
+        if log.is_offline:
+            self._abort()
+            self.manager.give_up_cleaning(key)
+            return
+        done = 0
+        try:
+            while done < max_bytes:
+                done += next(self._steps)
+        except StopIteration as end:
+            self._end(end.value)
+        except StorageError as error:
+            logger.error("%s: compaction is tried again later: %s", log.directory, error)
+            self._abort()
+            self.manager.give_up_cleaning(key, retry_after_ms=RETRY_AFTER_MS)
+        except Exception as error:
+            self._abort()
+            self.manager.give_up_cleaning(key)
+            self.manager.mark_partition_uncleanable(key, str(error) or repr(error))
+
+    def _end(self, result: CleanResult | None) -> None:
+        assert self._current is not None
+        key, log = self._current.topic_partition, self._current.log
+        self._current = self._steps = None
+        if result is None:
+            self.manager.give_up_cleaning(key)
+            return
+        self.last_stats = stats = result.stats
+        self.manager.done_cleaning(key, result.end_offset)
+        logger.info(
+            "%s: compacted up to offset %d: %d of %d records and %d of %d bytes stay",
+            log.directory,
+            result.end_offset,
+            stats.messages_written,
+            stats.messages_read,
+            stats.bytes_written,
+            stats.bytes_read,
+        )
+
+    def _abort(self) -> None:
+        """End the pass under way; what it was writing is removed."""
+        steps, self._steps, self._current = self._steps, None, None
+        if steps is not None:
+            steps.close()

@@ -1,0 +1,237 @@
+"""A partition's log from its folder: what was closed cleanly is taken as it is, what was not is recovered (spec §6).
+
+| step | what | module |
+|---|---|---|
+| 1 | leftovers of what was interrupted are cleared | `leftovers` |
+| 2 | each ``.log`` becomes a segment | here |
+| 3 | segments are recovered where that is needed; those with offsets out of reach are split | `log_recovery`, `overflow` |
+| 4 | a missing ``.timeindex`` is built | `time_index_rebuild` |
+| 5 | the end is looked for; of a log that ends before its start nothing is kept; a log without a segment gets one | here |
+| 6 | leader epochs are cut to the log; producers are read from the last snapshot, and replayed behind it | `producer_rebuild` |
+
+After a clean end a few bytes are read of each partition: its last segment's end, a snapshot, the epochs. Nothing stays open,
+nothing is mapped, and no other segment's file is looked into.
+
+`LogManager` calls `load`, on several threads if it likes: two loads share nothing but the scheduler.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import uuid
+from pathlib import Path
+
+from tidelog.clock import Clock
+from tidelog.config import LogConfig
+from tidelog.errors import CorruptCheckpointError, CorruptIndexError, StorageError
+from tidelog.log import names
+from tidelog.log.leader_epochs import EpochEntry
+from tidelog.storage.loading.leftovers import clear_leftovers, remove_orphan_indexes
+from tidelog.storage.loading.loading import LoadingLog
+from tidelog.storage.loading.log_recovery import LogRecovery, Progress, RecoveryProgress
+from tidelog.storage.loading.time_index_rebuild import rebuild_time_index
+from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
+from tidelog.storage.partition.offset_metadata import LoadedLogOffsets, LogOffsetMetadata
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, ProducerStateManager
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.segment import LogSegment
+
+__all__ = ["Progress", "RecoveryProgress", "load"]
+
+logger = logging.getLogger("tidelog.storage")
+
+_jitter = random.Random()
+"""For logs that are given none: one for all, as each takes two kilobytes and its time."""
+
+
+def load(
+    directory: Path,
+    config: LogConfig,
+    clock: Clock,
+    scheduler: Scheduler,
+    *,
+    had_clean_shutdown: bool,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+    progress: Progress | None = None,
+    topic_id: uuid.UUID | None = None,
+    jitter: random.Random | None = None,
+) -> PartitionLog:
+    """Load the log in `directory`, named ``<topic>-<partition>``; an empty folder becomes an empty log at `log_start_offset`.
+
+    `recovery_point` and `log_start_offset` are the checkpoints', 0 where they say nothing; `had_clean_shutdown` tells whether
+    the data folder bore the mark of a clean end; `progress` hears of each step of a recovery. Raises StorageError,
+    CorruptDataError for what cannot be repaired, InvalidArgumentError for names that are none of a log,
+    InconsistentTopicIdError.
+    """
+    jitter = jitter or _jitter
+    epochs = _read_epochs(directory, config)
+    log = LoadingLog(
+        directory,
+        config,
+        clock,
+        scheduler,
+        leader_epochs=LeaderEpochCache(directory, entries=()) if epochs is None else epochs,
+        had_clean_shutdown=had_clean_shutdown,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+        jitter=jitter,
+    )
+    producer_state = log.new_producer_state()
+    try:
+        offsets = _load(log, producer_state, progress, epochs_are_lost=epochs is None)
+        return PartitionLog(
+            directory,
+            config,
+            clock,
+            scheduler,
+            segments=log.segments,
+            producer_state=producer_state,
+            leader_epochs=log.leader_epochs,
+            offsets=offsets,
+            topic_id=topic_id,
+            jitter=jitter,
+        )
+    except BaseException:
+        log.segments.close_handlers()
+        raise
+
+
+def _load(
+    log: LoadingLog, producer_state: ProducerStateManager, progress: Progress | None, *, epochs_are_lost: bool
+) -> LoadedLogOffsets:
+    found = clear_leftovers(log.directory, lambda base_offset: _next_offset_of_swap(log, base_offset))
+    found = remove_orphan_indexes(log.directory, found)
+    broken = _open_segments(log, found)
+    if log.directory.name.endswith(names.DELETE_DIR_SUFFIX):
+        return _without_looking(log)
+    recovery = LogRecovery(log, progress)
+    clean_end = recovery.recover(broken)
+    _build_missing_time_indexes(log, found)
+    end_offset = _find_end(log, producer_state, clean_end)
+    active, first = log.segments.active, log.segments.first
+    assert first is not None
+    active.make_active()
+    if epochs_are_lost:
+        _reread_epochs(log)
+    log.leader_epochs.cut_to(log.log_start_offset, end_offset)
+    log_start_offset = max(log.log_start_offset, first.base_offset)
+    is_unchanged = clean_end == end_offset and not recovery.has_changed_files
+    producer_state.remove_stray_snapshots(log.segments.base_offsets, found if is_unchanged else None)
+    log.rebuild_producer_state(producer_state, log_start_offset, end_offset, had_clean_shutdown=log.had_clean_shutdown)
+    return LoadedLogOffsets(
+        log_start_offset,
+        # Raised only by what was flushed: a crash soon after this start must recover as much again.
+        end_offset if log.had_clean_shutdown else min(log.recovery_point, end_offset),
+        LogOffsetMetadata(end_offset, active.base_offset, active.size_bytes),
+    )
+
+
+# --- step 2: what is there
+
+
+def _open_segments(log: LoadingLog, found: set[str]) -> set[int]:
+    """Take every segment; return the bases of those that must be recovered however the last run ended."""
+    broken = set()
+    for name in sorted(name for name in found if name.endswith(names.LOG_SUFFIX)):
+        segment = log.open_segment(names.offset_from_file_name(name))
+        log.segments.add(segment)
+        stem = name.removesuffix(names.LOG_SUFFIX)
+        if segment.size_bytes and stem + names.INDEX_SUFFIX not in found:
+            if log.had_clean_shutdown or segment.base_offset < log.recovery_point:
+                logger.error("%s: is missing, built from the log", segment.offset_index.path)
+            broken.add(segment.base_offset)
+        elif stem + names.TXN_INDEX_SUFFIX in found and not _has_sound_txn_index(segment):
+            broken.add(segment.base_offset)
+    return broken
+
+
+def _has_sound_txn_index(segment: LogSegment) -> bool:
+    try:
+        segment.txn_index.sanity_check()
+    except CorruptIndexError as error:
+        logger.warning("%s: built from the log", error)
+        return False
+    finally:
+        segment.txn_index.close()
+    return True
+
+
+def _next_offset_of_swap(log: LoadingLog, base_offset: int) -> int:
+    """Go over a ``.log.swap``; its index is not asked, because asking makes one."""
+    last = None
+    segment = log.open_segment(base_offset, suffix=names.SWAP_SUFFIX)
+    try:
+        for header in segment.batches():
+            last = header
+    finally:
+        segment.close_handlers()
+    return base_offset if last is None else last.next_offset
+
+
+def _without_looking(log: LoadingLog) -> LoadedLogOffsets:
+    """A folder on its way out is not looked into."""
+    if not log.segments:
+        log.begin_segment(0)
+    active = log.segments.active
+    return LoadedLogOffsets(0, 0, LogOffsetMetadata(0, active.base_offset, active.size_bytes))
+
+
+# --- steps 4 and 5: the indexes of time, and the end
+
+
+def _build_missing_time_indexes(log: LoadingLog, found: set[str]) -> None:
+    for segment in log.segments:
+        name = names.file_name(segment.base_offset, names.TIME_INDEX_SUFFIX)
+        if segment.size_bytes and name not in found and not segment.time_index.path.exists():
+            rebuild_time_index(segment)
+
+
+def _find_end(log: LoadingLog, producer_state: ProducerStateManager, clean_end: int | None) -> int:
+    """Return the log end offset; a log that ends before it starts is emptied, and one without segments gets one."""
+    if log.segments:
+        end_offset = log.segments.active.read_next_offset() if clean_end is None else clean_end
+        if end_offset >= log.log_start_offset:
+            return end_offset
+        logger.warning(
+            "%s: ends at %d, before its start at %d: nothing of it is kept", log.directory, end_offset, log.log_start_offset
+        )
+        log.delete_segments(log.segments)
+        log.leader_epochs.clear_and_flush()
+        producer_state.truncate_fully_and_start_at(log.log_start_offset)
+    log.begin_segment(log.log_start_offset)
+    return log.log_start_offset
+
+
+# --- step 6: leader epochs
+
+
+def _read_epochs(directory: Path, config: LogConfig) -> LeaderEpochCache | None:
+    """Read the leader epochs; None where the checkpoint is damaged. Formats before v2 have none, and leave none."""
+    path = directory / names.LEADER_EPOCH_CHECKPOINT
+    if config.magic < 2:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot remove the leader epochs: {error.strerror}", path=path) from error
+        return LeaderEpochCache(directory, entries=())
+    try:
+        return LeaderEpochCache(directory)
+    except CorruptCheckpointError as error:
+        logger.warning("%s: leader epochs are taken from the log", error)
+        return None
+
+
+def _reread_epochs(log: LoadingLog) -> None:
+    entries, latest = [], -1
+    for segment in log.segments:
+        for header in segment.batches():
+            if header.leader_epoch > latest:
+                latest = header.leader_epoch
+                entries.append(EpochEntry(latest, header.base_offset))
+        segment.close_idle()
+    log.leader_epochs.assign_all(entries)

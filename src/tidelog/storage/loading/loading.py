@@ -1,0 +1,130 @@
+"""A log while it is being loaded: its folder, its segments so far, and what every step of loading does to them.
+
+`loader` makes one, `log_recovery` works on it, `PartitionLog` takes its parts over. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from tidelog.clock import Clock
+from tidelog.config import LogConfig
+from tidelog.errors import StorageError
+from tidelog.log import names
+from tidelog.log.checkpoints import sync_directory
+from tidelog.storage.loading.producer_rebuild import rebuild_producer_state
+from tidelog.storage.partition.file_deletion import delete_segment_files
+from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
+from tidelog.storage.producers.producer_state_manager import ProducerStateManager
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.segments import LogSegments
+
+
+class LoadingLog:
+    """`recovery_point` and `log_start_offset` are the checkpoints', `had_clean_shutdown` is the data folder's."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        clock: Clock,
+        scheduler: Scheduler,
+        *,
+        leader_epochs: LeaderEpochCache,
+        had_clean_shutdown: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        producer_id_expiration_ms: int,
+        jitter: random.Random | None,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.clock = clock
+        self.scheduler = scheduler
+        self.leader_epochs = leader_epochs
+        self.had_clean_shutdown = had_clean_shutdown
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.segments = LogSegments(directory=directory)
+        self._topic_partition = names.parse_topic_partition_name(directory.name or directory.resolve().name)
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._jitter = jitter
+
+    def open_segment(self, base_offset: int, *, suffix: str = "") -> LogSegment:
+        """Take the files of a segment; it is not added. Raises StorageError, InvalidArgumentError for a file too large."""
+        return LogSegment.open(
+            self.directory,
+            base_offset,
+            self.config,
+            self.clock,
+            file_already_exists=True,
+            suffix=suffix,
+            jitter=self._jitter,
+        )
+
+    def begin_segment(self, base_offset: int) -> None:
+        """Add an empty segment. Raises StorageError."""
+        config = self.config
+        segment = LogSegment.open(
+            self.directory,
+            base_offset,
+            config,
+            self.clock,
+            init_file_size=config.segment_bytes if config.preallocate else 0,
+            preallocate=config.preallocate,
+            jitter=self._jitter,
+        )
+        self.segments.add(segment)
+
+    def delete_segments(self, segments: Iterable[LogSegment]) -> None:
+        """Take segments out, durably; the last one first, so that a crash leaves no hole. Raises StorageError."""
+        going = list(segments)
+        if not going:
+            return
+        for segment in reversed(going):
+            self.segments.remove(segment.base_offset)
+            delete_segment_files([segment], self.scheduler, self.config.file_delete_delay_ms)
+        self.delete_snapshots(going)
+        try:
+            sync_directory(self.directory)
+        except OSError as error:
+            raise StorageError(f"cannot sync a folder: {error.strerror}", path=self.directory) from error
+
+    def delete_snapshots(self, segments: Iterable[LogSegment]) -> None:
+        """Take out the producer snapshots at the bases of segments that went. Raises StorageError."""
+        state = self.new_producer_state()
+        for segment in segments:
+            path = state.remove_and_mark_snapshot_for_deletion(segment.base_offset)
+            if path is not None:
+                unlink = partial(path.unlink, missing_ok=True)
+                self.scheduler.schedule("delete-producer-snapshot", unlink, delay_ms=self.config.file_delete_delay_ms)
+
+    def new_producer_state(self) -> ProducerStateManager:
+        """Return a state that knows nothing yet. Snapshots on the disk are shared by all of them."""
+        return ProducerStateManager(
+            self._topic_partition, self.directory, self.clock, producer_id_expiration_ms=self._producer_id_expiration_ms
+        )
+
+    def rebuild_producer_state(
+        self,
+        state: ProducerStateManager,
+        log_start_offset: int,
+        last_offset: int,
+        *,
+        segments: LogSegments | None = None,
+        had_clean_shutdown: bool = False,
+    ) -> None:
+        """Bring a state to `last_offset`, exclusive, from all segments or from some; see `producer_rebuild`."""
+        rebuild_producer_state(
+            state,
+            self.segments if segments is None else segments,
+            log_start_offset,
+            last_offset,
+            magic=self.config.magic,
+            now_ms=self.clock.now_ms(),
+            had_clean_shutdown=had_clean_shutdown,
+        )

@@ -1,0 +1,273 @@
+"""Which segments of a log are recovered at its start, in which order, and what becomes of those behind a damage (spec §6.3).
+
+| segment | after a clean end | after any other |
+|---|---|---|
+| from the one that holds the recovery point on | as it is | recovered; behind the first that lost bytes, segments go |
+| without ``.index``, or with a broken ``.txnindex`` | recovered | recovered |
+| whose ``.index`` or ``.timeindex`` was not finished: it ends in zeros | as it is | recovered |
+| the last one, if it does not end with a whole batch | recovered | recovered |
+
+Kafka knows the first two lines only. The third is a recovery that was itself interrupted: an index has its full length until
+it is complete. The last one is a preallocated log, or one that was copied while it was written to.
+
+A segment that turns out to hold offsets that its base cannot tell is split, and recovery goes on with the new ones. What was
+recovered below the recovery point is synced, because no later start looks at it again.
+
+Used by `loader` alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.config import INT64_MAX
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.log.files import ReadOnlyFile
+from tidelog.log.offset_index import OffsetIndex, OffsetPosition
+from tidelog.log.time_index import TimeIndex
+from tidelog.records.batch import BatchHeader
+from tidelog.storage.loading.loading import LoadingLog
+from tidelog.storage.loading.log_scan import ScannedLog, scan_log
+from tidelog.storage.loading.overflow import split_overflowed_segment
+from tidelog.storage.loading.recovery import recover_segment, to_scan
+from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.segments import LogSegments
+
+logger = logging.getLogger("tidelog.storage")
+
+
+class RecoveryProgress(NamedTuple):
+    """How far the recovery of one partition has come; what needs none does not count."""
+
+    directory: Path
+    segments_done: int
+    segments: int
+    bytes_done: int
+    bytes: int
+
+
+Progress = Callable[[RecoveryProgress], None]
+
+
+class LogRecovery:
+    """Recovers what of `log` needs it; `progress` hears of each step."""
+
+    def __init__(self, log: LoadingLog, progress: Progress | None) -> None:
+        self._log = log
+        self.has_changed_files = False
+        """Whether anything was recovered: then the folder holds other files than before."""
+        self._progress = _ProgressTeller(log.directory, progress)
+        self._broken: set[int] = set()
+        self._done: set[int] = set()
+
+    def recover(self, broken: Iterable[int]) -> int | None:
+        """Recover the segments with the bases `broken`, and those that the table names.
+
+        Returns the log end offset where the last segment needed nothing, else None: then it is to be read.
+        Raises StorageError, CorruptDataError.
+        """
+        self._broken = set(broken)
+        bases = self._broken | self._unfinished()
+        while True:
+            log_end_offset = self._clean_end(bases)
+            try:
+                self._recover_all(bases)
+            except _OverflowedSegmentError as overflow:
+                self._split(overflow.segment, bases)
+            else:
+                return log_end_offset
+
+    def _unfinished(self) -> set[int]:
+        """Return the bases of flushed segments whose indexes are not what a roll or a recovery leaves."""
+        log = self._log
+        if log.had_clean_shutdown:
+            return set()
+        unflushed = log.segments.floor(log.recovery_point)
+        flushed = [] if unflushed is None else log.segments.values(0, unflushed.base_offset)
+        return {segment.base_offset for segment in flushed if _has_unfinished_index(segment)}
+
+    def _clean_end(self, bases: set[int]) -> int | None:
+        """Look at the end of a log that was closed cleanly; a last segment that does not end as it should joins `bases`."""
+        last = self._log.segments.last
+        if not self._log.had_clean_shutdown or last is None or last.base_offset in bases | self._done:
+            return None
+        log_end_offset = find_clean_end(last)
+        if log_end_offset is None:
+            logger.warning("%s: does not end with a whole batch, it is recovered", last.log.path)
+            bases.add(last.base_offset)
+        return log_end_offset
+
+    def _recover_all(self, bases: set[int]) -> None:
+        log = self._log
+        unflushed = [] if log.had_clean_shutdown else log.segments.values(log.recovery_point, INT64_MAX)
+        flushed = [segment for segment in log.segments if segment.base_offset in bases and segment not in unflushed]
+        self._progress.expect([segment for segment in (*flushed, *unflushed) if segment.base_offset not in self._done])
+        for segment in flushed:
+            if segment.base_offset not in self._done:
+                self._recover_segment(segment, [])
+                segment.flush()
+                _put_to_rest(segment)
+        for index, segment in enumerate(unflushed):
+            if segment.base_offset not in self._done and self._recover_segment(segment, unflushed[index + 1 :]):
+                return
+
+    def _recover_segment(self, segment: LogSegment, behind: list[LogSegment]) -> bool:
+        """Recover one segment; say whether bytes were cut off. Then the segments `behind` go.
+
+        They go first: were the start interrupted after the cut, the next one would find nothing to cut, and leave a hole.
+        """
+        scanned = scan_log(*to_scan(segment), progress=self._progress.on_bytes)
+        scanned = _in_its_place(segment, scanned, self._log.segments.higher(segment.base_offset))
+        if scanned.overflows:
+            raise _OverflowedSegmentError(segment)
+        if not scanned.is_whole:
+            self._tell_of_cut(segment, scanned, behind)
+            self._log.delete_segments(behind)
+        truncated_bytes = self._rebuild(segment, scanned)
+        if truncated_bytes and scanned.is_whole:
+            self._log.delete_segments(behind)  # A marker that cannot be read ends the log as well.
+        self._done.add(segment.base_offset)
+        self._progress.on_segment()
+        return truncated_bytes > 0
+
+    def _rebuild(self, segment: LogSegment, scanned: ScannedLog) -> int:
+        log = self._log
+        self.has_changed_files = True
+        state = log.new_producer_state()
+        # The segments before a broken one get snapshots, as if they were all that the log has: so does Kafka, which comes upon
+        # it while it opens them in turn.
+        before = LogSegments(log.segments.values(0, segment.base_offset)) if segment.base_offset in self._broken else None
+        log.rebuild_producer_state(state, log.log_start_offset, segment.base_offset, segments=before)
+        epochs = None if log.config.magic < 2 else log.leader_epochs
+        truncated_bytes = recover_segment(segment, state, epochs, scanned=scanned)
+        if log.config.magic >= 2:
+            state.take_snapshot()  # So that the next segment's recovery need not read this one again.
+        _put_to_rest(segment)
+        return truncated_bytes
+
+    @staticmethod
+    def _tell_of_cut(segment: LogSegment, scanned: ScannedLog, behind: list[LogSegment]) -> None:
+        logger.warning(
+            "%s: %d bytes are no sound batches and are cut off; it ends at offset %d%s",
+            segment.log.path,
+            segment.size_bytes - scanned.valid_bytes,
+            scanned.next_offset,
+            f", and the {len(behind)} segments behind it go" if behind else "",
+        )
+
+    def _split(self, segment: LogSegment, bases: set[int]) -> None:
+        log = self._log
+        result = split_overflowed_segment(segment, log.segments, log.directory, log.config, log.clock, log.scheduler)
+        log.delete_snapshots(result.removed)
+        bases.update(part.base_offset for part in result.new)
+
+
+def find_clean_end(segment: LogSegment) -> int | None:
+    """Return the offset behind the last batch of a segment that was closed; None if it does not end with a whole batch.
+
+    The offset index's last entry says where to begin; None as well where that is no batch that it can mean. Checksums are not
+    looked at. Raises StorageError.
+    """
+    if segment.size_bytes == 0:
+        return segment.base_offset
+    entry = segment.offset_index.last_entry
+    if not 0 <= entry.position < segment.size_bytes:
+        return None
+    last = None
+    try:
+        for header in segment.batches(entry.position):
+            if last is None and entry.position and not _may_mean(entry, header):
+                return None
+            last = header
+    except CorruptBatchError:
+        return None
+    finally:
+        segment.log.release()
+    return last.next_offset if last is not None and last.end_position == segment.size_bytes else None
+
+
+def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
+    """Take a batch for damaged whose offset belongs into the segment behind, or lies above those of the batches behind.
+
+    No checksum covers a base offset: a bit that flipped there would end the log at any offset, or have a segment split.
+    """
+    limit = INT64_MAX if following is None else following.base_offset
+    if scanned.last_offset >= limit:
+        end = next(header.position for header in segment.batches() if header.last_offset >= limit)
+        shorter = scan_log(segment.log, end, segment.base_offset, segment.index_interval_bytes)
+        return shorter._replace(size_bytes=scanned.size_bytes, fault="batch offset belongs to the next segment")
+    if scanned.overflows:
+        header = segment.log.first_batch(scanned.valid_bytes)
+        assert header is not None
+        after = _batch_at(segment, header.end_position)
+        if header.last_offset >= limit or (after is not None and after.base_offset <= header.last_offset):
+            return scanned._replace(overflows=False, fault="batch offset far too high for its place")
+    return scanned
+
+
+def _batch_at(segment: LogSegment, position: int) -> BatchHeader | None:
+    try:
+        return segment.log.first_batch(position)
+    except CorruptBatchError:
+        return None
+
+
+def _has_unfinished_index(segment: LogSegment) -> bool:
+    for index, entry_bytes in ((segment.offset_index, OffsetIndex.entry_bytes), (segment.time_index, TimeIndex.entry_bytes)):
+        try:
+            with ReadOnlyFile(index.path, fallbacks=()) as file:
+                size = file.size_bytes()
+                if size % entry_bytes or (size and not any(file.read(size - entry_bytes, entry_bytes))):
+                    logger.warning("%s: is not complete, it is built from the log", index.path)
+                    return True
+        except SegmentChangedError:
+            continue  # There is none.
+    return False
+
+
+def _may_mean(entry: OffsetPosition, header: BatchHeader) -> bool:
+    """Whether an index entry can be about the batch at its position; that it ends there is not asked, releases differ."""
+    return header.magic < 2 or header.base_offset <= entry.offset
+
+
+def _put_to_rest(segment: LogSegment) -> None:
+    """Give back what recovery took: a log may have more segments than there is memory or descriptors for."""
+    segment.offset_index.rest()
+    segment.time_index.rest()
+    segment.close_idle()
+
+
+class _ProgressTeller:
+    """Counts what recovery does, and tells it."""
+
+    def __init__(self, directory: Path, progress: Progress | None) -> None:
+        self._now = RecoveryProgress(directory, 0, 0, 0, 0)
+        self._progress = progress
+
+    def expect(self, waiting: Iterable[LogSegment]) -> None:
+        """So much is left to be done."""
+        sizes = [segment.size_bytes for segment in waiting]
+        now = self._now
+        self._tell(now._replace(segments=now.segments_done + len(sizes), bytes=now.bytes_done + sum(sizes)))
+
+    def on_bytes(self, count: int) -> None:
+        self._tell(self._now._replace(bytes_done=self._now.bytes_done + count))
+
+    def on_segment(self) -> None:
+        self._tell(self._now._replace(segments_done=self._now.segments_done + 1))
+
+    def _tell(self, now: RecoveryProgress) -> None:
+        self._now = now
+        if self._progress is not None and now.segments:
+            self._progress(now)
+
+
+class _OverflowedSegmentError(Exception):
+    """A segment has to be split before recovery can go on."""
+
+    def __init__(self, segment: LogSegment) -> None:
+        super().__init__(str(segment))
+        self.segment = segment

@@ -1,0 +1,134 @@
+"""Segments with offsets that their base cannot tell in an int32, and how they are split (spec §6.6, KAFKA-6264).
+
+Kafka before 2.1 could write them, by compacting several segments into one. Recovery stumbles over one, and so does the
+cleaner; both have it split and begin anew::
+
+    [5 ......... 5 + 2^31 ..]   →   [5 .........] [5 + 2^31 ..]
+
+Each new segment begins at the first batch that the one before cannot tell. They are written beside the old one, closed, synced,
+and put into its place by `segment_replacement`: a crash leaves the old one or all of the new ones. Aborted transactions go with
+their markers. What stands behind the last whole batch stays, behind the last new segment's: whether it is damage is for recovery
+to say.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.clock import Clock
+from tidelog.config import LogConfig
+from tidelog.errors import CorruptBatchError, CorruptIndexError, InvalidArgumentError, InvalidOffsetError, OffsetOverflowError
+from tidelog.log import names
+from tidelog.records.batch import BatchHeader
+from tidelog.records.records import iter_records
+from tidelog.storage.partition.segment_replacement import replace_segments
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.file_records import LogFile, delete_file
+from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.segments import LogSegments
+
+logger = logging.getLogger("tidelog.storage")
+
+
+class SplitResult(NamedTuple):
+    """What a split did: the `new` segments, ascending, and those `removed` whose base none of them has."""
+
+    new: list[LogSegment]
+    removed: list[LogSegment]
+
+
+def split_overflowed_segment(
+    segment: LogSegment,
+    segments: LogSegments,
+    directory: Path,
+    config: LogConfig,
+    clock: Clock,
+    scheduler: Scheduler | None,
+) -> SplitResult:
+    """Replace `segment`, one of `segments`, by several that can tell their offsets. The caller drops the snapshots of `removed`.
+
+    Raises InvalidArgumentError if the segment is no one's to split (not in place, or without such an offset), OffsetOverflowError
+    for a batch that no segment can hold, StorageError; then nothing has changed but for ``.cleaned`` files.
+    """
+    path = segment.log.path
+    if path.name != names.file_name(segment.base_offset, names.LOG_SUFFIX):
+        raise InvalidArgumentError("only a segment in its place is split", path=path)
+    logger.warning("%s: has offsets that its base cannot tell, it is split", path)
+    new: list[LogSegment] = []
+    try:
+        _copy(segment, new, directory, config, clock)
+        _hand_on_aborted_txns(segment, new)
+        modified_ms = segment.last_modified_ms
+        for part in new:
+            part.on_become_inactive()
+            part.flush()
+            part.set_last_modified(modified_ms)
+            part.close_idle()
+    except BaseException:
+        for part in new:
+            part.close_handlers()
+        raise
+    removed = replace_segments(segments, new, [segment], directory, scheduler, config.file_delete_delay_ms)
+    segment.close_handlers()
+    logger.warning("%s: is split into those at %s", path, ", ".join(str(part.base_offset) for part in new))
+    return SplitResult(new, removed)
+
+
+def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: LogConfig, clock: Clock) -> None:
+    """Write the batches into as many segments as it takes; they are in `new` from their creation on."""
+    log, position = segment.log, 0
+    header = log.first_batch()
+    while header is not None:
+        part = _open_cleaned(directory, _first_offset(log, header), config, clock)
+        new.append(part)
+        try:
+            part.append_from_file(log, position)
+        except (CorruptBatchError, InvalidOffsetError) as error:
+            logger.warning("%s: what follows is left to recovery: %s", log.path, error)
+            header = None
+        if part.size_bytes == 0:
+            raise OffsetOverflowError("a batch spans more offsets than a segment can tell", path=log.path, position=position)
+        position += part.size_bytes
+        if header is not None:
+            header = _first_batch(log, position)
+    if not new or (len(new) == 1 and new[0].base_offset == segment.base_offset):
+        raise InvalidArgumentError("a segment without an offset that its base cannot tell", path=log.path)
+    if position < log.size_bytes:
+        new[-1].log.append(log.read(position, log.size_bytes - position))
+
+
+def _first_batch(log: LogFile, position: int) -> BatchHeader | None:
+    """Return the batch at `position`, None where there is no whole one."""
+    try:
+        return log.first_batch(position)
+    except CorruptBatchError:
+        return None
+
+
+def _first_offset(log: LogFile, header: BatchHeader) -> int:
+    """Return a batch's first offset; that of compressed messages before v2 lies inside."""
+    if header.magic == 2 or not header.is_compressed:
+        return header.base_offset
+    return next(iter_records(header, log.read_batch(header), path=log.path)).offset
+
+
+def _open_cleaned(directory: Path, base_offset: int, config: LogConfig, clock: Clock) -> LogSegment:
+    """Begin a segment that is not in its place yet; what an earlier attempt left of it goes."""
+    for suffix in (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
+        delete_file(directory / (names.file_name(base_offset, suffix) + names.CLEANED_SUFFIX))
+    return LogSegment.open(directory, base_offset, config, clock, suffix=names.CLEANED_SUFFIX)
+
+
+def _hand_on_aborted_txns(segment: LogSegment, new: list[LogSegment]) -> None:
+    """Give each aborted transaction to the segment that has its marker. Kafka leaves them out until the next recovery."""
+    try:
+        aborted = segment.txn_index.aborted
+    except CorruptIndexError as error:
+        logger.warning("%s: left out, recovery builds it anew", error)
+        return
+    for txn in aborted:
+        part = next((part for part in reversed(new) if part.base_offset <= txn.last_offset), None)
+        if part is not None:
+            part.txn_index.append(txn)

@@ -1,0 +1,34 @@
+"""A ``.timeindex`` that is missing beside an ``.index``, built from the log.
+
+Kafka makes an empty one then, meant for segments of before 0.10.1, so that a segment whose file was lost goes by its
+modification time from now on (spec §2.7). Here the records' timestamps count where there are any; where there are none the
+index is empty, as Kafka's. The entries are those that appending the batches one by one would have made.
+
+The file appears whole: it is written beside, synced, and renamed. Called by `loader`, for segments that need no recovery.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from tidelog.log.checkpoints import replace_file
+from tidelog.log.time_index import TimeIndex
+from tidelog.storage.loading.log_scan import scan_log
+from tidelog.storage.loading.recovery import to_scan
+from tidelog.storage.segment.segment import LogSegment
+
+logger = logging.getLogger("tidelog.storage")
+
+
+def rebuild_time_index(segment: LogSegment) -> None:
+    """Write the time index of a segment that has none and had none opened. A damaged batch ends it. Raises StorageError."""
+    scanned = scan_log(*to_scan(segment))
+    segment.log.release()
+    path = segment.time_index.path
+    replace_file(path, scanned.time_entries)
+    logger.warning(
+        "%s: was missing, built from the log: %d entries%s",
+        path,
+        len(scanned.time_entries) // TimeIndex.entry_bytes,
+        "" if scanned.is_whole else f", up to byte {scanned.valid_bytes}: {scanned.fault or 'no whole batch follows'}",
+    )

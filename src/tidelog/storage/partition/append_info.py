@@ -1,0 +1,53 @@
+"""What an append says when it comes back: where the records are, and under which time (spec §5.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.storage.producers.producer_state_entry import BatchMetadata
+
+UNKNOWN_OFFSET = -1
+
+
+class AppendInfo(NamedTuple):
+    """The outcome of one append. Timestamps in epoch ms, -1 for none."""
+
+    first_offset: int
+    """Offset of the first record; -1 where nothing was appended, and for a follower's v0 or v1, whose headers do not say it."""
+    last_offset: int
+    """Offset of the last record, -1 where nothing was appended."""
+    max_timestamp: int
+    """Largest timestamp of the records."""
+    log_append_time: int
+    """The append time that the records were given; -1 with CreateTime. Of a duplicate: the timestamp of the batch it repeats."""
+    log_start_offset: int
+    size_bytes: int
+    """Bytes written, 0 for a duplicate."""
+    is_duplicate: bool = False
+    """Whether a producer repeated one of its last batches: nothing was appended, the offsets are the old ones."""
+
+    @classmethod
+    def nothing(cls, log_start_offset: int) -> AppendInfo:
+        """Return the outcome of an append without a batch."""
+        return cls(UNKNOWN_OFFSET, UNKNOWN_OFFSET, NO_TIMESTAMP, NO_TIMESTAMP, log_start_offset, 0)
+
+
+def append_info(
+    first_offset: int, last_offset: int, max_timestamp: int, log_append_time: int, log_start_offset: int, size_bytes: int
+) -> AppendInfo:
+    """Return the outcome of an append that writes something; the fast way to make one."""
+    return tuple.__new__(
+        AppendInfo, (first_offset, last_offset, max_timestamp, log_append_time, log_start_offset, size_bytes, False)
+    )
+
+
+def as_duplicate(info: AppendInfo, repeated: BatchMetadata) -> AppendInfo:
+    """Return the outcome of an append that turned out to be a repetition: the old offsets, and nothing written."""
+    return info._replace(
+        first_offset=repeated.first_offset,
+        last_offset=repeated.last_offset,
+        log_append_time=repeated.timestamp,
+        size_bytes=0,
+        is_duplicate=True,
+    )

@@ -1,0 +1,225 @@
+"""Records into the log, as its leader or as a follower (spec §5.1): the path that every byte takes.
+
+| step | leader | follower |
+|---|---|---|
+| 1 `append_analysis` | headers, sizes, checksums | headers, checksums, order; batches of a newer epoch are left out |
+| 2 offsets, timestamps | `records.validation` assigns them, in place where it can | as they come, from the log end on |
+| 3 sizes | segment.bytes; max.message.bytes again where the records were rebuilt | segment.bytes |
+| 4 leader epochs | noted, or forgotten where a batch of v0 or v1 comes | the same |
+| 5 roll | at the log end | at the first batch's offset; v0 and v1 do not tell it: as low as the last one allows |
+| 6 producers | duplicates, sequences, epochs | taken as the leader took them |
+| 7 write | segment, log end; then producers, aborted transactions, watermarks | the same |
+
+Up to step 6 a refusal changes nothing but what is true anyway (an epoch's start, an empty segment). What goes wrong in step 7
+takes the log offline, whatever it is: the file and what is known about it must not part.
+
+Steps 1 and 2 of a leader are one call for the usual batch (`records.append_kernel`). `PartitionLog` owns one `Appends`; what an
+append costs beside its write is measured by bench/append_bench.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from tidelog.config import INT32_MAX, LogConfig
+from tidelog.errors import LogOfflineError, RecordBatchTooLargeError, UnexpectedAppendOffsetError
+from tidelog.records.append_kernel import take_plain_batch
+from tidelog.records.batch import LOG_APPEND_TIME, NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
+from tidelog.records.compression import Bytes, Codec
+from tidelog.records.validation import AppendOrigin, ValidationRules, validate_and_assign_offsets
+from tidelog.records.validation_rules import MAX_TIME, MIN_TIME, time_bounds
+from tidelog.storage.partition.append_analysis import analyze_as_follower, analyze_as_leader, check_size
+from tidelog.storage.partition.append_info import UNKNOWN_OFFSET, AppendInfo, append_info, as_duplicate
+from tidelog.storage.partition.log_append_time import LogAppendTime
+from tidelog.storage.partition.log_state import LogState
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.producers import producer_updates
+from tidelog.storage.producers.producer_updates import FollowerUpdates, LeaderUpdates
+from tidelog.storage.segment.segment import LogSegment, RollParams
+
+_Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int]
+"""Headers and bytes as they are to be written, and their largest timestamp."""
+
+
+class Appends:
+    """Appends to one log."""
+
+    def __init__(self, state: LogState) -> None:
+        self.append_time = LogAppendTime(state.segments, lambda: str(state.directory))
+        self._state = state
+        self._adopt(state.config, NO_LEADER_EPOCH)
+
+    def as_leader(self, records: Bytes, leader_epoch: int, origin: AppendOrigin) -> AppendInfo:
+        """See `PartitionLog.append_as_leader`."""
+        state = self._state
+        local = state.local
+        if state.offline_reason is not None or local.is_closed:
+            state.check_writable()
+        if local.config is not self._config or leader_epoch != self._rules.leader_epoch:
+            self._adopt(local.config, leader_epoch)
+        now_ms = state.clock.now_ms()
+        append_ms = NO_TIMESTAMP
+        if self._stamps:
+            append_ms = self.append_time.next_ms(now_ms, monotonic=local.config.append_time_monotonic)
+        view = memoryview(records)
+        first_offset = local.log_end_offset
+        taken = self._take_plain(view, first_offset, now_ms, append_ms) if origin is AppendOrigin.CLIENT else None
+        if taken is None:
+            taken = self._validate(view, first_offset, append_ms if self._stamps else now_ms, origin)
+            if taken is None:
+                return AppendInfo.nothing(state.log_start_offset)
+        headers, data, max_timestamp = taken
+        info = append_info(
+            first_offset, headers[-1].last_offset, max_timestamp, append_ms, state.watermarks.log_start_offset, len(data)
+        )
+        written = self._write(headers, data, info, origin, now_ms)
+        if self._stamps and not written.is_duplicate:
+            self.append_time.on_leader_append(append_ms)
+        return written
+
+    def _take_plain(self, records: memoryview, first_offset: int, now_ms: int, append_ms: int) -> _Taken | None:
+        """Steps 1 and 2 for a batch that nothing is to be said about; None if there is."""
+        if not self._takes_plain or records.readonly or len(records) > self._config.max_message_bytes:
+            return None
+        rules = self._rules
+        low, high = (MIN_TIME, MAX_TIME) if self._takes_any_time else time_bounds(rules, now_ms)
+        fields = take_plain_batch(records, first_offset, rules.leader_epoch, low, high, rules.is_compacted, append_ms)
+        if fields is None:
+            return None
+        header = tuple.__new__(BatchHeader, fields)
+        return [header], records, header.max_timestamp
+
+    def _validate(self, records: memoryview, first_offset: int, now_ms: int, origin: AppendOrigin) -> _Taken | None:
+        """Steps 1 and 2 for any records; None without a whole batch."""
+        headers = analyze_as_leader(records, origin, self._config.max_message_bytes)
+        if not headers:
+            return None
+        whole = records[: headers[-1].end_position]
+        if whole.readonly:
+            whole = memoryview(bytearray(whole))
+        rules = self._rules
+        validated = validate_and_assign_offsets(whole, headers, rules, base_offset=first_offset, now_ms=now_ms, origin=origin)
+        if validated.size_may_have_changed:
+            for header in validated.headers:
+                check_size(header, self._config.max_message_bytes)
+        return validated.headers, validated.data, validated.max_timestamp
+
+    def as_follower(self, records: Bytes, leader_epoch: int | None) -> AppendInfo:
+        """See `PartitionLog.append_as_follower`."""
+        state = self._state
+        state.check_writable()
+        if state.config is not self._config:
+            self._adopt(state.config, self._rules.leader_epoch)
+        view = memoryview(records)
+        headers = analyze_as_follower(view, leader_epoch)
+        if not headers:
+            return AppendInfo.nothing(state.log_start_offset)
+        first, last = headers[0], headers[-1]
+        first_offset = first.base_offset if first.magic >= 2 else UNKNOWN_OFFSET
+        lowest = first_offset if first.magic >= 2 else first.last_offset
+        if lowest < state.log_end_offset:
+            raise UnexpectedAppendOffsetError(
+                "a follower's append begins below the log end",
+                path=state.directory,
+                found=lowest,
+                expected=f"at least {state.log_end_offset}",
+                first_offset=first.base_offset,
+                last_offset=last.last_offset,
+            )
+        max_timestamp = max(header.max_timestamp for header in headers)
+        info = append_info(first_offset, last.last_offset, max_timestamp, NO_TIMESTAMP, state.log_start_offset, last.end_position)
+        written = self._write(headers, view[: last.end_position], info, AppendOrigin.REPLICATION, state.clock.now_ms())
+        self.append_time.on_follower_append(headers)
+        return written
+
+    def _adopt(self, config: LogConfig, leader_epoch: int) -> None:
+        """Take what each append needs out of a configuration, or a leader's epoch, that is new."""
+        self._config = config
+        self._max_segment_ms = config.max_segment_ms
+        rules = self._rules = ValidationRules.from_config(config, leader_epoch)
+        self._stamps = rules.timestamp_type == LOG_APPEND_TIME
+        self._takes_any_time = self._stamps or rules.before_max_ms == rules.after_max_ms == MAX_TIME
+        self._takes_plain = rules.magic == 2 and rules.target_codec in (None, Codec.NONE)
+
+    def _write(
+        self, headers: Sequence[BatchHeader], data: Bytes, info: AppendInfo, origin: AppendOrigin, now_ms: int
+    ) -> AppendInfo:
+        """Steps 3 to 7; returns `info`, or what a duplicate has instead."""
+        state = self._state
+        local = state.local
+        config = local.config
+        size = info.size_bytes
+        last_offset = info.last_offset
+        if size > config.segment_bytes:
+            raise RecordBatchTooLargeError(
+                "records larger than segment.bytes",
+                path=state.directory,
+                found=size,
+                expected=f"at most {config.segment_bytes}",
+            )
+        try:
+            if state.metadata_file.is_dirty:
+                state.metadata_file.maybe_flush()
+            if self._rules.magic >= 2:
+                self._note_epochs(headers)
+            segment = local.segments.active
+            roll_params = RollParams(self._max_segment_ms, config.segment_bytes, info.max_timestamp, last_offset, size, now_ms)
+            if segment.should_roll(roll_params):
+                segment = self._roll(segment, roll_params, info.first_offset)
+        except LogOfflineError:
+            raise
+        except OSError as error:
+            raise state.go_offline("append", error) from error
+        updates = None
+        for header in headers:
+            if header.producer_id >= 0:
+                updates = self._analyze_producers(headers, memoryview(data), origin, segment)
+                if updates.duplicate is not None:
+                    return as_duplicate(info, updates.duplicate)
+                break
+        try:
+            local.append(last_offset, headers, data)
+            state.watermarks.on_log_end_moved()
+            if updates is not None:
+                updates.apply(state.producer_state, segment)
+            state.producer_state.map_end_offset = last_offset + 1
+            if updates is not None:
+                state.watermarks.update_first_unstable_offset()
+            if last_offset - local.recovery_point >= config.flush_messages - 1:
+                state.flush()
+        except LogOfflineError:
+            raise
+        except Exception as error:
+            raise state.go_offline("append", error) from error
+        except BaseException as error:
+            # Interrupted between the file and what is known about it.
+            state.go_offline("append was interrupted", error)
+            raise
+        return info
+
+    def _analyze_producers(
+        self, headers: Sequence[BatchHeader], data: memoryview, origin: AppendOrigin, segment: LogSegment
+    ) -> LeaderUpdates | FollowerUpdates:
+        if origin is AppendOrigin.REPLICATION:
+            return producer_updates.analyze_as_follower(headers, data)
+        # A leader's records of a producer are a single batch.
+        where = LogOffsetMetadata(headers[0].base_offset, segment.base_offset, segment.size_bytes)
+        return producer_updates.analyze_as_leader(self._state.producer_state, headers[0], data, origin, where)
+
+    def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
+        """Note the leader epochs that begin with these batches; a batch that knows none makes all of them worthless."""
+        epochs = self._state.leader_epochs
+        for header in headers:
+            if header.magic < 2:
+                if not epochs.is_empty:
+                    epochs.clear_and_flush()
+            elif header.leader_epoch >= 0:
+                epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _roll(self, segment: LogSegment, params: RollParams, first_offset: int) -> LogSegment:
+        fits = segment.size_bytes <= params.max_segment_bytes - params.messages_size
+        waited_ms = segment.time_waited_for_roll(params.now_ms, params.max_timestamp_in_messages)
+        by_time = fits and segment.size_bytes > 0 and waited_ms > params.max_segment_ms - segment.roll_jitter_ms
+        expected = first_offset if first_offset >= 0 else params.max_offset_in_messages - INT32_MAX
+        return self._state.roll(expected, by_time=by_time)

@@ -1,0 +1,60 @@
+"""How segments leave the disk: renamed at once, removed later (spec §6.5).
+
+| step | when | why |
+|---|---|---|
+| the time map is removed | at once | it is made again at any time |
+| files get the suffix ``.deleted`` | at once | a restart must not find the segment again |
+| files are removed | after file.delete.delay.ms | whoever is still reading from them goes on reading |
+
+A run that ends before the delay is over leaves ``.deleted`` files, which the next start removes. The log, the loader and
+whatever replaces segments delete through this.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from tidelog.errors import StorageError
+from tidelog.log.names import DELETED_SUFFIX
+from tidelog.log.time_map_file import remove_time_map
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.segment import LogSegment
+
+logger = logging.getLogger("tidelog.storage")
+
+
+def delete_segment_files(segments: Iterable[LogSegment], scheduler: Scheduler | None, delay_ms: int) -> None:
+    """Rename the files of segments to ``.deleted`` and have them removed `delay_ms` later; at once without a scheduler.
+
+    Renaming twice does no harm. Raises StorageError where a file cannot be renamed (or removed at once).
+    """
+    going = list(segments)
+    for segment in going:
+        if not segment.log.path.name.endswith(DELETED_SUFFIX):
+            forget_time_map(segment)
+            segment.change_file_suffixes("", DELETED_SUFFIX)
+    if scheduler is None:
+        _remove(going)
+    elif going:
+        scheduler.schedule("delete-file", lambda: _remove(going), delay_ms=delay_ms)
+
+
+def forget_time_map(segment: LogSegment) -> None:
+    """Remove the time map of a segment that is deleted or truncated; one that stays is not believed, so that is no error."""
+    try:
+        remove_time_map(segment.log.path)
+    except StorageError as error:
+        logger.warning("%s", error)
+
+
+def _remove(segments: list[LogSegment]) -> None:
+    """Remove what each segment has; one that cannot go does not keep the others."""
+    failed: StorageError | None = None
+    for segment in segments:
+        try:
+            segment.delete_if_exists()
+        except StorageError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed

@@ -1,0 +1,377 @@
+"""A partition's segments as one log: its end, what of it is on the disk, and how it rolls, is read and is cut (spec §5).
+
+| | |
+|---|---|
+| `log_end_offset` | the offset that comes next; in the active segment, at its end |
+| `recovery_point` | up to here, exclusive, everything is on the disk; never above the log end |
+
+Invariants: there is always an active segment. The log end moves behind the batches that are in the file. A file that a crash has
+left under the name of a new segment is removed before it. What leaves the log is renamed at once and removed later.
+
+Nothing here knows of high watermarks, producers or epochs: `PartitionLog` does, and is the only caller. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tidelog.clock import Clock
+from tidelog.config import LogConfig
+from tidelog.errors import InvalidArgumentError, LogOfflineError, OffsetOutOfRangeError, StorageError
+from tidelog.log import names
+from tidelog.log.checkpoints import sync_directory
+from tidelog.log.names import DELETED_SUFFIX, file_name
+from tidelog.log.offset_index import OffsetPosition
+from tidelog.log.txn_index import AbortedTxn
+from tidelog.records.batch import BatchHeader
+from tidelog.records.compression import Bytes
+from tidelog.storage.partition.file_deletion import delete_segment_files, forget_time_map
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.partition.segment_replacement import replace_segments
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.segment import FetchData, LogSegment
+from tidelog.storage.segment.segments import LogSegments
+
+logger = logging.getLogger("tidelog.storage")
+
+_SEGMENT_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
+
+
+INDEX_WRITE_BEHIND = 64
+INDEX_WRITE_DELAY_MS = 1000
+"""New index entries wait in memory for each other, so many or so long: a write costs as much as all the rest of an append.
+
+Look-ups go by memory; a crash rebuilds the index; whatever syncs, rolls or closes the segment writes them first."""
+
+
+class LocalLog:
+    """The segments of one partition. `segments` holds at least the active one."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        clock: Clock,
+        scheduler: Scheduler,
+        *,
+        segments: LogSegments,
+        recovery_point: int,
+        next_offset: LogOffsetMetadata,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.segments = segments
+        self.recovery_point = recovery_point
+        self.log_end_offset = next_offset.message_offset
+        self.last_flush_ms = clock.now_ms()
+        self.is_closed = False
+        self.has_failed = False
+        """Whether the disk has refused something: then nothing is written any more."""
+        segments.active.index_write_behind = INDEX_WRITE_BEHIND
+        self._clock = clock
+        self._scheduler = scheduler
+        self._has_index_write = False
+        self._jitter = jitter or random.Random()
+
+    def __repr__(self) -> str:
+        return f"LocalLog({str(self.directory)!r})"
+
+    # --- the end
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        """The log end offset and its place: the end of the active segment."""
+        active = self.segments.active
+        return LogOffsetMetadata(self.log_end_offset, active.base_offset, active.size_bytes)
+
+    @property
+    def unflushed_messages(self) -> int:
+        """How many offsets lie between the recovery point and the log end."""
+        return self.log_end_offset - self.recovery_point
+
+    def update_log_end_offset(self, offset: int) -> None:
+        """Set the log end; the recovery point never lies behind it."""
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def check_open(self) -> None:
+        """Raise LogOfflineError if the log is closed."""
+        if self.is_closed:
+            raise LogOfflineError("the log is closed", path=self.directory)
+
+    # --- appending and rolling
+
+    def append(self, last_offset: int, headers: Sequence[BatchHeader], data: Bytes) -> None:
+        """Write whole batches to the active segment and move the log end behind `last_offset`."""
+        self.segments.active.append(last_offset, headers, data)
+        self.log_end_offset = last_offset + 1
+        if not self._has_index_write:
+            self._has_index_write = True
+            self._scheduler.schedule("write-indexes", self._write_indexes, delay_ms=INDEX_WRITE_DELAY_MS)
+
+    def _write_indexes(self) -> None:
+        """Bring the index files up to date for whoever looks into the folder; what fails here fails again where it matters."""
+        self._has_index_write = False
+        if not self.is_closed and not self.has_failed:
+            with contextlib.suppress(StorageError):
+                self.segments.active.write_index_entries()
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Begin a segment at `expected_next_offset`, or at the log end if that is more; return it.
+
+        An active segment without a batch that has that very base is made anew. Raises InvalidArgumentError where another
+        segment has it, or one behind it, and StorageError.
+        """
+        self.check_open()
+        base_offset = max(expected_next_offset, self.log_end_offset)
+        active = self.segments.active
+        if base_offset == active.base_offset and active.size_bytes == 0:
+            logger.warning("%s: the empty segment %d is made anew", self.directory, base_offset)
+            segment = self.create_and_delete_segment(base_offset, active)
+            self.update_log_end_offset(self.log_end_offset)
+            return segment
+        if base_offset <= active.base_offset:
+            raise InvalidArgumentError(
+                "a new segment begins behind the others",
+                path=self.directory,
+                found=base_offset,
+                expected=f"above {active.base_offset}",
+            )
+        self._remove_leftovers(base_offset)
+        active.on_become_inactive()
+        segment = self._open_segment(base_offset)
+        self.segments.add(segment)
+        return segment
+
+    # --- the disk
+
+    def flush(self, offset: int) -> None:
+        """Force the segments with offsets from the recovery point up to `offset`, exclusive, to the disk. Raises StorageError."""
+        if self.recovery_point > offset:
+            return
+        segments = self.segments.values(self.recovery_point, offset)
+        for segment in segments:
+            segment.flush()
+        if any(segment.base_offset >= self.recovery_point for segment in segments):
+            self.sync_directory()
+
+    def mark_flushed(self, offset: int) -> None:
+        """Note that everything below `offset` is on the disk."""
+        self.check_open()
+        if offset > self.recovery_point:
+            self.recovery_point = offset
+            self.last_flush_ms = self._clock.now_ms()
+
+    def sync_directory(self) -> None:
+        """Make creations and renames in the folder durable. Raises StorageError."""
+        try:
+            sync_directory(self.directory)
+        except OSError as error:
+            raise StorageError(f"cannot sync a partition's folder: {error.strerror}", path=self.directory) from error
+
+    # --- reading
+
+    def read(
+        self,
+        start_offset: int,
+        max_length: int,
+        *,
+        min_one_message: bool,
+        max_offset: LogOffsetMetadata,
+        include_aborted: bool,
+    ) -> FetchData:
+        """Return up to `max_length` bytes from the batch that holds `start_offset`, or the next one, on (spec §5.4).
+
+        Nothing at or behind `max_offset` is given. Raises OffsetOutOfRangeError for an offset below the first segment or
+        above the log end, and what reading raises.
+        """
+        self.check_open()
+        segment = self.segments.floor(start_offset)
+        if start_offset > self.log_end_offset or segment is None:
+            first = self.segments.first
+            raise OffsetOutOfRangeError(
+                "no such offset",
+                path=self.directory,
+                found=start_offset,
+                expected=f"{0 if first is None else first.base_offset} to {self.log_end_offset}",
+            )
+        if start_offset == max_offset.message_offset:
+            return _empty(max_offset, include_aborted)
+        if start_offset > max_offset.message_offset:
+            return _empty(self.convert_to_offset_metadata(start_offset), include_aborted)
+        while segment is not None:
+            data = segment.read(start_offset, max_length, _max_position(segment, max_offset), min_one_message)
+            if data is not None:
+                return self._with_aborted(start_offset, segment, data) if include_aborted else data
+            segment = self.segments.higher(segment.base_offset)
+        # Every record from there on was deleted.
+        return _empty(self.log_end_offset_metadata, include_aborted)
+
+    def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
+        """Return an offset with its place. Raises what `read` raises."""
+        end = self.log_end_offset_metadata
+        return self.read(offset, 1, min_one_message=False, max_offset=end, include_aborted=False).metadata
+
+    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
+        """Return the aborted transactions with records in [start_offset, upper_bound_offset), as the segments' indexes tell.
+
+        Raises CorruptIndexError, StorageError.
+        """
+        segment = self.segments.floor(start_offset)
+        return [] if segment is None else self._collect_aborted(segment, start_offset, upper_bound_offset)
+
+    def _with_aborted(self, start_offset: int, segment: LogSegment, data: FetchData) -> FetchData:
+        start = OffsetPosition(data.metadata.message_offset, data.metadata.relative_position)
+        upper_bound_offset = segment.fetch_upper_bound_offset(start, len(data.data))
+        if upper_bound_offset is None:
+            higher = self.segments.higher(segment.base_offset)
+            upper_bound_offset = self.log_end_offset if higher is None else higher.base_offset
+        aborted = self._collect_aborted(segment, start_offset, upper_bound_offset)
+        return data._replace(aborted_transactions=aborted)
+
+    def _collect_aborted(self, segment: LogSegment, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
+        """Return what the indexes from `segment` on tell, up to the one that says it is complete."""
+        aborted: list[AbortedTxn] = []
+        one: LogSegment | None = segment
+        while one is not None:
+            collected = one.collect_aborted_txns(start_offset, upper_bound_offset)
+            aborted += collected.aborted
+            one = None if collected.is_complete else self.segments.higher(one.base_offset)
+        return aborted
+
+    # --- removing
+
+    def truncate_to(self, target_offset: int) -> list[LogSegment]:
+        """Cut the log so that it ends at `target_offset`; return the segments that went, which begin above it."""
+        self.check_open()
+        removed = [segment for segment in self.segments.values() if segment.base_offset > target_offset]
+        self.remove_and_delete_segments(reversed(removed))  # From the end: a crash in between leaves no hole.
+        active = self.segments.active
+        active.truncate_to(target_offset)
+        forget_time_map(active)
+        self.update_log_end_offset(target_offset)
+        return removed
+
+    def truncate_fully_and_start_at(self, offset: int) -> list[LogSegment]:
+        """Remove everything and begin an empty segment at `offset`; return the segments that went."""
+        self.check_open()
+        removed = list(self.segments.values())
+        self.remove_and_delete_segments(removed[:-1])
+        self.create_and_delete_segment(offset, removed[-1])
+        self.update_log_end_offset(offset)
+        return removed
+
+    def create_and_delete_segment(self, base_offset: int, old: LogSegment) -> LogSegment:
+        """Put a new empty segment in the place of `old`, so that there is one at every moment; return it."""
+        same_base = base_offset == old.base_offset
+        if same_base:
+            forget_time_map(old)
+            old.change_file_suffixes("", DELETED_SUFFIX)
+        segment = self._open_segment(base_offset)
+        self.segments.add(segment)
+        if not same_base:
+            self.segments.remove(old.base_offset)
+        self._delete_files([old])
+        return segment
+
+    def remove_and_delete_segments(self, going: Iterable[LogSegment], *, asynchronous: bool = True) -> None:
+        """Take segments out of the log; their files are renamed at once and removed later, or at once as well."""
+        segments = list(going)
+        for segment in segments:
+            self.segments.remove(segment.base_offset)
+        self._delete_files(segments, asynchronous=asynchronous)
+
+    def replace_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> list[LogSegment]:
+        """Put cleaned segments in the place of others; return those whose base is gone (`segment_replacement`)."""
+        self.check_open()
+        delay_ms = self.config.file_delete_delay_ms
+        return replace_segments(self.segments, new, old, self.directory, self._scheduler, delay_ms)
+
+    def _delete_files(self, segments: list[LogSegment], *, asynchronous: bool = True) -> None:
+        delete_segment_files(segments, self._scheduler if asynchronous else None, self.config.file_delete_delay_ms)
+
+    # --- the folder
+
+    def rename_dir(self, directory: Path) -> None:
+        """Rename the partition's folder and follow it. Raises StorageError."""
+        if directory != self.directory:
+            try:
+                self.directory.rename(directory)
+                sync_directory(directory.parent)
+            except OSError as error:
+                raise StorageError(
+                    f"cannot rename a partition's folder: {error.strerror}", path=self.directory, expected=directory.name
+                ) from error
+            self.directory = directory
+            for segment in self.segments.values():
+                segment.update_parent_dir(directory)
+
+    def close(self) -> None:
+        """Finish every segment's files. Twice is no error. Raises the first StorageError, after all were tried."""
+        self.is_closed = True
+        failed: StorageError | None = None
+        for segment in self.segments.values():
+            try:
+                segment.close()
+            except StorageError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def close_handlers(self) -> None:
+        """Give the descriptors back and leave the files as they are."""
+        self.is_closed = True
+        for segment in self.segments.values():
+            segment.close_handlers()
+
+    def delete_all(self) -> None:
+        """Remove every file of the segments, at once. Raises StorageError."""
+        self.is_closed = True
+        for segment in list(self.segments.values()):
+            self.segments.remove(segment.base_offset)
+            segment.delete_if_exists()
+
+    # --- inside
+
+    def _open_segment(self, base_offset: int) -> LogSegment:
+        config = self.config
+        segment = LogSegment.open(
+            self.directory,
+            base_offset,
+            config,
+            self._clock,
+            init_file_size=config.segment_bytes if config.preallocate else 0,
+            preallocate=config.preallocate,
+            jitter=self._jitter,
+        )
+        segment.index_write_behind = INDEX_WRITE_BEHIND
+        return segment
+
+    def _remove_leftovers(self, base_offset: int) -> None:
+        """Remove files that bear the names of a segment that is about to begin: no segment owns them."""
+        for suffix in _SEGMENT_SUFFIXES:
+            path = self.directory / file_name(base_offset, suffix)
+            if path.exists():
+                logger.warning("%s: was left over where a segment begins, removed", path)
+                try:
+                    path.unlink()
+                except OSError as error:
+                    raise StorageError(f"cannot remove a file: {error.strerror}", path=path) from error
+
+
+def _empty(metadata: LogOffsetMetadata, include_aborted: bool) -> FetchData:
+    return FetchData(metadata, memoryview(b""), False, [] if include_aborted else None)
+
+
+def _max_position(segment: LogSegment, max_offset: LogOffsetMetadata) -> int | None:
+    """Return the byte of a segment that a read ends at; None where nobody knows (spec §5.4)."""
+    if segment.base_offset < max_offset.segment_base_offset:
+        return segment.size_bytes
+    if segment.base_offset == max_offset.segment_base_offset and not max_offset.is_message_offset_only:
+        return max_offset.relative_position
+    return None

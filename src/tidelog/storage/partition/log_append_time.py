@@ -1,0 +1,109 @@
+"""The time that a log gives to what is appended: never before the time it gave last (KIP-32; spec §11).
+
+| message.timestamp.type | append time |
+|---|---|
+| CreateTime | none; "now" is the clock's, for the limits on producers' timestamps |
+| LogAppendTime | the later of now and the last append time |
+| LogAppendTime, ``tidelog.log.append.time.monotonic=false`` | now, as in Kafka, whose log then goes back in time with the clock |
+
+The last append time is that of the last batch in the log with the LogAppendTime flag; a follower's batches raise it. After a
+start or a truncation it is read from the log, when the first append needs it: from the end backward, and no further than where
+an append time later than now can be. Producers' timestamps do not count, so a CreateTime of next year does not freeze a log
+whose type is changed. A clock that is more than a minute behind is told, once until it has caught up.
+
+`PartitionLog` owns one clock for each log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader
+from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.segments import LogSegments
+
+logger = logging.getLogger("tidelog.storage")
+
+FAR_BEHIND_MS = 60_000
+
+
+class LogAppendTime:
+    """The last append time of one log, and the next. `name` is the log's, for the warning."""
+
+    def __init__(self, segments: LogSegments, name: Callable[[], str]) -> None:
+        self._segments = segments
+        self._name = name
+        self._last_ms: int | None = None
+        self._is_told = False
+
+    def next_ms(self, now_ms: int, *, monotonic: bool) -> int:
+        """Return the append time for now (both ms). Raises what reading the log's end raises."""
+        if not monotonic:
+            return now_ms
+        last_ms = self._last_ms
+        if last_ms is None:
+            last_ms = self._last_ms = last_append_time(self._segments, now_ms)
+            if last_ms is None:
+                return now_ms
+        if last_ms <= now_ms:
+            self._is_told = False
+            return now_ms
+        if last_ms - now_ms > FAR_BEHIND_MS and not self._is_told:
+            self._is_told = True
+            logger.warning(
+                "%s: the clock is %d s behind the last append; that time, %d, is given until it has caught up",
+                self._name(),
+                (last_ms - now_ms) // 1000,
+                last_ms,
+            )
+        return last_ms
+
+    def on_leader_append(self, append_time_ms: int) -> None:
+        """Note the append time of what was just written."""
+        self._last_ms = append_time_ms
+
+    def on_follower_append(self, headers: Iterable[BatchHeader]) -> None:
+        """Let the batches that a leader stamped raise the last append time."""
+        for header in headers:
+            if header.timestamp_type == LOG_APPEND_TIME:
+                if self._last_ms is None:
+                    return  # It is read from the log when it is needed, and these batches lie there by then.
+                self._last_ms = max(self._last_ms, header.max_timestamp)
+
+    def forget(self) -> None:
+        """Read it from the log again: batches were removed from its end."""
+        self._last_ms = None
+
+
+def last_append_time(segments: LogSegments, now_ms: int) -> int | None:
+    """Return the time of the last batch with the LogAppendTime flag (ms).
+
+    None where there is no such batch, and where it was not looked for because it cannot be later than `now_ms`. The log is read
+    backward, segment by segment; at the end of a LogAppendTime log lies the answer, and beyond that nothing is read unless some
+    segment reaches past `now_ms`.
+    """
+    found = None
+    newest_first = list(segments.values())[::-1]
+    for index, segment in enumerate(newest_first):
+        if segment.size_bytes == 0:
+            continue
+        found = _last_flagged(segment.batches_from(segment.offset_index.last_offset))
+        if found is None and _reach_past(newest_first[index:], now_ms):
+            found = _last_flagged(segment.batches())
+            if found is None:
+                continue
+        break
+    return found
+
+
+def _reach_past(segments: Iterable[LogSegment], now_ms: int) -> bool:
+    return any(segment.max_timestamp_and_offset_so_far.timestamp > now_ms for segment in segments)
+
+
+def _last_flagged(headers: Iterable[BatchHeader]) -> int | None:
+    found = None
+    for header in headers:
+        if header.timestamp_type == LOG_APPEND_TIME:
+            found = header.max_timestamp
+    return found

@@ -1,0 +1,34 @@
+"""What a partition's log tells whoever keeps it, at the moment it happens.
+
+| event | told | to whom that matters |
+|---|---|---|
+| `segment_finished` | a segment gets no more records: rolled, or put in place by compaction | `time_map_writer` |
+| `before_truncation` | the log is about to be cut | compaction, which must not be in the middle of it |
+| `after_truncation` | the log was cut | the cleaner's checkpoint |
+
+`LogEvents` itself listens to nothing: it is what a log has that nobody keeps. `log_manager` makes the one that does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.storage.partition.log_state import LogState
+    from tidelog.storage.segment.segment import LogSegment
+
+
+class LogEvents:
+    """Subclasses override what they want to hear. They must not raise, and must not change the log."""
+
+    def segment_finished(self, log: LogState, segment: LogSegment) -> None:
+        """`segment` of `log` gets no more records."""
+
+    def before_truncation(self, log: LogState) -> None:
+        """`log` is about to be truncated."""
+
+    def after_truncation(self, log: LogState) -> None:
+        """`log` was truncated."""
+
+
+NO_EVENTS = LogEvents()

@@ -1,0 +1,137 @@
+"""Offsets by time in a log that is written here: the answers to ListOffsets (KIP-79, KIP-734; spec §13).
+
+The targets and their answers are those of `log.time_search`, which searches folders of anybody's; this goes by the segments in
+memory and their indexes. Both differ from Kafka in the same two things: where Kafka picks one segment and says "none" if that
+has no match, the search goes on to the next one; and a record below the log start is not the latest of the log. So "none" is
+said only where it is true.
+
+As a consumer sees it (`fetch_offset_for_timestamp`, spec §13.2), a record at or behind the end of its reads is not there, and
+LATEST is that end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
+from tidelog.log.time_search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, UNKNOWN_OFFSET
+from tidelog.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
+from tidelog.records.records import max_timestamp_record
+from tidelog.storage.partition.log_state import LogState
+from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.storage.segment.segment import LogSegment, TimestampAndOffset
+
+
+def fetch_offset_by_timestamp(log: LogState, timestamp: int) -> TimestampAndOffset | None:
+    """Return the offset for `timestamp` (ms, or a special value), None if no record is that late.
+
+    Raises UnsupportedForMessageFormatError where the topic's format is v0, for anything but EARLIEST and LATEST;
+    UnsupportedVersionError for a negative value that means nothing; CorruptDataError, StorageError.
+    """
+    if timestamp < LATEST_TIERED:
+        raise UnsupportedVersionError("no such special timestamp", found=timestamp, expected="-5..-1 or a time")
+    if timestamp == LATEST:
+        latest = log.leader_epochs.latest
+        return TimestampAndOffset(NO_TIMESTAMP, log.log_end_offset, NO_LEADER_EPOCH if latest is None else latest.epoch)
+    if timestamp != EARLIEST and log.config.magic == 0:
+        raise UnsupportedForMessageFormatError(
+            "message format v0 has no timestamps: only earliest and latest can be asked for", path=log.directory
+        )
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        earliest = log.leader_epochs.earliest
+        known = earliest is not None and earliest.start_offset <= log.log_start_offset
+        return TimestampAndOffset(NO_TIMESTAMP, log.log_start_offset, earliest.epoch if known and earliest else NO_LEADER_EPOCH)
+    if timestamp == LATEST_TIERED:
+        return TimestampAndOffset(NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
+    return _find_max(log) if timestamp == MAX_TIMESTAMP else _find_time(log, timestamp)
+
+
+def fetch_offset_for_timestamp(log: LogState, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
+    """Return the same as whoever reads with `isolation` sees it. Raises what `fetch_offset_by_timestamp` raises."""
+    end = {
+        FetchIsolation.LOG_END: log.log_end_offset,
+        FetchIsolation.HIGH_WATERMARK: log.high_watermark,
+        FetchIsolation.TXN_COMMITTED: log.last_stable_offset,
+    }[isolation]
+    found = fetch_offset_by_timestamp(log, timestamp)
+    if timestamp == LATEST and found is not None:
+        return found._replace(offset=end)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL) or found is None or found.offset < end:
+        return found
+    return None
+
+
+def legacy_fetch_offsets_before(log: LogState, timestamp: int, max_offsets: int) -> list[int]:
+    """Return up to `max_offsets` segment bases whose files are no younger than `timestamp` (ms; LATEST, EARLIEST), newest first.
+
+    This is ListOffsets v0: before there were timestamps, the files' times had to do. Raises StorageError.
+    """
+    segments = log.segments.values()
+    points = [(max(segment.base_offset, log.log_start_offset), segment.last_modified_ms) for segment in segments]
+    if segments[-1].size_bytes > 0:
+        points.append((log.log_end_offset, log.clock.now_ms()))
+    if timestamp == LATEST:
+        start = len(points) - 1
+    elif timestamp == EARLIEST:
+        start = 0
+    else:
+        start = max((index for index, (_, modified_ms) in enumerate(points) if modified_ms <= timestamp), default=-1)
+    taken = [offset for offset, _ in points[max(0, start + 1 - max_offsets) : start + 1]]
+    return sorted(taken, reverse=True)
+
+
+def _find_time(log: LogState, timestamp: int) -> TimestampAndOffset | None:
+    start = log.log_start_offset
+    for segment in log.segments.values(start):
+        if segment.max_timestamp_and_offset_so_far.timestamp >= timestamp:
+            found = segment.find_offset_by_timestamp(timestamp, start)
+            if found is not None:
+                return found
+    return None
+
+
+def _find_max(log: LogState) -> TimestampAndOffset | None:
+    """Return the first record that carries the largest timestamp of those at or above the log start."""
+    start = log.log_start_offset
+    # Of equals the earliest segment comes first.
+    for segment in sorted(log.segments.values(start), key=lambda one: -one.max_timestamp_and_offset_so_far.timestamp):
+        largest = segment.max_timestamp_and_offset_so_far
+        if largest.timestamp < 0:
+            return None
+        found = _first_with(segment, largest.timestamp, segment.batches_from(largest.offset), start)
+        if found is not None:
+            return found
+        # The segment's latest record lies below the log start.
+        return _largest_of_all(log, start)
+    return None
+
+
+def _first_with(segment: LogSegment, timestamp: int, headers: Iterator[BatchHeader], start: int) -> TimestampAndOffset | None:
+    for header in headers:
+        if header.max_timestamp == timestamp:
+            return _largest_in(segment, header, start, timestamp)
+    return None
+
+
+def _largest_in(segment: LogSegment, header: BatchHeader, start: int, at_least: int) -> TimestampAndOffset | None:
+    """Return a batch's first record with its largest timestamp, of those at or above `start`."""
+    record = max_timestamp_record(header, segment.log.read_batch(header), start, path=segment.log.path)
+    if record is None or record[1] < at_least:
+        return None
+    return TimestampAndOffset(record[1], record[0], header.leader_epoch)
+
+
+def _largest_of_all(log: LogState, start: int) -> TimestampAndOffset | None:
+    """Look through all batches at or above the log start; those of later segments by what is known of them."""
+    best: TimestampAndOffset | None = None
+    for segment in log.segments.values(start):
+        largest = segment.max_timestamp_and_offset_so_far
+        if best is not None and largest.timestamp <= best.timestamp:
+            continue
+        for header in segment.batches_from(max(start, segment.base_offset)):
+            if header.last_offset < start or header.max_timestamp <= (NO_TIMESTAMP if best is None else best.timestamp):
+                continue
+            found = _largest_in(segment, header, start, 0)
+            if found is not None and (best is None or found.timestamp > best.timestamp):
+                best = found
+    return best

@@ -1,0 +1,118 @@
+"""When each segment of a log goes, and which record keeps it until then: retention's rules (`retention`) told beforehand.
+
+A segment goes by time when its own largest timestamp is older than retention.ms, and no sooner than all segments before it: so
+the record that keeps a segment may lie in an earlier one. A record of next year keeps its segment, and everything behind it,
+until next year and retention.ms; such a record is named. What is above the high watermark stays whatever its age.
+
+Works on a log opened for reading, of any folder; nothing is written. The largest timestamps come from `log.segment_time`, which
+does not take an index's word for them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.config import LogConfig
+from tidelog.log import segment_time
+from tidelog.log.log import Log
+from tidelog.log.segment import Segment
+from tidelog.storage.partition.retention import Reason, SegmentFacts, due
+
+
+class Keeper(NamedTuple):
+    """What keeps a segment: the record with the largest timestamp of its own segment, or of one before it."""
+
+    base_offset: int
+    """The keeper's segment."""
+    offset: int | None
+    """The record; None where the segment has no timestamps, and its file's time counts."""
+    timestamp: int
+    """Epoch ms."""
+
+
+class Forecast(NamedTuple):
+    """A segment, and what becomes of it."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    keeper: Keeper | None
+    """None where time does not decide."""
+    own: Keeper | None
+    """The segment's own record with the largest timestamp; None of a segment without records."""
+    goes_ms: int | None
+    """When it goes by itself (epoch ms, at the next check); the present for one that goes now; None: not by itself."""
+    reason: str
+    """Why it goes, or why it does not."""
+
+
+NEVER_EMPTY = "the active segment, empty"
+ABOVE_HIGH_WATERMARK = "above the high watermark"
+NO_TIME_LIMIT = "no retention.ms"
+NOT_DELETED = "cleanup.policy has no delete"
+
+
+def forecast(log: Log, config: LogConfig, now_ms: int) -> list[Forecast]:
+    """Return what becomes of each segment, oldest first. Raises what reading the log raises."""
+    segments = log.segments
+    ends = [segment.base_offset for segment in segments[1:]] + [log.log_end_offset]
+    last = len(segments) - 1
+    facts = [
+        SegmentFacts(segment.base_offset, end, segment.end_position if index == last else segment.size_bytes, index == last)
+        for index, (segment, end) in enumerate(zip(segments, ends, strict=True))
+    ]
+    high_watermark = log.log_end_offset if log.high_watermark is None else log.high_watermark
+    own = [_keeper(segment, one) for segment, one in zip(segments, facts, strict=True)]
+    timestamps = {one.base_offset: keeper.timestamp for one, keeper in zip(facts, own, strict=True) if keeper is not None}
+    going = {
+        one.facts.base_offset: one.reason
+        for one in due(
+            facts,
+            config,
+            now_ms=now_ms,
+            high_watermark=high_watermark,
+            log_start_offset=log.log_start_offset,
+            largest_timestamp=lambda base: timestamps.get(base, now_ms),
+        )
+    }
+    found: list[Forecast] = []
+    latest: Keeper | None = None
+    for one, keeper in zip(facts, own, strict=True):
+        reason = going.get(one.base_offset)
+        if reason in (Reason.LOG_START, Reason.SIZE):
+            found.append(Forecast(*one[:3], None, keeper, now_ms, reason.value))
+            continue
+        if keeper is not None and (latest is None or keeper.timestamp > latest.timestamp):
+            latest = keeper
+        found.append(_by_time(one, keeper, latest, config, now_ms, high_watermark))
+    return found
+
+
+def _by_time(
+    one: SegmentFacts, own: Keeper | None, latest: Keeper | None, config: LogConfig, now_ms: int, high_watermark: int
+) -> Forecast:
+    place = one[:3]
+    if not config.is_deleted:
+        return Forecast(*place, None, own, None, NOT_DELETED)
+    if one.is_last and one.size_bytes == 0:
+        return Forecast(*place, None, own, None, NEVER_EMPTY)
+    if config.retention_ms < 0:
+        return Forecast(*place, None, own, None, NO_TIME_LIMIT)
+    assert latest is not None, "a segment with batches has a largest timestamp"
+    if high_watermark < one.end_offset:
+        return Forecast(*place, latest, own, None, ABOVE_HIGH_WATERMARK)
+    # Older than retention.ms, not as old as: one millisecond more.
+    return Forecast(*place, latest, own, max(now_ms, latest.timestamp + config.retention_ms + 1), Reason.TIME.value)
+
+
+def _keeper(segment: Segment, facts: SegmentFacts) -> Keeper | None:
+    if facts.size_bytes == 0:
+        return None
+    try:
+        largest = segment_time.largest_timestamp(segment)
+        if largest.source == "none":
+            return Keeper(segment.base_offset, None, segment.modified_ms)
+        found = segment_time.find_max_timestamp(segment, largest, segment.base_offset)
+        return Keeper(segment.base_offset, largest.offset if found is None else found.offset, largest.timestamp)
+    finally:
+        segment.close()

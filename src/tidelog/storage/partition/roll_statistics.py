@@ -1,0 +1,56 @@
+"""How segments come to their end, counted; and settings that make them end too often, told (KIP-32, KIP-33).
+
+A segment rolls by event time. Where producers' timestamps may lie further apart than segment.ms, each bad one can roll a
+segment, in the worst case one for each batch: many tiny segments, many files. So
+
+| counted, for each log | |
+|---|---|
+| `rolled_by_time` | segments that segment.ms has rolled |
+| `one_batch_segments` | segments that hold a single batch |
+
+and a limit on timestamps that is set, but above segment.ms, is told once for each topic. `PartitionLog` owns the counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelog.config import CREATE_TIME, INT64_MAX, LogConfig
+from tidelog.storage.segment.segment import LogSegment
+
+logger = logging.getLogger("tidelog.storage")
+
+_told: set[tuple[Path, str, int, int]] = set()
+
+
+@dataclass
+class RollStatistics:
+    """Counts since the log was opened."""
+
+    rolled_by_time: int = 0
+    one_batch_segments: int = 0
+
+    def note_roll(self, segment: LogSegment, *, by_time: bool) -> None:
+        """Count a segment that is about to become inactive."""
+        self.rolled_by_time += by_time
+        first = segment.log.first_batch()
+        self.one_batch_segments += first is not None and first.size == segment.size_bytes
+
+
+def warn_of_wide_limits(config: LogConfig, data_folder: Path, topic: str) -> None:
+    """Say, once for each topic and pair of values, that timestamps may lie further apart than a segment lasts."""
+    limits_ms = [ms for ms in (config.timestamp_before_max_ms, config.timestamp_after_max_ms) if ms != INT64_MAX]
+    limit_ms = max(limits_ms, default=0)
+    if config.message_timestamp_type != CREATE_TIME or limit_ms <= config.segment_ms:
+        return
+    key = (data_folder, topic, limit_ms, config.segment_ms)
+    if key not in _told:
+        _told.add(key)
+        logger.warning(
+            "topic %s takes timestamps that are %d ms off, more than segment.ms = %d: each of them may roll a segment",
+            topic,
+            limit_ms,
+            config.segment_ms,
+        )

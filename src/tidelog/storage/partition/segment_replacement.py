@@ -1,0 +1,67 @@
+"""New segments in the place of old ones, so that a crash at any moment loses nothing (spec §6.7).
+
+| step | files of the new segments | files of the old ones | what a start after a crash does (`leftovers`) |
+|---|---|---|---|
+| before | ``.cleaned`` | in place | removes the new ones |
+| 1 | ``.cleaned`` → ``.swap``, from the last one to the first | in place | while one ``.cleaned`` is left: removes the new ones |
+| 2 | ``.swap`` | → ``.deleted`` | from here on: finishes |
+| 3 | ``.swap`` → their names | ``.deleted`` | finishes |
+
+The folder is synced behind each step, so that a power loss keeps their order. Compaction and the split of an overflowed segment
+use this; the caller drops the producer snapshots of what is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.log.checkpoints import sync_directory
+from tidelog.log.names import CLEANED_SUFFIX, SWAP_SUFFIX
+from tidelog.storage.partition.file_deletion import delete_segment_files
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.segments import LogSegments
+
+
+def replace_segments(
+    existing: LogSegments,
+    new: Iterable[LogSegment],
+    old: Iterable[LogSegment],
+    directory: Path,
+    scheduler: Scheduler | None,
+    delete_delay_ms: int,
+) -> list[LogSegment]:
+    """Put the segments `new`, closed and flushed with the suffix ``.cleaned``, into `existing` where `old` were.
+
+    Returns those of `old` whose base no new segment has. Old segments that are no longer in `existing` (deleted meanwhile)
+    are left alone. Raises InvalidArgumentError without a new segment, StorageError.
+    """
+    coming = sorted(new, key=lambda segment: segment.base_offset)
+    if not coming:
+        raise InvalidArgumentError("segments are replaced by at least one", path=directory)
+    going = sorted((one for one in old if existing.get(one.base_offset) is one), key=lambda segment: segment.base_offset)
+    bases = {segment.base_offset for segment in coming}
+    for segment in reversed(coming):
+        segment.change_file_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)
+    _sync(directory)
+    # In memory the new ones come first: a reader always finds one of the two.
+    for segment in reversed(coming):
+        existing.add(segment)
+    for segment in going:
+        if segment.base_offset not in bases:
+            existing.remove(segment.base_offset)
+    delete_segment_files(going, scheduler, delete_delay_ms)
+    _sync(directory)
+    for segment in coming:
+        segment.change_file_suffixes(SWAP_SUFFIX, "")
+    _sync(directory)
+    return [segment for segment in going if segment.base_offset not in bases]
+
+
+def _sync(directory: Path) -> None:
+    try:
+        sync_directory(directory)
+    except OSError as error:
+        raise StorageError(f"cannot sync a partition's folder: {error.strerror}", path=directory) from error

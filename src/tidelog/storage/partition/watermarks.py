@@ -1,0 +1,192 @@
+"""Up to where a log is decided, and from where it is still there (spec §5.5, §13.2).
+
+===================  =====================================================================================================
+log_start_offset     below it nothing is read any more; moves forward by DeleteRecords and retention, back only by truncation
+last_stable_offset   read_committed ends here: the first transaction whose end is not below the high watermark, or that itself
+high_watermark       read_uncommitted ends here: what every replica has
+log_end_offset       the local log's
+===================  =====================================================================================================
+
+Invariant: log start ≤ high watermark ≤ log end, and last stable offset ≤ high watermark. Where the place of an offset in its
+segment is not known, it is looked up when a read asks for it, once.
+
+`PartitionLog` owns one. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import NamedTuple
+
+from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError
+from tidelog.storage.partition.local_log import LocalLog
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.producers.producer_state_manager import ProducerStateManager
+
+logger = logging.getLogger("tidelog.storage")
+
+
+class FetchIsolation(enum.Enum):
+    """Where a read ends: `LOG_END` is a follower's, the others are consumers' (read_uncommitted, read_committed)."""
+
+    LOG_END = "log_end"
+    HIGH_WATERMARK = "high_watermark"
+    TXN_COMMITTED = "txn_committed"
+
+
+class LogOffsetSnapshot(NamedTuple):
+    """A log's offsets at one moment."""
+
+    log_start_offset: int
+    log_end_offset: LogOffsetMetadata
+    high_watermark: LogOffsetMetadata
+    last_stable_offset: LogOffsetMetadata
+
+
+class Watermarks:
+    """The offsets of one log between its start and its end. The high watermark begins at the log start."""
+
+    def __init__(self, local: LocalLog, producer_state: ProducerStateManager, log_start_offset: int) -> None:
+        self.log_start_offset = log_start_offset
+        self._local = local
+        self._producer_state = producer_state
+        self._high_watermark = LogOffsetMetadata(log_start_offset)
+        self._first_unstable: LogOffsetMetadata | None = None
+
+    # --- asking
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark.message_offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction begins that may yet turn out aborted, None if all is decided."""
+        return None if self._first_unstable is None else self._first_unstable.message_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        first, mark = self._first_unstable, self._high_watermark.message_offset
+        return mark if first is None else min(first.message_offset, mark)
+
+    @property
+    def last_stable_offset_lag(self) -> int:
+        """How far the last stable offset lies behind the high watermark."""
+        return self.high_watermark - self.last_stable_offset
+
+    def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
+        """Return the high watermark with its place, which is looked up if it is not known."""
+        if self._high_watermark.is_message_offset_only:
+            self._set_high_watermark(self._with_place(self._high_watermark.message_offset))
+        return self._high_watermark
+
+    def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
+        """Return the last stable offset with its place."""
+        mark = self.fetch_high_watermark_metadata()
+        first = self._first_unstable
+        if first is None or first.message_offset >= mark.message_offset:
+            return mark
+        if first.is_message_offset_only:
+            first = self._first_unstable = self._with_place(first.message_offset)
+        return first
+
+    def end_of(self, isolation: FetchIsolation) -> LogOffsetMetadata:
+        """Return where a read with this isolation ends."""
+        if isolation is FetchIsolation.LOG_END:
+            return self._local.log_end_offset_metadata
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            return self.fetch_high_watermark_metadata()
+        return self.fetch_last_stable_offset_metadata()
+
+    def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
+        """Return all four, with their places."""
+        return LogOffsetSnapshot(
+            self.log_start_offset,
+            self._local.log_end_offset_metadata,
+            self.fetch_high_watermark_metadata(),
+            self.fetch_last_stable_offset_metadata(),
+        )
+
+    # --- moving the high watermark
+
+    def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
+        """Set the high watermark, within the log; return what it became."""
+        wanted = LogOffsetMetadata(offset) if isinstance(offset, int) else offset
+        if wanted.message_offset < self.log_start_offset:
+            wanted = LogOffsetMetadata(self.log_start_offset)
+        elif wanted.message_offset >= self._local.log_end_offset:
+            wanted = self._local.log_end_offset_metadata
+        self._set_high_watermark(wanted)
+        return wanted.message_offset
+
+    def maybe_increment_high_watermark(self, offset: LogOffsetMetadata) -> LogOffsetMetadata | None:
+        """Move the high watermark forward, as a leader does; return the old one, None if it stays where it is.
+
+        The same offset on a newer segment counts as forward. Raises InvalidArgumentError above the log end.
+        """
+        if offset.message_offset > self._local.log_end_offset:
+            raise InvalidArgumentError(
+                "a high watermark above the log end",
+                path=self._local.directory,
+                found=offset.message_offset,
+                expected=f"at most {self._local.log_end_offset}",
+            )
+        old = self.fetch_high_watermark_metadata()
+        same = old.message_offset == offset.message_offset
+        if old.message_offset < offset.message_offset or (same and old.on_older_segment(offset)):
+            self._set_high_watermark(offset)
+            return old
+        return None
+
+    def maybe_update_high_watermark(self, offset: int) -> int | None:
+        """Take over a leader's high watermark, as a follower does; return it within the log, None if that changes nothing."""
+        old = self.high_watermark
+        new = self.update_high_watermark(offset)
+        return None if new == old else new
+
+    def on_log_end_moved(self) -> None:
+        """Follow the log end where it was cut, or where its place changed: after an append, a roll, a truncation."""
+        if self._high_watermark.message_offset >= self._local.log_end_offset:
+            self._set_high_watermark(self._local.log_end_offset_metadata)
+
+    # --- moving the others
+
+    def set_log_start_offset(self, offset: int) -> None:
+        """Set the log start; the high watermark and the recovery point are never below it."""
+        self.log_start_offset = offset
+        if self.high_watermark < offset:
+            self.update_high_watermark(offset)
+        self._local.recovery_point = max(self._local.recovery_point, offset)
+
+    def update_first_unstable_offset(self) -> None:
+        """Take over where the producers' first undecided transaction begins."""
+        first = self._producer_state.first_unstable_offset
+        if first is not None and (first.is_message_offset_only or first.message_offset < self.log_start_offset):
+            first = self._with_place(max(first.message_offset, self.log_start_offset))
+        self._first_unstable = first
+
+    # --- inside
+
+    def _set_high_watermark(self, new: LogOffsetMetadata) -> None:
+        if new.message_offset < 0:
+            raise InvalidArgumentError("a negative high watermark", path=self._local.directory, found=new.message_offset)
+        if new.message_offset < self._high_watermark.message_offset:
+            logger.warning(
+                "%s: the high watermark goes back from %d to %d",
+                self._local.directory,
+                self._high_watermark.message_offset,
+                new.message_offset,
+            )
+        self._high_watermark = new
+        self._producer_state.on_high_watermark_updated(new.message_offset)
+        self.update_first_unstable_offset()
+
+    def _with_place(self, offset: int) -> LogOffsetMetadata:
+        """Look up where an offset lies; without its place if there is no such offset (any more)."""
+        if offset < self.log_start_offset:
+            return LogOffsetMetadata(offset)
+        try:
+            return self._local.convert_to_offset_metadata(offset)
+        except OffsetOutOfRangeError:
+            return LogOffsetMetadata(offset)

@@ -1,0 +1,1 @@
+"""What a log knows of its producers: sequences, epochs, transactions, snapshots. `producer_state_manager` is the way in."""

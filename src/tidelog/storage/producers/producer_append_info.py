@@ -1,0 +1,185 @@
+"""One producer's part in one append: checked against what the producer wrote before, kept apart until it is written.
+
+How much is checked depends on where the append comes from (spec §9.7):
+
+===========  ==============  ========  ======================================  =================
+origin       producer epoch  sequence  data outside the open transaction       coordinator epoch
+===========  ==============  ========  ======================================  =================
+CLIENT       refused         refused   refused                                 refused
+COORDINATOR  refused         -         refused                                 refused
+REPLICATION  told            -         told (Kafka refuses; a leader took it)  told
+===========  ==============  ========  ======================================  =================
+
+Duplicates are the caller's business (`ProducerStateManager.duplicate_of`): appended here, they are out of order.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from tidelog.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    ProducerError,
+    TransactionCoordinatorFencedError,
+)
+from tidelog.log.names import TopicPartition
+from tidelog.log.producer_state import CompletedTxn
+from tidelog.records.batch import (
+    CONTROL_BIT,
+    NO_PRODUCER_EPOCH,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
+from tidelog.records.control import ControlType, EndTxnMarker
+from tidelog.records.validation import AppendOrigin
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.producers.producer_state_entry import NO_OFFSET, BatchMetadata, ProducerStateEntry
+from tidelog.storage.producers.txn_metadata import TxnMetadata
+from tidelog.storage.producers.verification_state import VerificationStateEntry
+
+logger = logging.getLogger("tidelog.storage")
+
+_CLIENT = AppendOrigin.CLIENT
+_REPLICATION = AppendOrigin.REPLICATION
+_MAX_SEQUENCE = 2**31 - 1
+
+
+class ProducerAppendInfo:
+    """Made by `ProducerStateManager.prepare_update`, and handed to its `update` once the records are written."""
+
+    __slots__ = ("_may_begin_anywhere", "_origin", "_topic_partition", "_verification", "entry", "started_transactions")
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        current: ProducerStateEntry,
+        origin: AppendOrigin,
+        verification: VerificationStateEntry | None = None,
+    ) -> None:
+        """`current` is not touched; with no epoch it stands for a producer that is not known."""
+        self.entry = current.copy()
+        self.started_transactions: tuple[TxnMetadata, ...] = ()
+        # Its records may all be deleted: then nobody knows which sequence comes next.
+        self._may_begin_anywhere = current.producer_epoch == NO_PRODUCER_EPOCH
+        self._topic_partition = topic_partition
+        self._origin = origin
+        self._verification = verification
+
+    @property
+    def producer_id(self) -> int:
+        return self.entry.producer_id
+
+    def append(
+        self, header: BatchHeader, first_offset_metadata: LogOffsetMetadata | None = None, marker: EndTxnMarker | None = None
+    ) -> CompletedTxn | None:
+        """Go on by one batch, at its final offsets; return the transaction that it completes, if any.
+
+        `marker` is what a control batch says; None of a compacted one, of which no record is left. `first_offset_metadata`
+        tells where the batch lies. Raises a ProducerError where the batch does not follow; then nothing must be written.
+        """
+        attributes = header.attributes
+        if attributes & CONTROL_BIT:
+            if marker is None:
+                return None
+            return self.append_end_txn_marker(marker, header.producer_epoch, header.base_offset, header.max_timestamp)
+        self.append_data_batch(
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            header.max_timestamp,
+            header.base_offset,
+            header.last_offset,
+            is_transactional=attributes & TRANSACTIONAL_BIT != 0,
+            first_offset_metadata=first_offset_metadata,
+        )
+        return None
+
+    def append_data_batch(
+        self,
+        epoch: int,
+        first_sequence: int,
+        last_sequence: int,
+        timestamp: int,
+        first_offset: int,
+        last_offset: int,
+        *,
+        is_transactional: bool,
+        first_offset_metadata: LogOffsetMetadata | None = None,
+    ) -> None:
+        """Go on by a batch of data; see `append`."""
+        entry = self.entry
+        if epoch < entry.producer_epoch:
+            self._refuse_epoch(epoch, first_offset)
+        if self._origin is _CLIENT:
+            self._check_sequence(epoch, first_sequence, first_offset)
+        if entry.current_txn_first_offset >= 0:
+            if not is_transactional:
+                self._refuse(
+                    InvalidTxnStateError,
+                    "a batch outside the open transaction",
+                    first_offset,
+                    "no transaction",
+                    f"the one from {entry.current_txn_first_offset}",
+                )
+        elif is_transactional:
+            entry.current_txn_first_offset = first_offset
+            where = LogOffsetMetadata(first_offset) if first_offset_metadata is None else first_offset_metadata
+            self.started_transactions += (TxnMetadata(entry.producer_id, where),)
+        entry.add_batch(epoch, BatchMetadata(last_sequence, last_offset, last_offset - first_offset, timestamp))
+
+    def append_end_txn_marker(self, marker: EndTxnMarker, epoch: int, offset: int, timestamp: int) -> CompletedTxn | None:
+        """End the transaction that is open, at `offset`; None if none is. See `append`.
+
+        A marker of a higher epoch fences the producer: its batches are forgotten.
+        """
+        entry = self.entry
+        if epoch < entry.producer_epoch:
+            self._refuse_epoch(epoch, offset)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            self._refuse(
+                TransactionCoordinatorFencedError,
+                "a marker of a fenced coordinator",
+                offset,
+                f"coordinator epoch {marker.coordinator_epoch}",
+                f">= {entry.coordinator_epoch}",
+            )
+        first_offset = entry.current_txn_first_offset
+        entry.set_epoch(epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.current_txn_first_offset = NO_OFFSET
+        if first_offset < 0:
+            return None  # Without data there is nothing that could be unstable, nor be noted as aborted.
+        return CompletedTxn(entry.producer_id, first_offset, offset, marker.type is ControlType.ABORT)
+
+    def _check_sequence(self, epoch: int, first_sequence: int, offset: int) -> None:
+        verification = self._verification
+        if verification is not None and first_sequence > verification.lowest_sequence:
+            self._refuse_sequence(first_sequence, offset, f"{verification.lowest_sequence}, seen before and not yet written")
+        entry = self.entry
+        if epoch != entry.producer_epoch:
+            if first_sequence != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
+                self._refuse_sequence(first_sequence, offset, f"0, the first one of epoch {epoch} after {entry.producer_epoch}")
+        elif not self._may_begin_anywhere:
+            last_sequence = entry.last_sequence
+            if first_sequence != last_sequence + 1 and not (first_sequence == 0 and last_sequence == _MAX_SEQUENCE):
+                self._refuse_sequence(first_sequence, offset, f"the one after {last_sequence}")
+
+    def _refuse_epoch(self, epoch: int, offset: int) -> None:
+        self._refuse(
+            InvalidProducerEpochError, "a batch of a fenced producer", offset, f"epoch {epoch}", f">= {self.entry.producer_epoch}"
+        )
+
+    def _refuse_sequence(self, sequence: int, offset: int, expected: str) -> None:
+        self._refuse(OutOfOrderSequenceError, "a batch out of order", offset, f"sequence {sequence}", expected)
+
+    def _refuse(self, kind: type[ProducerError], what: str, offset: int, found: str, expected: str) -> None:
+        """Raise, unless a leader accepted the batch: then it is in the log, and that is told."""
+        topic, partition = self._topic_partition
+        text = f"{what}: producer {self.entry.producer_id}, {topic}-{partition}, offset {offset}"
+        error = kind(text, found=found, expected=expected)
+        if self._origin is not _REPLICATION:
+            raise error
+        logger.warning("%s", error)

@@ -1,0 +1,325 @@
+"""What one partition knows of its producers: duplicates, sequences, epochs, open transactions, snapshots (spec §9; KIP-98).
+
+The state is that of the records below `map_end_offset`. It comes from the last sound snapshot and the batches since, grows
+by what is appended, and is written to a snapshot when the log rolls and when it is closed.
+
+An append goes: `duplicate_of`, `prepare_update`, `ProducerAppendInfo.append`, the write itself, `update`; and for each
+transaction that it completed `last_stable_offset`, the transaction index, `complete_txn`; at last `map_end_offset`. `replay`
+does all that for a batch that is in the log already.
+
+Invariants: `ongoing` holds one transaction for each producer with `current_txn_first_offset`; a completed transaction stays
+unstable until the high watermark passes its marker. One thread at a time; called by `PartitionLog`, the loader and recovery.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from tidelog.clock import Clock
+from tidelog.errors import CorruptSnapshotError, InvalidArgumentError
+from tidelog.log.names import TopicPartition
+from tidelog.log.producer_state import CompletedTxn
+from tidelog.records.batch import NO_PRODUCER_ID, BatchHeader
+from tidelog.records.control import EndTxnMarker
+from tidelog.records.validation import AppendOrigin
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.producers.producer_append_info import ProducerAppendInfo
+from tidelog.storage.producers.producer_snapshots import ProducerSnapshots
+from tidelog.storage.producers.producer_state_entry import BatchMetadata, ProducerStateEntry
+from tidelog.storage.producers.txn_metadata import TxnMetadata, TxnsByFirstOffset
+from tidelog.storage.producers.verification_state import VerificationStateEntry
+
+logger = logging.getLogger("tidelog.storage")
+
+PRODUCER_ID_EXPIRATION_MS = 86_400_000
+MAX_TRANSACTION_TIMEOUT_MS = 900_000
+LATE_TRANSACTION_BUFFER_MS = 300_000
+
+
+class ProducerStateManager:
+    """Producers by id. `map_end_offset` is the offset that comes next; the caller sets it as the log grows."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: Path,
+        clock: Clock,
+        *,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
+    ) -> None:
+        """Begin empty, at offset 0; nothing is read yet. A producer without an open transaction is forgotten after
+        `producer_id_expiration_ms`; a transaction is late five minutes after `max_transaction_timeout_ms`.
+        """
+        self.topic_partition = topic_partition
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.max_transaction_timeout_ms = max_transaction_timeout_ms
+        self.map_end_offset = 0
+        self._clock = clock
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._ongoing = TxnsByFirstOffset()
+        self._unreplicated = TxnsByFirstOffset()
+        self._verifications: dict[int, VerificationStateEntry] = {}
+        self._snapshots = ProducerSnapshots(directory)
+        self._last_snapshot_offset = 0
+
+    # What is known.
+
+    @property
+    def active_producers(self) -> Mapping[int, ProducerStateEntry]:
+        """The producers by id, read only."""
+        return MappingProxyType(self._producers)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no producer, and no transaction that waits for the high watermark."""
+        return not self._producers and not self._unreplicated
+
+    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
+        """Return what is known of a producer."""
+        return self._producers.get(producer_id)
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """Return the batch among the producer's last five that `header` repeats: same epoch, first and last sequence."""
+        entry = self._producers.get(header.producer_id)
+        return None if entry is None else entry.duplicate_of(header)
+
+    @property
+    def first_unstable_offset(self) -> LogOffsetMetadata | None:
+        """Where the first transaction begins that is open, or whose marker is not below the high watermark yet."""
+        undecided, unreplicated = self._ongoing.first, self._unreplicated.first
+        if unreplicated is None:
+            return None if undecided is None else undecided.first_offset
+        if undecided is None:
+            return unreplicated.first_offset
+        return min(undecided.first_offset, unreplicated.first_offset, key=lambda metadata: metadata.message_offset)
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the first open transaction begins."""
+        first = self._ongoing.first
+        return None if first is None else first.first_offset.message_offset
+
+    def has_late_transaction(self, now_ms: int) -> bool:
+        """Say whether the oldest open transaction had no record for longer than any transaction may last."""
+        first = self._ongoing.first
+        entry = None if first is None else self._producers.get(first.producer_id)
+        if entry is None or entry.last_timestamp <= 0:
+            return False
+        return now_ms - entry.last_timestamp > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+
+    # Appends.
+
+    def prepare_update(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
+        """Begin a producer's part of an append; nothing changes here before `update`."""
+        current = self._producers.get(producer_id)
+        if current is None:
+            current = ProducerStateEntry(producer_id)
+        return ProducerAppendInfo(self.topic_partition, current, origin, self._verifications.get(producer_id))
+
+    def update(self, info: ProducerAppendInfo) -> None:
+        """Take over a producer's part of an append that was written. Raises InvalidArgumentError without a producer id."""
+        producer_id = info.entry.producer_id
+        if producer_id == NO_PRODUCER_ID:
+            raise InvalidArgumentError("an update of no producer", found=producer_id, expected=">= 0")
+        self._producers[producer_id] = info.entry
+        for txn in info.started_transactions:
+            self._ongoing.put(txn)
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """Return the last stable offset once `completed` is: where another producer's open transaction begins, else the
+        offset behind the marker. To be asked before `complete_txn`.
+        """
+        for txn in self._ongoing:
+            if txn.producer_id != completed.producer_id:
+                return txn.first_offset.message_offset
+        return completed.last_offset + 1
+
+    def complete_txn(self, completed: CompletedTxn) -> None:
+        """Mark a transaction as decided; it is stable when the high watermark passes its marker.
+
+        Raises InvalidArgumentError if it was not open.
+        """
+        txn = self._ongoing.pop(completed.first_offset)
+        if txn is None:
+            raise InvalidArgumentError("a transaction ends that was not open", found=completed)
+        self._unreplicated.put(txn._replace(last_offset=completed.last_offset))
+
+    def replay(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> tuple[CompletedTxn, int] | None:
+        """Go on by a batch that is in the log already, of a producer or of none.
+
+        Returns a transaction that it completes and the last stable offset then, for the transaction index.
+        """
+        result = None
+        if header.producer_id > NO_PRODUCER_ID:
+            info = self.prepare_update(header.producer_id, AppendOrigin.REPLICATION)
+            completed = info.append(header, None, marker)
+            self.update(info)
+            if completed is not None:
+                result = completed, self.last_stable_offset(completed)
+                self.complete_txn(completed)
+        self.map_end_offset = header.last_offset + 1
+        return result
+
+    # What moves without an append.
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Forget the decided transactions whose marker lies below `high_watermark`."""
+        if self._unreplicated:
+            self._unreplicated.remove_ended_below(high_watermark)
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Forget the decided transactions below `log_start_offset` and go on from there at least. Producers stay."""
+        self._unreplicated.remove_ended_below(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        latest = self._snapshots.latest
+        self._last_snapshot_offset = log_start_offset if latest is None else latest
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget the producers, and the verifications, that had no word for `producer_id_expiration_ms`."""
+        expired = [producer_id for producer_id, entry in self._producers.items() if self._is_expired(entry, now_ms)]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        limit = self.producer_id_expiration_ms
+        self._verifications = {
+            producer_id: entry for producer_id, entry in self._verifications.items() if now_ms - entry.timestamp < limit
+        }
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Take the state back to the last snapshot in (log_start_offset, log_end_offset]; the caller replays from there.
+
+        Snapshots outside of that are deleted. If the map ends at `log_end_offset` already, it stays as it is.
+        Raises StorageError.
+        """
+        for offset in list(self._snapshots.offsets):
+            if offset > log_end_offset or offset <= log_start_offset:
+                self._snapshots.delete(offset)
+        if log_end_offset == self.map_end_offset:
+            self.on_log_start_offset_incremented(log_start_offset)
+            return
+        self._clear()
+        self._load_from_snapshot(log_start_offset, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything, delete all snapshots, go on at `offset`. Raises StorageError."""
+        self._clear()
+        for snapshot in list(self._snapshots.offsets):
+            self._snapshots.delete(snapshot)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def truncate_fully_and_reload_snapshots(self) -> None:
+        """Forget everything, delete the known snapshots, and look which ones the folder has now. Raises StorageError."""
+        self.truncate_fully_and_start_at(0)
+        self._snapshots.reload()
+
+    def load_entry(self, entry: ProducerStateEntry) -> None:
+        """Put a producer in as it was at `map_end_offset`, with its open transaction."""
+        self._producers[entry.producer_id] = entry
+        if entry.has_open_transaction:
+            self._ongoing.put(TxnMetadata(entry.producer_id, LogOffsetMetadata(entry.current_txn_first_offset)))
+
+    def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
+        while (latest := self._snapshots.latest) is not None:
+            try:
+                entries = self._snapshots.read(latest)
+            except CorruptSnapshotError as error:
+                logger.warning("%s: it is deleted, the one before it is taken", error)
+                self._snapshots.delete(latest)
+                continue
+            for one in entries:
+                entry = ProducerStateEntry.from_snapshot(one)
+                if not self._is_expired(entry, now_ms):
+                    self.load_entry(entry)
+            self._last_snapshot_offset = self.map_end_offset = latest
+            return
+        self._last_snapshot_offset = self.map_end_offset = log_start_offset
+
+    def _clear(self) -> None:
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+
+    # Snapshots.
+
+    def take_snapshot(self, *, sync: bool = True) -> Path | None:
+        """Write the state at `map_end_offset` and return the file; None where there is a snapshot at or above it.
+
+        Without `sync` the caller makes it durable later (`flush_snapshot`). Raises StorageError.
+        """
+        if self.map_end_offset <= self._last_snapshot_offset:
+            return None
+        entries = (entry.to_snapshot() for entry in self._producers.values())
+        path = self._snapshots.write(self.map_end_offset, entries, sync=sync)
+        self._last_snapshot_offset = self.map_end_offset
+        return path
+
+    @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        """The offsets of all snapshots, ascending."""
+        return tuple(self._snapshots.offsets)
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        """The highest snapshot's offset."""
+        return self._snapshots.latest
+
+    @property
+    def oldest_snapshot_offset(self) -> int | None:
+        """The lowest snapshot's offset."""
+        return self._snapshots.oldest
+
+    def fetch_snapshot(self, offset: int) -> Path | None:
+        """Return the path of the snapshot at `offset`, None if there is none."""
+        return self._snapshots.path(offset) if offset in self._snapshots.offsets else None
+
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int], found: Iterable[str] | None = None) -> None:
+        """Look into the folder and delete the snapshots that belong to no segment; the highest of them stays if it lies
+        above every segment's base, for it is that of a clean shutdown (spec §9.6). Raises StorageError.
+
+        `found` are the names of the folder's files, if the caller has just listed them.
+        """
+        bases = set(segment_base_offsets)
+        self._snapshots.reload(found)
+        strays = [offset for offset in self._snapshots.offsets if offset not in bases]
+        if strays and strays[-1] > max(bases, default=-1):
+            strays.pop()
+        for offset in strays:
+            self._snapshots.delete(offset)
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        """Delete the snapshots below `offset`. Raises StorageError."""
+        for snapshot in [one for one in self._snapshots.offsets if one < offset]:
+            self._snapshots.delete(snapshot)
+
+    def remove_and_mark_snapshot_for_deletion(self, offset: int) -> Path | None:
+        """Rename a snapshot to ``….deleted`` and return that path, for the caller to remove later; None if it is gone."""
+        return self._snapshots.mark_for_deletion(offset)
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """Note that the folder was renamed."""
+        self._snapshots.update_parent_dir(directory)
+
+    # Verification of transactions (KIP-890).
+
+    def maybe_create_verification(self, producer_id: int, sequence: int, epoch: int) -> VerificationStateEntry:
+        """Return a producer's open verification, a new one if there is none, with the lowest sequence brought up to date."""
+        entry = self._verifications.get(producer_id)
+        if entry is None:
+            entry = self._verifications[producer_id] = VerificationStateEntry(self._clock.now_ms(), sequence, epoch)
+        entry.note(sequence, epoch)
+        return entry
+
+    def verification(self, producer_id: int) -> VerificationStateEntry | None:
+        """Return a producer's open verification."""
+        return self._verifications.get(producer_id)
+
+    def clear_verification(self, producer_id: int) -> None:
+        """End a producer's verification: data or a marker of the transaction was written."""
+        self._verifications.pop(producer_id, None)

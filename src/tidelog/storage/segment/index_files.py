@@ -1,0 +1,460 @@
+"""The `.index` and `.timeindex` of a segment, written: entries in memory, and the sparse file that holds them (spec §2).
+
+What the entries mean, and when one is accepted, is in `log.offset_index` and `log.time_index`; this owns the files.
+
+| state | entries | the file | descriptors |
+|---|---|---|---|
+| idle | unknown | unknown, there or not | none |
+| live | in memory | the same, then zeros up to what the index can hold | one |
+| at rest | in the file, read by bisection with `pread` when asked for | cut to its entries | none |
+
+An index is idle until somebody needs it: only then is its file created, in its full length (`segment.index.bytes`, rounded down
+to whole entries), or looked at. It becomes live with the first change, at rest at the roll.
+
+Invariants
+    * In Kafka an entry is stored into a mapped file; on a full disk that kills the process. Here each goes by `pwrite`, and a
+      failure is an error: the entry is then not there, in memory as on disk.
+    * Behind the entries the file holds zeros only: a truncation wipes what it removes.
+    * A file that is there counts as Kafka counts it, in its full length: it is full, until `resize` gives it room. But a tail of
+      zeros (of an index that was copied or left while it was live) holds no entries.
+
+`segment` owns one of each; recovery replaces their contents. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tidelog.errors import SegmentChangedError, StorageError
+from tidelog.log.files import ReadOnlyFile
+from tidelog.log.index_entries import IndexEntries
+from tidelog.log.offset_index import OffsetIndex, OffsetPosition
+from tidelog.log.time_index import TimeIndex, TimestampOffset
+from tidelog.storage.segment.file_records import delete_file, write_rest
+
+_Entries = TypeVar("_Entries", bound=IndexEntries)
+_Answer = TypeVar("_Answer")
+
+
+class IndexFile(Generic[_Entries]):
+    """What both have in common. `max_index_bytes` is what a live index may grow to. Not for use by itself."""
+
+    def __init__(self, path: Path, base_offset: int, max_index_bytes: int, kind: type[_Entries]) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.max_index_bytes = max_index_bytes
+        self._kind = kind
+        self._live_entries: _Entries | None = None
+        self._entries_at_rest: _Entries | None = None
+        self._written = 0
+        self._fd = -1
+        self._is_written = False
+        self._is_synced = False
+        self._grows_later = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    def __del__(self) -> None:
+        self.close_handlers()
+
+    # --- what is in it; each of these creates the file if there is none
+
+    @property
+    def entries(self) -> int:
+        """How many entries there are."""
+        return self._readable().entries
+
+    @property
+    def max_entries(self) -> int:
+        """How many entries there can be."""
+        return self._with_room().max_entries
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the entries."""
+        return self._readable().size_bytes
+
+    @property
+    def length_bytes(self) -> int:
+        """Bytes of the file, which is what the entries could fill."""
+        index = self._with_room()
+        return index.length_bytes if self._live_entries is None else index.max_entries * index.entry_bytes
+
+    def to_bytes(self) -> bytes:
+        """Return the entries as the file holds them."""
+        return self._at_rest_closed(self._readable().to_bytes())
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndexError if the entries' ends or the file's length cannot be (spec §2.7)."""
+        self._at_rest_closed(self._readable().sanity_check())
+
+    # --- changing it
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries at or above `offset`. Raises StorageError."""
+        index = self.live()
+        before = index.entries
+        index.truncate_to(offset)  # type: ignore[attr-defined]
+        if index.entries < before:
+            self._wipe_tail(index)
+
+    def truncate(self) -> None:
+        """Remove every entry. Raises StorageError."""
+        index = self.live()
+        if index.entries:
+            index.truncate()
+            self._wipe_tail(index)
+
+    def resize(self, new_size_bytes: int) -> bool:
+        """Change what the file can hold, to no less than its entries; False if it is that already. Raises StorageError.
+
+        So an index that was written with more room than there is now stays whole (and is full).
+        """
+        index = self.live()
+        if not index.resize(max(new_size_bytes, index.size_bytes)):
+            return False
+        self._set_length(index.max_entries * index.entry_bytes)
+        self.write_entries()
+        return True
+
+    def create_if_missing(self) -> None:
+        """Have the file there; one that is, is not looked into. Raises StorageError."""
+        if self.is_idle and not self.path.exists():
+            self.live()
+
+    def grow_later(self) -> None:
+        """Give the index its full length, as the active segment's needs it, but not before it is changed. Raises StorageError."""
+        if self._live_entries is None:
+            self._grows_later = True
+        else:
+            self.resize(self.max_index_bytes)
+
+    def trim_to_valid_size(self) -> bool:
+        """Cut the file to its entries; False if it is that already. Raises StorageError."""
+        return self.resize(self.live().size_bytes)
+
+    def reset(self) -> None:
+        """Begin anew: no entries, and room for as many as can be. What was there is not read. Raises StorageError."""
+        self._forget()
+        index = self._kind.create(self.base_offset, self.max_index_bytes)
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            os.ftruncate(self._fd, index.max_entries * index.entry_bytes)
+        except OSError as error:
+            self.close_handlers()
+            raise self._refused("create", error) from error
+        self._live_entries = index
+        self._is_written, self._is_synced = True, False
+
+    def install(self, raw: bytes | bytearray | memoryview) -> None:
+        """Replace what is there by whole entries, as recovery has rebuilt them; more than there is room for are left out.
+
+        Raises StorageError.
+        """
+        self.reset()
+        index = self.live()
+        kept = memoryview(raw)[: index.max_entries * index.entry_bytes]
+        entries = self._kind.from_bytes(self.base_offset, kept)  # type: ignore[arg-type]
+        entries.max_entries = index.max_entries
+        self._live_entries = entries
+        self.write_entries()
+
+    def flush(self) -> None:
+        """Wait until the file is on the disk; it is created if there is none. Raises StorageError."""
+        if self.is_idle and not self.path.exists():
+            self.live()
+        if not self._is_synced or self.unwritten_entries:
+            was_open = self._fd >= 0
+            self._sync()
+            if not was_open:
+                self.release()
+
+    def rest(self) -> None:
+        """Give memory and descriptor back; the entries are read from the file from now on. Raises StorageError."""
+        self.write_entries()
+        self.release()
+        self._live_entries = None
+
+    def release(self) -> None:
+        """Give the descriptor back until the next use. Raises StorageError where closing tells of a lost write."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError as error:
+                raise self._refused("close", error) from error
+
+    def close(self) -> None:
+        """Cut the file to its entries and give everything back; one that nobody asked for stays as it is. Raises StorageError.
+
+        What was written is synced. Kafka does not: a clean end and a power cut, and the last entry may be lost.
+        """
+        self._grows_later = False
+        try:
+            if not self.is_idle and self.length_bytes != self.size_bytes:
+                self.trim_to_valid_size()
+            if self._is_written or self.unwritten_entries:
+                self._sync()
+        finally:
+            self._forget()
+
+    def close_handlers(self) -> None:
+        """Give the descriptor back and leave the file as it is (when its disk has failed). Never raises."""
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError:
+                self._is_synced = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a descriptor is held."""
+        return self._fd >= 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has asked for the index yet."""
+        return self._live_entries is None and self._entries_at_rest is None
+
+    # --- the file and its name
+
+    def rename_to(self, path: Path) -> None:
+        """Move the file, if there is one; the new path holds even if the move fails. Raises StorageError."""
+        self._entries_at_rest = None  # It reads by name.
+        old, self.path = self.path, path
+        try:
+            old.replace(path)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not old.exists():
+                return
+            raise StorageError(f"cannot rename an index: {error.strerror or error}", path=old) from error
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """Note that the folder was renamed."""
+        self._entries_at_rest = None
+        self.path = directory / self.path.name
+
+    def delete_if_exists(self) -> bool:
+        """Give everything back and remove the file; say whether there was one. Raises StorageError."""
+        self._forget()
+        return delete_file(self.path)
+
+    # --- for the segment's append: several entries, one write
+
+    def live(self) -> _Entries:
+        """Return the entries in memory, to be changed; `write_entries` then brings new ones to the file. Raises StorageError."""
+        if self._live_entries is None:
+            if not self.path.exists():
+                self.reset()
+            else:
+                self._load()
+            if self._grows_later:
+                self._grows_later = False
+                self.resize(self.max_index_bytes)
+        assert self._live_entries is not None
+        return self._live_entries
+
+    @property
+    def unwritten_entries(self) -> int:
+        """How many entries the file does not have yet; whatever syncs, cuts or closes it writes them first."""
+        return 0 if self._live_entries is None else self._live_entries.entries - self._written
+
+    def write_entries(self) -> None:
+        """Write the entries that the file does not have yet. Raises StorageError; `keep` then takes them back."""
+        index = self._live_entries
+        if index is None or index.entries == self._written:
+            return
+        position = self._written * index.entry_bytes
+        raw = index.entries_from(self._written)
+        try:
+            written = os.pwrite(self._fd if self._fd >= 0 else self._open(), raw, position)
+            if written != len(raw):
+                write_rest(self._fd, raw, written, position)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise self._refused("write", error) from error
+        self._written = index.entries
+        self._is_written, self._is_synced = True, False
+
+    def keep(self, entries: int) -> None:
+        """Go back to the first so many entries after an append that failed; never raises, the next write goes over the rest."""
+        index = self._live_entries
+        if index is not None and index.entries > entries:
+            index.keep(entries)
+            try:
+                self._wipe_tail(index)
+            except StorageError:
+                self._written = min(self._written, entries)
+
+    # --- inside
+
+    def _with_room(self) -> _Entries:
+        """Return the entries, once the file has the length that it should have."""
+        return self.live() if self._grows_later else self._readable()
+
+    def _readable(self) -> _Entries:
+        if self._live_entries is not None:
+            return self._live_entries
+        if self._entries_at_rest is None:
+            try:
+                entries = self._kind.open(ReadOnlyFile(self.path, fallbacks=()), self.base_offset)
+            except SegmentChangedError:
+                return self.live()  # There is none: it is created.
+            if self._kind is TimeIndex and entries.length_bytes == entries.entry_bytes:
+                entries.entries = 1  # Timestamp 0 at the base, not the tail of a live index.
+            entries.close()
+            self._entries_at_rest = entries
+        return self._entries_at_rest
+
+    def _at_rest_closed(self, answer: _Answer) -> _Answer:
+        """Pass an answer on, and give back the descriptor that reading the file may have taken."""
+        if self._entries_at_rest is not None:
+            self._entries_at_rest.close()
+        return answer
+
+    def _load(self) -> None:
+        """Take the file's entries into memory."""
+        at_rest = self._readable()
+        raw = self._at_rest_closed(at_rest.to_bytes())
+        entries = self._kind.from_bytes(self.base_offset, raw)
+        entries.max_entries = at_rest.max_entries
+        self._live_entries, self._entries_at_rest = entries, None
+        self._written = entries.entries
+        if at_rest.length_bytes % at_rest.entry_bytes:
+            self._wipe_tail(entries)
+
+    def _wipe_tail(self, index: _Entries) -> None:
+        """Put zeros behind the entries, and see to the file's length."""
+        self._written = min(self._written, index.entries)
+        length = max(index.max_entries, index.entries) * index.entry_bytes
+        self._set_length(index.size_bytes)
+        if length > index.size_bytes:
+            self._set_length(length)
+
+    def _set_length(self, length_bytes: int) -> None:
+        try:
+            os.ftruncate(self._open(), length_bytes)
+        except OSError as error:
+            raise self._refused("resize", error) from error
+        self._is_written, self._is_synced = True, False
+
+    def _sync(self) -> None:
+        self.write_entries()
+        try:
+            os.fsync(self._open())
+        except OSError as error:
+            raise self._refused("sync", error) from error
+        self._is_written, self._is_synced = False, True
+
+    def _open(self) -> int:
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                raise self._refused("open", error) from error
+        return self._fd
+
+    def _forget(self) -> None:
+        self.close_handlers()
+        self._live_entries = self._entries_at_rest = None
+        self._written = 0
+        self._is_written = False
+
+    def _refused(self, what: str, error: OSError) -> StorageError:
+        return StorageError(f"cannot {what} an index: {error.strerror or error}", path=self.path)
+
+
+class OffsetIndexFile(IndexFile[OffsetIndex]):
+    """Offsets and positions of one segment."""
+
+    def __init__(self, path: Path, base_offset: int, max_index_bytes: int) -> None:
+        super().__init__(path, base_offset, max_index_bytes, OffsetIndex)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next append would raise."""
+        index = self._live_entries or self._with_room()
+        return index.entries >= index.max_entries
+
+    @property
+    def last_offset(self) -> int:
+        """The last entry's offset; the base of an empty index."""
+        return self._at_rest_closed(self._readable().last_offset)
+
+    @property
+    def last_entry(self) -> OffsetPosition:
+        """The last entry; (base, 0) of an empty index."""
+        index = self._readable()
+        if index.entries == 0:
+            return OffsetPosition(self.base_offset, 0)
+        return self._at_rest_closed(index.entry(index.entries - 1))
+
+    def entry(self, slot: int) -> OffsetPosition:
+        """Return an entry. Raises InvalidArgumentError beyond the last one."""
+        return self._at_rest_closed(self._readable().entry(slot))
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Return the last entry whose offset is at most `offset`; (base, 0) where there is none."""
+        return self._at_rest_closed(self._readable().lookup(offset))
+
+    def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
+        """Return the first entry whose position is at or behind `start.position + size_bytes`, None without one."""
+        return self._at_rest_closed(self._readable().fetch_upper_bound_offset(start, size_bytes))
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry. Raises IndexFullError, InvalidOffsetError, OffsetOverflowError, StorageError; then it is not there."""
+        index = self.live()
+        index.append(offset, position)
+        try:
+            self.write_entries()
+        except StorageError:
+            self.keep(index.entries - 1)
+            raise
+
+
+class TimeIndexFile(IndexFile[TimeIndex]):
+    """Timestamps and offsets of one segment."""
+
+    def __init__(self, path: Path, base_offset: int, max_index_bytes: int) -> None:
+        super().__init__(path, base_offset, max_index_bytes, TimeIndex)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an ordinary append would raise: the last slot is kept for the entry of the roll or the close."""
+        index = self._live_entries or self._with_room()
+        return index.entries >= index.max_entries - 1
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """The last entry; (-1, base) of an empty index."""
+        return self._at_rest_closed(self._readable().last_entry)
+
+    def entry(self, slot: int) -> TimestampOffset:
+        """Return an entry. Raises InvalidArgumentError beyond the last one."""
+        return self._at_rest_closed(self._readable().entry(slot))
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """Return the last entry whose timestamp is at most `timestamp`; (-1, base) where there is none."""
+        return self._at_rest_closed(self._readable().lookup(timestamp))
+
+    def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
+        """Add an entry if `timestamp` is above the last one's; the same entry again is no error.
+
+        Raises IndexFullError (unless `skip_full_check`: the entry of a roll or a close), InvalidOffsetError,
+        InvalidArgumentError, OffsetOverflowError, StorageError; then it is not there.
+        """
+        if skip_full_check and self._live_entries is None and self.last_entry == (timestamp, offset):
+            return  # A close tells it again.
+        index = self.live()
+        before = index.entries
+        index.maybe_append(timestamp, offset, skip_full_check)
+        try:
+            self.write_entries()
+        except StorageError:
+            self.keep(before)
+            raise

@@ -1,0 +1,407 @@
+"""One segment, written: a `.log` that grows at its end, and the indexes that grow with it (spec §3, §4).
+
+What decides about an index entry, per batch and before the batch counts (§4.2)::
+
+    max_timestamp  ← the batch's, if it is larger; with it the batch's last offset
+    if bytes since the last entry > index.interval.bytes:
+        offset index ← (last offset of the batch, position of its first byte)
+        time index   ← (max_timestamp so far, last offset of the batch that first reached it), if larger than the last entry
+        bytes since the last entry ← 0
+    bytes since the last entry ← + size of the batch
+
+so the first batch of a segment has no entry, and the batch that got one counts toward the next. When the segment rolls or closes,
+the time index gets the largest timestamp as its last entry, into the slot that is reserved for it, and both indexes are trimmed
+to their entries (§4.10, §4.11).
+
+| roll before an append if (§4.1) | |
+|---|---|
+| size | the segment would exceed segment.bytes |
+| time | event time since the first batch's largest timestamp > segment.ms - jitter; wall time where that batch has none |
+| index | the offset index is full, or the time index but for its reserved slot |
+| offsets | the last offset cannot be told relative to the base in an int32 |
+
+Invariants
+    * An append is whole or it did not happen: `.log`, entries and what is known about the segment go back together.
+    * Where an index gets full in the middle of an append of several batches (Kafka fails there), entries are left out.
+    * A segment opened from disk opens no file before that is needed, and reads no index that nobody asked for.
+
+Its files are `segment_files`, what it answers `segment_reader`. `partition_log` appends, rolls and truncates; `loader` opens,
+`recovery` rebuilds, the cleaner writes new ones. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.clock import Clock
+from tidelog.config import INT32_MAX, INT64_MAX, LogConfig
+from tidelog.errors import CorruptBatchError, CorruptIndexError, OffsetOverflowError, StorageError
+from tidelog.log.names import LOG_SUFFIX, file_name
+from tidelog.log.producer_state import CompletedTxn
+from tidelog.log.time_index import TimestampOffset
+from tidelog.log.txn_index import AbortedTxn
+from tidelog.records.batch import BatchHeader
+from tidelog.records.compression import Bytes
+from tidelog.storage.segment.file_records import LogFile
+from tidelog.storage.segment.segment_reader import UP_TO_SIZE, FetchData, LogOffsetPosition, SegmentReader, TimestampAndOffset
+
+__all__ = ["UP_TO_SIZE", "FetchData", "LogOffsetPosition", "LogSegment", "RollParams", "TimestampAndOffset"]
+
+logger = logging.getLogger("tidelog.storage")
+
+COPY_BYTES = 1024 * 1024
+"""How much `append_from_file` copies at a time; a larger batch goes alone."""
+
+UNKNOWN = -2
+"""Stands for a largest timestamp that was not looked up yet: -1 is what a segment without timestamps has."""
+
+
+class RollParams(NamedTuple):
+    """What `should_roll` has to know: limits, the append's largest timestamp (ms) and offset, its bytes, the clock's time."""
+
+    max_segment_ms: int
+    max_segment_bytes: int
+    max_timestamp_in_messages: int
+    max_offset_in_messages: int
+    messages_size: int
+    now_ms: int
+
+
+class LogSegment(SegmentReader):
+    """A segment. Made by `open`; `created_ms` is when that was (or when it was last emptied), by the injected clock."""
+
+    def __init__(self, log: LogFile, base_offset: int, config: LogConfig, clock: Clock, roll_jitter_ms: int = 0) -> None:
+        super().__init__(log, base_offset, config.segment_index_bytes)
+        self.index_interval_bytes = config.index_interval_bytes
+        self.roll_jitter_ms = roll_jitter_ms
+        self.created_ms = clock.now_ms()
+        self.bytes_since_last_index_entry = 0
+        self.index_write_behind = 1
+        """How many new entries of an index wait for one write. Who sets it above 1 sees to it that they are written."""
+        self._clock = clock
+        self._rolling_based_timestamp: int | None = None
+        self._max_timestamp = UNKNOWN
+        self._offset_of_max_timestamp = UNKNOWN
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        clock: Clock,
+        *,
+        file_already_exists: bool = False,
+        init_file_size: int = 0,
+        preallocate: bool = False,
+        suffix: str = "",
+        jitter: random.Random | None = None,
+    ) -> LogSegment:
+        """Take the files of a segment, or begin them: only the `.log` is created, the others once they are needed.
+
+        `suffix` comes behind every name (".cleaned", ".swap"). `jitter` is where the segment takes its part of segment.jitter.ms
+        from. Raises StorageError, InvalidArgumentError for a `.log` larger than an int32 can tell.
+        """
+        log = LogFile.open(
+            f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{suffix}",
+            file_already_exists=file_already_exists,
+            init_file_size=init_file_size,
+            preallocate=preallocate,
+        )
+        limit_ms = min(config.segment_jitter_ms, config.segment_ms)
+        return cls(log, base_offset, config, clock, (jitter or random.Random()).randrange(limit_ms) if limit_ms else 0)
+
+    # --- what it is
+
+    @property
+    def max_timestamp_and_offset_so_far(self) -> TimestampOffset:
+        """The largest timestamp (ms) and the last offset of the batch that first had it; (-1, base) without one.
+
+        Of a segment opened from disk, the time index's last entry (§3): a roll and a clean close see to it that this is right.
+        """
+        return TimestampOffset(*self._largest())
+
+    def check_largest_timestamp(self) -> TimestampOffset:
+        """Return the same, after a look at the batches behind the time index's last entry: a larger timestamp wins, and is kept.
+
+        Raises CorruptBatchError, StorageError.
+        """
+        largest = self._reread_largest()
+        self._max_timestamp, self._offset_of_max_timestamp = largest
+        return largest
+
+    @property
+    def largest_record_timestamp(self) -> int | None:
+        """The largest timestamp (ms), None if no record has one."""
+        timestamp = self.max_timestamp_and_offset_so_far.timestamp
+        return timestamp if timestamp >= 0 else None
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp (ms); where no record has one, when the `.log` was last written."""
+        timestamp = self.max_timestamp_and_offset_so_far.timestamp
+        return timestamp if timestamp >= 0 else self.log.modified_ms
+
+    @property
+    def first_batch_timestamp(self) -> int:
+        """The first batch's largest timestamp (ms), 2^63 - 1 if there is none."""
+        timestamp = self._first_timestamp()
+        return INT64_MAX if timestamp is None or timestamp < 0 else timestamp
+
+    # --- rolling
+
+    def should_roll(self, params: RollParams) -> bool:
+        """Whether an append like this one belongs into a new segment; the table above."""
+        size = self.log.size_bytes
+        if size > params.max_segment_bytes - params.messages_size:
+            return True
+        if size > 0:
+            waited_ms = self.time_waited_for_roll(params.now_ms, params.max_timestamp_in_messages)
+            if waited_ms > params.max_segment_ms - self.roll_jitter_ms:
+                return True
+        return (
+            self.offset_index.is_full
+            or self.time_index.is_full
+            or not self.can_convert_to_relative_offset(params.max_offset_in_messages)
+        )
+
+    def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:
+        """Return milliseconds since the first batch: event time if it has a timestamp, wall time since `created_ms` if not."""
+        first = self._first_timestamp()
+        if first is not None and first >= 0:
+            return message_timestamp - first
+        return now_ms - self.created_ms
+
+    # --- appending
+
+    def append(self, largest_offset: int, headers: Sequence[BatchHeader], data: Bytes) -> None:
+        """Write whole batches, `data`, with their `headers` in order; `largest_offset` is that of the last.
+
+        Of the headers only sizes, last offsets and largest timestamps count; checksums are the caller's. Raises
+        OffsetOverflowError before anything is written, InvalidOffsetError for an offset at or below an index entry's, and
+        StorageError where the disk refuses. Then nothing was appended, or the message says that the file could not be cut back.
+        """
+        if not data:
+            return
+        if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
+            raise OffsetOverflowError(
+                f"offset {largest_offset} does not fit the segment of base {self.base_offset}", path=self.log.path
+            )
+        start = self.log.size_bytes
+        since = self.bytes_since_last_index_entry
+        max_timestamp, offset_of_max = self._largest()
+        try:
+            self.log.append(data)
+            if since + len(data) - headers[-1].size > self.index_interval_bytes:
+                since, max_timestamp, offset_of_max = self._add_entries(headers, start, max_timestamp, offset_of_max)
+            else:
+                since += len(data)
+                for header in headers:
+                    if header.max_timestamp > max_timestamp:
+                        max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
+        except BaseException as error:
+            self._take_back(start, error)
+            raise
+        if start == 0:
+            self._rolling_based_timestamp = headers[0].max_timestamp
+        self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max
+        self.bytes_since_last_index_entry = since
+
+    def _add_entries(
+        self, headers: Sequence[BatchHeader], position: int, max_timestamp: int, offset_of_max: int
+    ) -> tuple[int, int, int]:
+        """Add the index entries of batches that were written at `position`: all of them, or none and an error.
+
+        Returns the bytes since the last entry, and the largest timestamp with its offset.
+        """
+        since, interval = self.bytes_since_last_index_entry, self.index_interval_bytes
+        offset_index, time_index = self.offset_index.live(), self.time_index.live()
+        offset_entries, time_entries = offset_index.entries, time_index.entries
+        try:
+            for header in headers:
+                if header.max_timestamp > max_timestamp:
+                    max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
+                if since > interval:
+                    # Full is only what has become so in the middle of this append: else the segment would have rolled.
+                    if offset_index.entries < offset_index.max_entries:
+                        offset_index.append(header.last_offset, position)
+                    if time_index.entries < time_index.max_entries - 1:
+                        time_index.maybe_append(max_timestamp, offset_of_max)
+                    since = 0
+                position += header.size
+                since += header.size
+            self.write_index_entries(self.index_write_behind)
+        except BaseException:
+            self.offset_index.keep(offset_entries)
+            self.time_index.keep(time_entries)
+            raise
+        return since, max_timestamp, offset_of_max
+
+    def write_index_entries(self, at_least: int = 1) -> None:
+        """Bring each index's file up to date that lags `at_least` so many entries behind. Raises StorageError."""
+        for index in (self.offset_index, self.time_index):
+            if index.unwritten_entries >= at_least:
+                index.write_entries()
+
+    def _take_back(self, size_bytes: int, error: BaseException) -> None:
+        """Cut the `.log` back after an append that failed with `error`; one that the file itself refused is undone already."""
+        if self.log.size_bytes == size_bytes:
+            return
+        try:
+            self.log.take_back(size_bytes)
+        except StorageError as second:
+            raise StorageError(
+                f"{error}; nor could the log be cut back to {size_bytes} bytes, which will be tried again: {second.message}",
+                path=self.log.path,
+            ) from error
+
+    def append_from_file(self, source: LogFile, start: int) -> int:
+        """Copy whole batches from `source`, from byte `start` on, up to the first that this segment cannot tell (§4.3).
+
+        Returns how many bytes were copied. Raises what `append` raises, and CorruptBatchError, after what precedes was copied.
+        """
+        copied = size = 0
+        taken: list[BatchHeader] = []
+        try:
+            for header in source.batches(start):
+                if not self.can_convert_to_relative_offset(header.last_offset):
+                    break
+                if taken and size + header.size > COPY_BYTES:
+                    copied += self._copy(source, taken, size)
+                    taken, size = [], 0
+                taken.append(header)
+                size += header.size
+        except CorruptBatchError:
+            self._copy(source, taken, size)
+            raise
+        return copied + self._copy(source, taken, size)
+
+    def _copy(self, source: LogFile, headers: list[BatchHeader], size: int) -> int:
+        if headers:
+            self.append(headers[-1].last_offset, headers, source.read(headers[0].position, size))
+        return size
+
+    def update_txn_index(self, completed: CompletedTxn, last_stable_offset: int) -> None:
+        """Note a transaction that ended in this segment, if it was aborted. Raises StorageError."""
+        if completed.is_aborted:
+            self.txn_index.append(
+                AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
+            )
+
+    # --- truncating
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove the batch that holds `offset`, or the first one above it, and all behind; return how many bytes went (§4.8).
+
+        The indexes get room again, as the segment may become the active one. Raises CorruptBatchError, StorageError.
+        """
+        found = self.translate_offset(offset)
+        had_timestamps = self.max_timestamp_and_offset_so_far.timestamp >= 0
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self.resize_indexes()
+        removed = 0 if found is None else self.log.truncate_to(found.position)
+        if self.log.size_bytes == 0:
+            self.created_ms = self._clock.now_ms()
+            self._rolling_based_timestamp = None
+        self.bytes_since_last_index_entry = 0
+        if had_timestamps:
+            self._max_timestamp, self._offset_of_max_timestamp = self._reread_largest()
+        return removed
+
+    def _reread_largest(self) -> TimestampOffset:
+        """Return the largest timestamp by the time index's last entry and the batches behind it."""
+        largest = self.time_index.last_entry
+        for header in self.batches_from(largest.offset):
+            if header.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(header.max_timestamp, header.last_offset)
+        return largest
+
+    # --- recovering
+
+    def reset_for_recovery(self) -> None:
+        """Forget what the indexes say and what is known from them (§4.7). Raises StorageError."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+        self._max_timestamp = self._offset_of_max_timestamp = UNKNOWN
+        self._rolling_based_timestamp = None
+        self.bytes_since_last_index_entry = 0
+
+    def install_recovered(
+        self, valid_bytes: int, offset_entries: Bytes, time_entries: Bytes, max_timestamp: int, offset_of_max_timestamp: int
+    ) -> int:
+        """Cut the `.log` to `valid_bytes` and take the indexes that were rebuilt from it; return how many bytes went (§4.7).
+
+        The last time index entry is added here; both are trimmed. Entries that there is no room for are left out.
+        Raises StorageError.
+        """
+        removed = self.log.truncate_to(valid_bytes)
+        self.offset_index.install(offset_entries)
+        self.time_index.install(time_entries)
+        if max_timestamp >= 0:
+            self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max_timestamp
+        self._finish_indexes()
+        self.log.release()
+        return removed
+
+    def sanity_check(self, time_index_newly_created: bool) -> None:
+        """Check what loading checks (§2.7): that there is an `.index`, and the transaction index.
+
+        A `.timeindex` that the caller found missing is made, empty. Raises CorruptIndexError, also for a missing `.index`.
+        """
+        if not self.offset_index.path.exists():
+            raise CorruptIndexError("a segment without its offset index", path=self.offset_index.path)
+        if time_index_newly_created:
+            self.time_index.resize(0)
+            self.time_index.rest()
+        self.txn_index.sanity_check()
+
+    # --- finishing
+
+    def on_become_inactive(self) -> None:
+        """Finish at a roll: last time index entry, indexes and `.log` trimmed; nothing is synced. Raises StorageError."""
+        self._finish_indexes()
+        self.log.trim()
+
+    def _finish_indexes(self) -> None:
+        """Add the last time index entry, trim both, and leave them to their files."""
+        largest = self.max_timestamp_and_offset_so_far
+        self.time_index.maybe_append(largest.timestamp, largest.offset, skip_full_check=True)
+        self.offset_index.trim_to_valid_size()
+        self.time_index.trim_to_valid_size()
+        self.offset_index.rest()
+        self.time_index.rest()
+
+    def close(self) -> None:
+        """Finish the files: last time index entry if the largest timestamp is known here (§4.11), trim, sync, close.
+
+        Raises StorageError, after everything was closed.
+        """
+        with contextlib.ExitStack() as stack:
+            for part in (self.txn_index, self.log, self.time_index, self.offset_index):
+                stack.callback(part.close)
+            if self._max_timestamp != UNKNOWN:
+                try:
+                    self.time_index.maybe_append(*self._largest(), skip_full_check=True)
+                except Exception as error:
+                    logger.warning("%s: its last entry could not be added: %s", self.time_index.path, error)
+
+    def _largest(self) -> tuple[int, int]:
+        """Return the largest timestamp so far (ms) and its batch's last offset, from the time index's last entry at first."""
+        if self._max_timestamp == UNKNOWN:
+            self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last_entry
+        return self._max_timestamp, self._offset_of_max_timestamp
+
+    def _first_timestamp(self) -> int | None:
+        if self._rolling_based_timestamp is None:
+            header = self.log.first_batch()
+            if header is not None:
+                self._rolling_based_timestamp = header.max_timestamp
+        return self._rolling_based_timestamp

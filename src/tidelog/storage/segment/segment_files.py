@@ -1,0 +1,143 @@
+"""The four files of a segment, as files: opened, synced, renamed, removed together (spec §1, §4.12, §4.13).
+
+| file | | there |
+|---|---|---|
+| `.log` | `file_records.LogFile` | always |
+| `.index`, `.timeindex` | `index_files` | from their first use on |
+| `.txnindex` | `txn_index_file.TxnIndexFile` | if a transaction was aborted |
+
+Invariant: nothing is opened or created before it is needed, and everything can be done while a file is not there.
+
+The lowest part of `segment`; what the files say is above. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import cached_property
+from pathlib import Path
+
+from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.log.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from tidelog.storage.segment.file_records import LogFile
+from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
+from tidelog.storage.segment.txn_index_file import TxnIndexFile
+
+
+class SegmentFiles:
+    """The files beside one `.log`, by its name: what comes behind ".log" (".cleaned", ".swap") comes behind every name."""
+
+    def __init__(self, log: LogFile, base_offset: int, max_index_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.log = log
+        self._max_index_bytes = max_index_bytes
+
+    # Not even objects before they are needed: a folder may have ten thousand segments that nobody asks.
+
+    @cached_property
+    def offset_index(self) -> OffsetIndexFile:
+        """The `.index`."""
+        return OffsetIndexFile(self._beside(INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+
+    @cached_property
+    def time_index(self) -> TimeIndexFile:
+        """The `.timeindex`."""
+        return TimeIndexFile(self._beside(TIME_INDEX_SUFFIX), self.base_offset, self._max_index_bytes)
+
+    @cached_property
+    def txn_index(self) -> TxnIndexFile:
+        """The `.txnindex`."""
+        return TxnIndexFile(self._beside(TXN_INDEX_SUFFIX), self.base_offset)
+
+    def _beside(self, kind: str) -> Path:
+        return self.log.path.with_name(self.log.path.name.replace(LOG_SUFFIX, kind, 1))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base_offset}, {self.log.size_bytes} bytes, {str(self.log.path)!r})"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the `.log`, as far as it was appended in whole."""
+        return self.log.size_bytes
+
+    def resize_indexes(self, max_index_bytes: int | None = None) -> None:
+        """Give both indexes room, as the active segment's have it; by default what was configured when the segment was opened.
+
+        Raises StorageError.
+        """
+        for index in (self.offset_index, self.time_index):
+            if max_index_bytes is not None:
+                index.max_index_bytes = max_index_bytes
+            index.resize(index.max_index_bytes)
+
+    def make_active(self) -> None:
+        """Have both indexes grow as the active segment's do, when they are first changed; nothing is opened for it now."""
+        self.offset_index.grow_later()
+        self.time_index.grow_later()
+
+    def flush(self) -> None:
+        """Wait until the files are on the disk; both indexes are created if nobody needed them yet. Raises StorageError."""
+        self.log.flush()
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.txn_index.flush()
+
+    def close_handlers(self) -> None:
+        """Give the descriptors back and leave the files as they are (when their disk has failed)."""
+        self.offset_index.close_handlers()
+        self.time_index.close_handlers()
+        self.log.close_handlers()
+        with contextlib.suppress(OSError):
+            self.txn_index.close()
+
+    def close_idle(self) -> None:
+        """Give the descriptors back until they are needed again. Raises StorageError."""
+        self.txn_index.flush()
+        self.txn_index.close()
+        self.offset_index.release()
+        self.time_index.release()
+        self.log.release()
+
+    @property
+    def paths(self) -> tuple[Path, Path, Path, Path]:
+        """The `.log`, `.index`, `.timeindex` and `.txnindex`, there or not."""
+        return self.log.path, self.offset_index.path, self.time_index.path, self.txn_index.path
+
+    def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
+        """Rename the files that are there: `new_suffix` for `old_suffix` at the end of the names. Raises StorageError."""
+        for part in (self.log, self.offset_index, self.time_index, self.txn_index):
+            name = part.path.name
+            if not name.endswith(old_suffix):
+                raise InvalidArgumentError(f"a file's name does not end in {old_suffix}", path=part.path)
+            part.rename_to(part.path.with_name(name.removesuffix(old_suffix) + new_suffix))
+
+    def has_suffix(self, suffix: str) -> bool:
+        """Whether the files' names end in `suffix`."""
+        return all(path.name.endswith(suffix) for path in self.paths)
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """Note that the folder was renamed."""
+        for part in (self.log, self.offset_index, self.time_index, self.txn_index):
+            part.update_parent_dir(directory)
+
+    def delete_if_exists(self) -> None:
+        """Remove the files, each that is there. Raises StorageError, after all were tried."""
+        with contextlib.ExitStack() as stack:
+            for part in (self.txn_index, self.time_index, self.offset_index, self.log):
+                stack.callback(part.delete_if_exists)
+
+    @property
+    def last_modified_ms(self) -> int:
+        """When the `.log` was last written, epoch milliseconds."""
+        return self.log.modified_ms
+
+    def set_last_modified(self, modified_ms: int) -> None:
+        """Give `.log`, `.index` and `.timeindex`, each that is there, a modification time (ms). Raises StorageError."""
+        for path in self.paths[:3]:
+            try:
+                os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StorageError(f"cannot set a file's time: {error.strerror or error}", path=path) from error

@@ -1,0 +1,156 @@
+"""What a segment answers: where an offset is, what is in the log from there on, which record reaches a time (spec §4.4 to §4.9).
+
+Invariant: the offset index is a hint. If no such batch stands where an entry says, the log is walked from its start, with a
+warning.
+
+`segment` adds writing. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidelog.config import INT32_MAX
+from tidelog.errors import CorruptBatchError, InvalidArgumentError
+from tidelog.log.offset_index import OffsetPosition
+from tidelog.log.txn_index import AbortedTxn, CollectedTxns
+from tidelog.records.batch import BatchHeader
+from tidelog.records.records import first_record_at
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.segment.segment_files import SegmentFiles
+
+logger = logging.getLogger("tidelog.storage")
+
+UP_TO_SIZE = -1
+"""`max_position` of a read that may go to the segment's end."""
+
+
+class LogOffsetPosition(NamedTuple):
+    """A batch: its last offset, its position in the `.log` and its size, in bytes."""
+
+    offset: int
+    position: int
+    size: int
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record found by time (ms); `leader_epoch` is its batch's, -1 where it has none."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class FetchData(NamedTuple):
+    """What a read gives: bytes from a batch's start on, which may begin below the offset asked for and end within a batch."""
+
+    metadata: LogOffsetMetadata
+    """The offset asked for, and where its batch starts."""
+    data: memoryview
+    first_entry_incomplete: bool
+    """Whether the first batch did not fit."""
+    aborted_transactions: list[AbortedTxn] | None = None
+    """For read_committed: what to leave out; None for read_uncommitted."""
+
+
+class SegmentReader(SegmentFiles):
+    """Look-ups in one segment's log, by offset and by time."""
+
+    def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
+        """Yield the headers of the whole batches in [position, end_position); see `LogFile.batches`."""
+        return self.log.batches(position, end_position)
+
+    def batches_from(self, offset: int) -> Iterator[BatchHeader]:
+        """Yield the headers of the batches from a place on before which every offset is below `offset`.
+
+        The offset index says where; if what stands there contradicts it, the walk begins at 0.
+        """
+        entry = self.offset_index.lookup(offset)
+        if entry.position > 0:
+            try:
+                header = self.log.first_batch(entry.position) if entry.position < self.log.size_bytes else None
+                if header is not None and (header.magic < 2 or header.base_offset <= entry.offset <= offset):
+                    return self.log.batches(entry.position)
+            except CorruptBatchError:
+                pass
+            logger.warning(
+                "%s: entry (offset %d, byte %d) points to no such batch, the log is read instead", self.offset_index.path, *entry
+            )
+        return self.log.batches()
+
+    def translate_offset(self, offset: int, start: int = 0) -> LogOffsetPosition | None:
+        """Return the first batch whose last offset is at or above `offset`, None behind the last one (§4.4).
+
+        `start` is a position before which there is none; where it is behind what the index says, the walk begins there.
+        Raises CorruptBatchError, StorageError.
+        """
+        is_behind_index = start > 0 and start > self.offset_index.lookup(offset).position
+        for header in self.log.batches(start) if is_behind_index else self.batches_from(offset):
+            if header.last_offset >= offset:
+                return LogOffsetPosition(header.last_offset, header.position, header.size)
+        return None
+
+    def read(
+        self, start_offset: int, max_size: int, max_position: int | None = UP_TO_SIZE, min_one_message: bool = False
+    ) -> FetchData | None:
+        """Return up to `max_size` bytes from the batch with `start_offset`, or the next one, on; None behind the last (§4.5).
+
+        `max_position` is the byte to stop at; None, if it is not known, gives no bytes but the place. With `min_one_message` the
+        first batch comes whole, whatever its size. Raises InvalidArgumentError, CorruptBatchError, StorageError.
+        """
+        if max_size < 0:
+            raise InvalidArgumentError("a read of a negative size", path=self.log.path, found=max_size)
+        found = self.translate_offset(start_offset)
+        if found is None:
+            return None
+        metadata = LogOffsetMetadata(start_offset, self.base_offset, found.position)
+        adjusted = max(max_size, found.size) if min_one_message else max_size
+        if adjusted == 0 or max_position is None:
+            return FetchData(metadata, memoryview(b""), False)
+        end = self.log.size_bytes if max_position == UP_TO_SIZE else max_position
+        length = max(0, min(end - found.position, adjusted))
+        return FetchData(metadata, memoryview(self.log.read(found.position, length)), adjusted < found.size)
+
+    def read_next_offset(self) -> int:
+        """Return the offset behind the last record; the base if it is empty (§4.6). Raises CorruptBatchError, StorageError."""
+        last = None
+        for header in self.batches_from(self.offset_index.last_offset):
+            last = header
+        return self.base_offset if last is None else last.next_offset
+
+    def find_offset_by_timestamp(self, timestamp: int, starting_offset: int | None = None) -> TimestampAndOffset | None:
+        """Return the first record from `starting_offset` (default: the base) on whose timestamp (ms) is at least that (§4.9).
+
+        Control records count. Raises CorruptBatchError, InvalidRecordError, DecompressionError, StorageError.
+        """
+        start = self.base_offset if starting_offset is None else starting_offset
+        entry = self.time_index.lookup(timestamp)
+        for header in self.batches_from(max(entry.offset, start)):
+            if header.max_timestamp < timestamp or header.last_offset < start:
+                continue
+            record = first_record_at(header, self.log.read_batch(header), timestamp, start, path=self.log.path)
+            if record is not None:
+                offset, found = record
+                return TimestampAndOffset(found, offset, header.leader_epoch)
+        return None
+
+    def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size_bytes: int) -> int | None:
+        """Return an offset that no record of a fetch exceeds, None if the index knows none: the next segment's base is one."""
+        entry = self.offset_index.fetch_upper_bound_offset(start, fetch_size_bytes)
+        return None if entry is None else entry.offset
+
+    def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> CollectedTxns:
+        """Return what a fetch of [fetch_offset, upper_bound_offset) must know of this segment's aborted transactions (§5.4)."""
+        return self.txn_index.collect_aborted_txns(fetch_offset, upper_bound_offset)
+
+    def can_convert_to_relative_offset(self, offset: int) -> bool:
+        """Whether this segment's indexes can tell `offset`."""
+        return 0 <= offset - self.base_offset <= INT32_MAX
+
+    @property
+    def has_overflow(self) -> bool:
+        """Whether the last offset cannot be told relative to the base (§4.14): such a segment must be split."""
+        next_offset = self.read_next_offset()
+        return next_offset > self.base_offset and not self.can_convert_to_relative_offset(next_offset - 1)
