@@ -105,7 +105,7 @@ def cli() -> None:
     """Read Kafka's log files by time, without a broker.
 
     DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Nothing is ever written to it, but by
-    `import`. Times are given as 2013-07-10, 2013-07-10T09:30 (UTC), epoch milliseconds, now, -3d, -90m.
+    `import` and `index rebuild`. Times are given as 2013-07-10, 2013-07-10T09:30 (UTC), epoch milliseconds, now, -3d, -90m.
     """
 
 
