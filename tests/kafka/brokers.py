@@ -113,11 +113,17 @@ class _Broker(abc.ABC):
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, **settings: object) -> None:
         """Create a topic and wait for its leaders. Settings are Kafka's names, with `_` for `.` where given as keywords."""
-        merged = {key.replace("_", "."): str(value) for key, value in settings.items()} | dict(config or {})
-        created = self.admin.create_topics([NewTopic(name, partitions, 1, config=merged)], request_timeout=ADMIN_TIMEOUT_S)
-        created[name].result(ADMIN_TIMEOUT_S)
-        self.topics[name] = partitions
-        wait_until(self._serves, f"the leaders of topic {name}", ADMIN_TIMEOUT_S)
+        self.create_topics(
+            {name: {key.replace("_", "."): str(value) for key, value in settings.items()} | dict(config or {})}, partitions
+        )
+
+    def create_topics(self, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None:
+        """Create topics with these settings, all at once, and wait for their leaders."""
+        wanted = [NewTopic(name, partitions, 1, config=dict(config)) for name, config in configs.items()]
+        for name, created in self.admin.create_topics(wanted, request_timeout=ADMIN_TIMEOUT_S).items():
+            created.result(ADMIN_TIMEOUT_S)
+            self.topics[name] = partitions
+        wait_until(self._serves, f"the leaders of {', '.join(configs)}", ADMIN_TIMEOUT_S)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         """Change settings of a topic; None gives one back to the broker's default. The others stay."""

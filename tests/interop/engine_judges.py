@@ -1,0 +1,95 @@
+"""What is said about folders that went between Tidelog and Kafka: by DumpLogSegments, by Tidelog's own check, by a comparison.
+
+`engine_rounds` asks, `test_engine_folders` judges.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import tidelog
+from tests.interop.engine_topics import Topic
+from tests.kafka import dump_log_segments
+from tests.kafka.tools import complaints
+from tidelog.clock import SystemClock
+from tidelog.config import LogConfig
+from tidelog.log import names
+from tidelog.log.checkpoints import read_offset_checkpoint
+from tidelog.log.names import TopicPartition
+from tidelog.log.producer_snapshot import read_snapshot
+from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifyOptions, verify_partitions
+from tidelog.storage.loading.loader import load
+from tidelog.storage.scheduler import Scheduler
+
+
+class Judgement(NamedTuple):
+    """What the tools say about a folder that was closed cleanly."""
+
+    complaints: list[str]
+    """DumpLogSegments' lines about faults."""
+    sound_indexes: int
+    indexes: int
+    faults: list[str]
+    """What Tidelog finds wrong or missing in the indexes."""
+
+
+def judge(data: Path) -> Judgement:
+    """Run DumpLogSegments over every file of a data folder, and Tidelog's own check of indexes."""
+    suffixes = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
+    files = sorted(path for path in data.glob("*-*/*") if path.suffix in suffixes)
+    indexes = [path for path in files if path.suffix in suffixes[1:3]]
+    found = complaints(dump_log_segments(files, "--deep-iteration", timeout_s=300))
+    checked = dump_log_segments(indexes, "--index-sanity-check", timeout_s=300)
+    found += complaints(checked)
+    said = checked.count("passed sanity check") + checked.count(" is empty.")
+    return Judgement(found, said, len(indexes), verify(data))
+
+
+def verify(data: Path) -> list[str]:
+    """Have Tidelog look for entries that are wrong or missing."""
+    found = []
+    folder = tidelog.LogDir(data)
+    for path in sorted(data.glob("*-0")):
+        topic = path.name.removesuffix("-0")
+        partition = PartitionToVerify(functools.partial(folder.log, topic, 0))
+        for verified in verify_partitions([partition], VerifyOptions()):
+            found += [str(finding) for finding in verified.findings if finding.is_fault]
+    return found
+
+
+def recover(data: Path, topics: Mapping[str, Topic]) -> dict[str, dict[str, object]]:
+    """Have Tidelog recover these topics of a folder, configured as they are in Kafka; return what it has made of them."""
+    recovery_points = read_offset_checkpoint(data / names.RECOVERY_POINT_CHECKPOINT)
+    log_start_offsets = read_offset_checkpoint(data / names.LOG_START_OFFSET_CHECKPOINT)
+    clock, found = SystemClock(), {}
+    for name, topic in topics.items():
+        folder, key = data / names.log_dir_name(name, 0), TopicPartition(name, 0)
+        log = load(
+            folder,
+            LogConfig.from_properties(dict(topic.kafka_settings)),
+            clock,
+            Scheduler(clock),
+            had_clean_shutdown=False,
+            recovery_point=recovery_points.get(key, 0),
+            log_start_offset=log_start_offsets.get(key, 0),
+        )
+        log.flush()
+        found[name] = contents(folder)
+        log.close_handlers()
+    return found
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Return what recovery has made of a folder, comparable: preallocated ends cut, snapshots as sets of entries."""
+    found: dict[str, object] = {}
+    for path in folder.iterdir():
+        if path.suffix in (names.LOG_SUFFIX, names.TXN_INDEX_SUFFIX):
+            found[path.name] = path.read_bytes()
+        elif path.suffix in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+            found[path.name] = path.read_bytes().rstrip(b"\0")
+        elif path.suffix == names.SNAPSHOT_SUFFIX:
+            found[path.name] = sorted(read_snapshot(path))
+    return found
