@@ -20,12 +20,13 @@ from tidelog.cli.layout import one_line, show_bytes_size
 from tidelog.cli.options import directory_argument
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
+from tidelog.clock import SystemClock
 from tidelog.errors import CorruptCheckpointError, DataDirNotFoundError, InvalidArgumentError, StorageError
 from tidelog.log import names
 from tidelog.log.checkpoints import replace_file
 from tidelog.log.partition_metadata import format_topic_id, parse_topic_id
 from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.handover import TopicToHand, place, topics_to_hand
+from tidelog.storage.handover import TopicToHand, place, recover, topics_to_hand
 from tidelog.storage.meta_properties import read_meta_properties
 from tidelog.times import parse_duration
 
@@ -53,9 +54,16 @@ def command(directory: str, target: str, bootstrap_server: str, topics: tuple[st
         raise DataDirNotFoundError("this is no data folder of a Kafka that has run", path=data_dir)
     if source.resolve() == data_dir.resolve():
         raise InvalidArgumentError("a folder cannot be handed over to itself", path=source)
+    if recover(source, SystemClock()):
+        notices.note(f"{source} was not shut down cleanly: it has been recovered")
     with DirLock(source):
         wanted = topics_to_hand(source, topics)
     for one in wanted:
+        for partition, offset in one.open_transactions:
+            notices.note(
+                f"{one.name}-{partition} has an open transaction, from offset {offset} on: no coordinator of Kafka will end it, "
+                "and read_committed stays before it until someone does (kafka-transactions.sh)"
+            )
         if one.oldest_format < 2:
             notices.note(f"{one.name} has batches of message format v{one.oldest_format}: Kafka 4 reads them, and converts none")
         if not one.is_configuration_known:
@@ -84,17 +92,20 @@ def _summary(count: int, data_dir: Path) -> str:
 def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]) -> dict[str, uuid.UUID]:
     """Return Kafka's ids of the topics: noted by an earlier run, or after creating those that Kafka lacks."""
     noted = _read_notes(source, data_dir)
-    if all(one.name in noted for one in wanted):
+    is_noted = all(one.name in noted for one in wanted)
+    if is_noted and not _is_in_use(data_dir):
         return {one.name: noted[one.name] for one in wanted}
     admin = KafkaAdmin(bootstrap)
-    there = admin.partitions()
-    for one in wanted:
-        if one.name in there and there[one.name] != one.partitions:
-            raise InvalidArgumentError(
-                f"Kafka has a topic {one.name!r} with another number of partitions",
-                found=there[one.name],
-                expected=one.partitions,
-            )
+    try:
+        there = admin.partitions()
+    except StorageError:
+        if is_noted:
+            return {one.name: noted[one.name] for one in wanted}  # It is just being stopped.
+        raise
+    old = [one for one in wanted if one.name in there]
+    old_ids = admin.topic_ids(one.name for one in old) if old else {}
+    for one in old:
+        _check_fits(admin, one, there[one.name], is_ours=noted.get(one.name) == old_ids[one.name])
     new = [one for one in wanted if one.name not in there]
     admin.create(new)
     for one in new:
@@ -105,6 +116,27 @@ def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]
     text = json.dumps({"version": 1, "target": str(data_dir.resolve()), "topics": entries}, indent=2)
     replace_file(source / NOTES_FILE, f"{text}\n".encode())
     return ids
+
+
+def _check_fits(admin: KafkaAdmin, one: TopicToHand, replicas: list[int], *, is_ours: bool) -> None:
+    """Raise InvalidArgumentError unless a topic that Kafka has may take the partitions; `is_ours`: an earlier run made it."""
+    if len(replicas) != one.partitions:
+        raise InvalidArgumentError(
+            f"Kafka has a topic {one.name!r} with another number of partitions", found=len(replicas), expected=one.partitions
+        )
+    if max(replicas) > 1:
+        # The other replicas are empty; one of them might become the leader, and everybody would follow it.
+        raise InvalidArgumentError(f"Kafka has a topic {one.name!r} with more than one replica", found=max(replicas), expected=1)
+    if not is_ours and any(admin.end_offsets(one.name, one.partitions)):
+        raise InvalidArgumentError(f"Kafka has a topic {one.name!r} with records of its own")
+
+
+def _is_in_use(data_dir: Path) -> bool:
+    try:
+        with DirLock(data_dir):
+            return False
+    except StorageError:
+        return True
 
 
 def _read_notes(source: Path, data_dir: Path) -> dict[str, uuid.UUID]:

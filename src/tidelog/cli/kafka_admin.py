@@ -32,10 +32,23 @@ class KafkaAdmin:
             {"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": int(timeout_s * 1000)}
         )
 
-    def partitions(self) -> dict[str, int]:
-        """Return the number of partitions of each topic that Kafka has."""
+    def partitions(self) -> dict[str, list[int]]:
+        """Return how many replicas each partition has, by topic, of all topics that Kafka has."""
         metadata = self._asked(lambda: self._client.list_topics(timeout=self._timeout_s))
-        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+        return {
+            name: [len(topic.partitions[number].replicas) for number in sorted(topic.partitions)]
+            for name, topic in metadata.topics.items()
+        }
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        """Return where each partition of a topic ends."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        spec: Any = OffsetSpec
+        places = {TopicPartition(topic, number): spec.latest() for number in range(partitions)}
+        answers = self._client.list_offsets(places, request_timeout=self._timeout_s)
+        return [self._asked(lambda place=place: answers[place].result(self._timeout_s)).offset for place in places]
 
     def create(self, topics: Iterable[TopicToHand]) -> None:
         """Create topics, one replica each."""

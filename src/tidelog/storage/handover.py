@@ -7,8 +7,9 @@ through Kafka's own admin API first (`tidelog handover` does that), Kafka is sto
     2  the target's checkpoints get the partitions' offsets                                      Kafka keeps them in bounds
     3  Kafka's own, empty folder is renamed away, the staging folder takes its name              a crash leaves some done
 
-Staging folders bear names that Kafka removes at its start. Run again, it does what is missing: a partition that lies there as it
-was copied, or with more behind it, is done. Nothing in the source changes.
+Staging folders bear names that Kafka removes at its start. Run again, it does what is missing: a partition whose batches lie
+there, perhaps with more behind them, is done; one that Kafka's own records stand in the way of is refused. Nothing in the source
+changes, but that a folder which was not shut down cleanly is recovered first.
 
 | file | in the target |
 |---|---|
@@ -30,19 +31,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.clock import Clock
 from tidelog.config import LogConfig
-from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.log import names
+from tidelog.errors import CorruptBatchError, InvalidArgumentError, SegmentChangedError, StorageError
+from tidelog.log import names, transactions
 from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.log.files import ReadOnlyFile
 from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.log.log_dir import LogDir
 from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import read_topic_id, write_topic_id
-from tidelog.records.batch import iter_headers
+from tidelog.log.segment import Segment
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, iter_headers, read_header
 from tidelog.records.patch import set_leader_epoch
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.dir_checkpoints import DirCheckpoints
 from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.topics_file import read_topics
 
 CHUNK_BYTES = 4 << 20
@@ -63,19 +68,32 @@ class TopicToHand(NamedTuple):
     size_bytes: int
     oldest_format: int
     """The smallest message format of the last batches: 0, 1 or 2."""
+    open_transactions: list[tuple[int, int]]
+    """Partitions with transactions that are open, and the first offset of these."""
+
+
+def recover(source: Path, clock: Clock) -> bool:
+    """Recover and close a folder that was not shut down cleanly; False if it was.
+
+    Raises what `LogManager` raises, also where someone else holds the folder.
+    """
+    if (source / CLEAN_SHUTDOWN_FILE).exists():
+        return False
+    LogDir(source)  # A folder that is none is not made one.
+    with LogManager(source, clock):
+        pass
+    return True
 
 
 def topics_to_hand(source: Path, wanted: Sequence[str] = ()) -> list[TopicToHand]:
     """Return the topics of `source`, or those `wanted`, internal ones only if they are wanted.
 
     A topic without a known configuration is to keep its records for ever: Kafka would delete old ones within minutes. Raises
-    InvalidArgumentError where the folder was not shut down cleanly, NotFoundError, and what reading the logs raises.
+    InvalidArgumentError where the folder was not shut down cleanly (`recover`), NotFoundError, and what reading the logs raises.
     """
     log_dir = LogDir(source)
     if not (source / CLEAN_SHUTDOWN_FILE).exists():
-        raise InvalidArgumentError(
-            "the folder was not shut down cleanly; open it with Tidelog once, which recovers it", path=source
-        )
+        raise InvalidArgumentError("the folder was not shut down cleanly, and could not be recovered", path=source)
     known = read_topics(source)
     found = []
     for name in wanted or [name for name in log_dir.topics() if not name.startswith("__")]:
@@ -84,12 +102,16 @@ def topics_to_hand(source: Path, wanted: Sequence[str] = ()) -> list[TopicToHand
             raise InvalidArgumentError(f"topic {name!r} lacks partitions", path=source, found=numbers)
         topic = known.get(name)
         size_bytes, oldest = 0, 2
+        open_transactions = []
         for number in numbers:
             with log_dir.log(name, number) as log:
                 size_bytes += sum(segment.size_bytes for segment in log.segments)
                 oldest = min(oldest, log.message_format)
+                first_unstable = transactions.Transactions(log).end_state().first_unstable_offset()
+                if first_unstable is not None:
+                    open_transactions.append((number, first_unstable))
         properties = {"retention.ms": "-1"} if topic is None else _differing(topic.properties)
-        found.append(TopicToHand(name, len(numbers), properties, topic is not None, size_bytes, oldest))
+        found.append(TopicToHand(name, len(numbers), properties, topic is not None, size_bytes, oldest, open_transactions))
     return found
 
 
@@ -106,11 +128,13 @@ def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Adv
         staged: dict[TopicPartition, Path] = {}
         try:
             for key in missing:
-                staged[key] = _stage(log_dir.directory(*key), target, key, ids[key.topic], advance)
+                staged[key] = _staging_folder(target, key)
+                _stage(log_dir.directory(*key), staged[key], ids[key.topic], advance)
             _checkpoint(log_dir, target, missing)
             for key, folder in staged.items():
                 final = target / names.log_dir_name(*key)
-                final.rename(target / names.log_delete_dir_name(*key))
+                if final.exists():
+                    final.rename(target / names.log_delete_dir_name(*key))
                 folder.rename(final)
             sync_directory(target)
         except OSError as error:
@@ -136,29 +160,54 @@ def _is_placed(source: Path, target: Path, key: TopicPartition, topic_id: uuid.U
     """Whether the target has the partition already; False where it has Kafka's empty one. Else InvalidArgumentError."""
     folder = target / names.log_dir_name(*key)
     if not folder.is_dir():
-        raise InvalidArgumentError("Kafka has not created this partition here", path=folder)
+        # A run was ended just between the two renames.
+        return False
     there = read_topic_id(folder / names.PARTITION_METADATA)
     if there is not None and there != topic_id:
         raise InvalidArgumentError(
             "Kafka's folder belongs to another topic of that name", path=folder, found=there, expected=topic_id
         )
+    ours = source / names.log_dir_name(*key)
     logs = {path.name: path.stat().st_size for path in folder.glob(f"*{names.LOG_SUFFIX}")}
     if not any(logs.values()):
-        ours = source / names.log_dir_name(*key)
         return not any(path.stat().st_size for path in ours.glob(f"*{names.LOG_SUFFIX}")) and set(logs) >= _log_names(ours)
-    ours = source / names.log_dir_name(*key)
-    if all(logs.get(path.name, -1) >= path.stat().st_size for path in ours.glob(f"*{names.LOG_SUFFIX}")):
+    if all(_begins_with(folder / path.name, path) for path in ours.glob(f"*{names.LOG_SUFFIX}")):
         return True
     raise InvalidArgumentError("Kafka's folder holds records of its own", path=folder)
+
+
+def _begins_with(theirs: Path, ours: Path) -> bool:
+    """Whether a log begins with all of ours: the first and the last batch are there. Leader epochs may differ."""
+    segment = Segment.open(ours)
+    try:
+        last = segment.valid_end().last_header
+        first = next(segment.headers(), None)
+        with ReadOnlyFile(theirs, fallbacks=()) as file:
+            return all(
+                _identity(read_header(file.read(one.position, HEADER_BYTES), 0, one.position, theirs)) == _identity(one)
+                for one in (first, last)
+                if one is not None
+            )
+    except (SegmentChangedError, CorruptBatchError):
+        return False
+    finally:
+        segment.close()
+
+
+def _identity(header: BatchHeader) -> tuple[int, ...]:
+    return header.size, header.base_offset, header.last_offset, header.magic, header.crc
 
 
 def _log_names(folder: Path) -> set[str]:
     return {path.name for path in folder.glob(f"*{names.LOG_SUFFIX}")}
 
 
-def _stage(source: Path, target: Path, key: TopicPartition, topic_id: uuid.UUID, advance: Advance) -> Path:
+def _staging_folder(target: Path, key: TopicPartition) -> Path:
     tail = f"-{key.partition}.{_MARK}{uuid.uuid4().hex[: 32 - len(_MARK)]}{names.DELETE_DIR_SUFFIX}"
-    folder = target / (key.topic[: names.MAX_NAME_LENGTH - len(tail)] + tail)
+    return target / (key.topic[: names.MAX_NAME_LENGTH - len(tail)] + tail)
+
+
+def _stage(source: Path, folder: Path, topic_id: uuid.UUID, advance: Advance) -> None:
     folder.mkdir()
     epochs = LeaderEpochs.read(source / names.LEADER_EPOCH_CHECKPOINT)
     is_renumbered = epochs.latest is not None and epochs.latest.epoch > 0
@@ -176,7 +225,6 @@ def _stage(source: Path, target: Path, key: TopicPartition, topic_id: uuid.UUID,
     for path in folder.iterdir():
         _sync(path)
     sync_directory(folder)
-    return folder
 
 
 def _copy(source: Path, target: Path, advance: Advance) -> None:

@@ -1,0 +1,207 @@
+"""Handing partitions over, as far as that goes without Kafka: its folder is made as it leaves a new topic."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.storage.partition_logs import batch
+from tidelog.clock import ManualClock
+from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError
+from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.log.log import Log
+from tidelog.log.names import TopicPartition
+from tidelog.log.partition_metadata import read_topic_id, write_topic_id
+from tidelog.records.builder import Producer
+from tidelog.storage.handover import place, recover, topics_to_hand
+from tidelog.storage.log_manager import LogManager
+
+NOW_MS = 1_700_000_000_000
+KAFKAS_ID = uuid.UUID("00000000-0000-4000-8000-00000000abcd")
+IDS = {"t": KAFKAS_ID}
+CONFIG = {"segment.bytes": 1000, "index.interval.bytes": 200, "retention.ms": -1}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Two partitions: several segments of several epochs with a deleted prefix, and a single batch."""
+    folder = tmp_path / "source"
+    with LogManager(folder, ManualClock(NOW_MS)) as manager:
+        manager.create_topic("t", 2, CONFIG)
+        log = manager.log("t", 0)
+        for n in range(60):
+            log.append_as_leader(batch(timestamp=NOW_MS + n), n // 20)
+        log.update_high_watermark(log.log_end_offset)
+        log.delete_records(25)
+        log.delete_old_segments()
+        manager.log("t", 1).append_as_leader(batch(), 0)
+    return folder
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A data folder as Kafka leaves it, with the new topic and another one."""
+    folder = tmp_path / "kafka"
+    for name in ("t-0", "t-1", "other-0"):
+        kafkas_new_partition(folder / name)
+    (folder / "other-0" / f"{0:020}.log").write_bytes(b"other")
+    offsets = {TopicPartition("other", 0): 5, TopicPartition("t", 0): 0, TopicPartition("t", 1): 0}
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        write_offset_checkpoint(folder / name, offsets)
+    write_offset_checkpoint(folder / "log-start-offset-checkpoint", {TopicPartition("other", 0): 3})
+    return folder
+
+
+def kafkas_new_partition(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / f"{0:020}.log").touch()
+    write_topic_id(folder / "partition.metadata", KAFKAS_ID)
+    LeaderEpochs([EpochEntry(0, 0)]).write(folder / "leader-epoch-checkpoint")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def check_handed_over(source: Path, target: Path) -> None:
+    assert sorted(path.name for path in target.iterdir() if path.is_dir()) == ["other-0", "t-0", "t-1"]
+    for number in range(2):
+        with Log.open(source / f"t-{number}") as ours, Log.open(target / f"t-{number}") as theirs:
+            assert theirs.topic_id == KAFKAS_ID
+            assert theirs.log_end_offset == ours.log_end_offset
+            assert [one.crc for one in theirs.headers()] == [one.crc for one in ours.headers()]
+            assert {one.leader_epoch for one in theirs.headers()} == {0}
+            assert [entry.epoch for entry in theirs.leader_epochs.entries] == [0]
+            assert theirs.snapshots == ours.snapshots
+    assert not list(target.rglob("*.timemap"))
+    assert read_offset_checkpoint(target / "recovery-point-offset-checkpoint") == {("other", 0): 5, ("t", 0): 60, ("t", 1): 1}
+    assert read_offset_checkpoint(target / "replication-offset-checkpoint") == {("other", 0): 5, ("t", 0): 60, ("t", 1): 1}
+    assert read_offset_checkpoint(target / "log-start-offset-checkpoint") == {("other", 0): 3, ("t", 0): 25}
+
+
+def test_partitions_take_the_place_of_kafkas(source: Path, target: Path) -> None:
+    before = contents(source)
+    heard: list[int] = []
+    assert place(source, target, IDS, heard.append) == [("t", 0), ("t", 1)]
+    check_handed_over(source, target)
+    assert {name: data for name, data in contents(source).items() if name != ".lock"} == {
+        name: data for name, data in before.items() if name != ".lock"
+    }
+    assert sum(heard) == sum(
+        path.stat().st_size
+        for path in source.glob("t-*/*")
+        if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+    )
+
+
+def test_run_again_it_leaves_alone_what_is_there(source: Path, target: Path) -> None:
+    place(source, target, IDS)
+    # Kafka went on with one of them.
+    log = max((target / "t-1").glob("*.log"))
+    with log.open("ab") as file:
+        file.write(batch(1))
+    after = contents(target)
+    assert place(source, target, IDS) == []
+    assert contents(target) == after
+
+
+@pytest.mark.parametrize("moment", range(6))
+def test_an_end_at_any_moment_is_made_good(source: Path, target: Path, moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before the n-th renaming of a folder: each folder that Kafka then finds is whole, and another run does the rest."""
+    renamed = 0
+    rename = Path.rename
+
+    def dying(self: Path, other: Path) -> Path:
+        nonlocal renamed
+        if self.is_dir():
+            if renamed == moment:
+                raise KeyboardInterrupt
+            renamed += 1
+        return rename(self, other)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", dying)
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        if moment < 4:
+            with pytest.raises(KeyboardInterrupt):
+                place(source, target, IDS)
+        else:
+            place(source, target, IDS)
+    for folder in target.iterdir():
+        if folder.is_dir() and not folder.name.endswith("-delete"):
+            assert read_topic_id(folder / "partition.metadata") == KAFKAS_ID
+            assert list(folder.glob("*.log"))
+    place(source, target, IDS)
+    for folder in target.glob("*-delete"):
+        shutil.rmtree(folder)  # As Kafka does at its start.
+    check_handed_over(source, target)
+
+
+def test_records_of_kafkas_own_are_not_overwritten(source: Path, target: Path) -> None:
+    """Also where its log is longer, and its files are called the same."""
+    log = target / "t-1" / f"{0:020}.log"
+    log.write_bytes(batch(0, value=b"Kafka's own") + batch(1) + batch(2))
+    before = contents(target)
+    with pytest.raises(InvalidArgumentError, match="holds records of its own"):
+        place(source, target, IDS)
+    assert contents(target) == {**before, ".lock": b""}
+
+
+def test_another_topics_folder_is_refused(source: Path, target: Path) -> None:
+    write_topic_id(target / "t-0" / "partition.metadata", uuid.UUID(int=77))
+    with pytest.raises(InvalidArgumentError, match="another topic of that name"):
+        place(source, target, IDS)
+
+
+def test_a_full_disk_leaves_kafkas_folder_as_it_was(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(target)
+
+    def refusing(_path: Path, _topic_id: uuid.UUID) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tidelog.storage.handover.write_topic_id", refusing)
+    with pytest.raises(StorageError, match="No space left on device"):
+        place(source, target, IDS)
+    assert contents(target) == {**before, ".lock": b""}
+
+
+def test_what_kafka_is_to_create(source: Path) -> None:
+    (one,) = topics_to_hand(source)
+    assert (one.name, one.partitions, one.is_configuration_known, one.oldest_format) == ("t", 2, True, 2)
+    assert one.properties == {"segment.bytes": "1000", "index.interval.bytes": "200", "retention.ms": "-1"}
+    assert one.open_transactions == []
+    (source / "tidelog-topics.json").unlink()
+    (one,) = topics_to_hand(source, ["t"])
+    assert (one.properties, one.is_configuration_known) == ({"retention.ms": "-1"}, False)
+
+
+def test_open_transactions_are_told(source: Path) -> None:
+    with LogManager(source, ManualClock(NOW_MS)) as manager:
+        producer = Producer(2**41, 0, 0)
+        manager.log("t", 1).append_as_leader(batch(producer=producer, transactional=True), 0)
+    (one,) = topics_to_hand(source)
+    assert one.open_transactions == [(1, 1)]
+
+
+def test_a_folder_that_was_not_closed_is_recovered(source: Path, target: Path, tmp_path: Path) -> None:
+    assert not recover(source, ManualClock(NOW_MS))
+    (source / ".kafka_cleanshutdown").unlink()
+    for path in (source / "t-0").glob("*index"):
+        path.write_bytes(bytes(240))
+    last = max((source / "t-0").glob("*.log"))
+    with last.open("ab") as file:
+        file.write(b"torn")
+    with pytest.raises(InvalidArgumentError, match="not shut down cleanly"):
+        topics_to_hand(source)
+    (source / "recovery-point-offset-checkpoint").unlink()
+    assert recover(source, ManualClock(NOW_MS))
+    assert topics_to_hand(source)[0].partitions == 2
+    place(source, target, IDS)
+    check_handed_over(source, target)
+    with pytest.raises(DataDirNotFoundError):
+        recover(tmp_path / "nowhere", ManualClock(NOW_MS))
+    assert not (tmp_path / "nowhere").exists()
