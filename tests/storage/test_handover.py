@@ -16,6 +16,7 @@ from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import read_topic_id, write_topic_id
+from tidelog.log.producer_snapshot import read_snapshot
 from tidelog.records.builder import Producer
 from tidelog.storage.handover import place, recover, topics_to_hand
 from tidelog.storage.log_manager import LogManager
@@ -92,9 +93,7 @@ def test_partitions_take_the_place_of_kafkas(source: Path, target: Path) -> None
         name: data for name, data in before.items() if name != ".lock"
     }
     assert sum(heard) == sum(
-        path.stat().st_size
-        for path in source.glob("t-*/*")
-        if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+        path.stat().st_size for path in source.glob("t-*/*") if path.suffix in (".log", ".index", ".timeindex", ".txnindex")
     )
 
 
@@ -149,6 +148,19 @@ def test_records_of_kafkas_own_are_not_overwritten(source: Path, target: Path) -
     with pytest.raises(InvalidArgumentError, match="holds records of its own"):
         place(source, target, IDS)
     assert contents(target) == {**before, ".lock": b""}
+
+
+def test_only_our_own_producers_go_along(source: Path, target: Path) -> None:
+    """Kafka will give the others' ids to producers of its own, whose first sequence is 0."""
+    with LogManager(source, ManualClock(NOW_MS)) as manager:
+        log = manager.log("t", 1)
+        for producer_id, transactional in ((5, False), (6, True), (2**41, False)):
+            log.append_as_leader(batch(producer=Producer(producer_id, 0, 0), transactional=transactional), 0)
+    place(source, target, IDS)
+    with Log.open(target / "t-1") as theirs:
+        last = target / "t-1" / f"{theirs.log_end_offset:020}.snapshot"
+        assert theirs.snapshots[-1] == theirs.log_end_offset == 4
+        assert {one.producer_id for one in read_snapshot(last)} == {6, 2**41}
 
 
 def test_another_topics_folder_is_refused(source: Path, target: Path) -> None:

@@ -13,7 +13,8 @@ changes, but that a folder which was not shut down cleanly is recovered first.
 
 | file | in the target |
 |---|---|
-| `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot` | as they are |
+| `.log`, `.index`, `.timeindex`, `.txnindex` | as they are |
+| `.snapshot` | without the producers whose ids that Kafka may hand out itself (`_copy_snapshot`) |
 | `partition.metadata` | with Kafka's id |
 | `leader-epoch-checkpoint`, leader epochs in batches | as they are where no epoch is above 0; else all of them 0 |
 | time maps | stay behind: Kafka would keep them for ever |
@@ -28,12 +29,13 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
-from tidelog.errors import CorruptBatchError, InvalidArgumentError, SegmentChangedError, StorageError
+from tidelog.errors import CorruptBatchError, CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
 from tidelog.log import names, transactions
 from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
 from tidelog.log.files import ReadOnlyFile
@@ -41,6 +43,7 @@ from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.log.log_dir import LogDir
 from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import read_topic_id, write_topic_id
+from tidelog.log.producer_snapshot import build_snapshot, parse_snapshot
 from tidelog.log.segment import Segment
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, iter_headers, read_header
 from tidelog.records.patch import set_leader_epoch
@@ -48,6 +51,7 @@ from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.dir_checkpoints import DirCheckpoints
 from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.producers.producer_ids import LOWEST_ID
 from tidelog.storage.topics_file import read_topics
 
 CHUNK_BYTES = 4 << 20
@@ -214,7 +218,10 @@ def _stage(source: Path, folder: Path, topic_id: uuid.UUID, advance: Advance) ->
     for path in sorted(source.iterdir()):
         if path.name.endswith(_COPIED):
             copy = folder / path.name
-            _copy(path, copy, advance)
+            if path.name.endswith(names.SNAPSHOT_SUFFIX):
+                _copy_snapshot(path, copy)
+            else:
+                _copy(path, copy, advance)
             if is_renumbered and path.name.endswith(names.LOG_SUFFIX):
                 _set_epochs(copy)
             shutil.copystat(path, copy)
@@ -232,6 +239,18 @@ def _copy(source: Path, target: Path, advance: Advance) -> None:
         while chunk := reading.read(CHUNK_BYTES):
             writing.write(chunk)
             advance(len(chunk))
+
+
+def _copy_snapshot(source: Path, target: Path) -> None:
+    """Leave out producers that another Kafka gave their ids: the next producer that gets such an id would be out of sequence.
+
+    Those of Tidelog's ids (`producer_ids`) and of open transactions stay. A damaged snapshot is copied; Kafka knows what to do.
+    """
+    data = source.read_bytes()
+    with suppress(CorruptSnapshotError):
+        entries = parse_snapshot(data, source)
+        data = build_snapshot(one for one in entries if one.producer_id >= LOWEST_ID or one.current_txn_first_offset >= 0)
+    target.write_bytes(data)
 
 
 def _set_epochs(path: Path) -> None:
