@@ -26,8 +26,8 @@ from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.log.names import file_name
 from tidelog.storage.loading import time_index_rebuild
+from tidelog.storage.loading.clean_end import find_clean_end
 from tidelog.storage.loading.loader import load
-from tidelog.storage.loading.log_recovery import find_clean_end
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
 

@@ -26,9 +26,10 @@ from typing import NamedTuple
 from tidelog.config import INT64_MAX
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.log.files import ReadOnlyFile
-from tidelog.log.offset_index import OffsetIndex, OffsetPosition
+from tidelog.log.offset_index import OffsetIndex
 from tidelog.log.time_index import TimeIndex
 from tidelog.records.batch import BatchHeader
+from tidelog.storage.loading.clean_end import find_clean_end
 from tidelog.storage.loading.loading import LoadingLog
 from tidelog.storage.loading.log_scan import ScannedLog, scan_log
 from tidelog.storage.loading.overflow import split_overflowed_segment
@@ -165,30 +166,6 @@ class LogRecovery:
         bases.update(part.base_offset for part in result.new)
 
 
-def find_clean_end(segment: LogSegment) -> int | None:
-    """Return the offset behind the last batch of a segment that was closed; None if it does not end with a whole batch.
-
-    The offset index's last entry says where to begin; None as well where that is no batch that it can mean. Checksums are not
-    looked at. Raises StorageError.
-    """
-    if segment.size_bytes == 0:
-        return segment.base_offset
-    entry = segment.offset_index.last_entry
-    if not 0 <= entry.position < segment.size_bytes:
-        return None
-    last = None
-    try:
-        for header in segment.batches(entry.position):
-            if last is None and entry.position and not _may_mean(entry, header):
-                return None
-            last = header
-    except CorruptBatchError:
-        return None
-    finally:
-        segment.log.release()
-    return last.next_offset if last is not None and last.end_position == segment.size_bytes else None
-
-
 def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
     """Take a batch for damaged whose offset belongs into the segment behind, or lies above those of the batches behind.
 
@@ -226,11 +203,6 @@ def _has_unfinished_index(segment: LogSegment) -> bool:
         except SegmentChangedError:
             continue  # There is none.
     return False
-
-
-def _may_mean(entry: OffsetPosition, header: BatchHeader) -> bool:
-    """Whether an index entry can be about the batch at its position; that it ends there is not asked, releases differ."""
-    return header.magic < 2 or header.base_offset <= entry.offset
 
 
 def _put_to_rest(segment: LogSegment) -> None:
