@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tidelog
-from tests.interop.engine_topics import Topic
+from tests.interop.engine_topics import BASE, Topic
 from tests.kafka import dump_log_segments
 from tests.kafka.tools import complaints
 from tidelog.clock import SystemClock
@@ -49,13 +49,14 @@ def judge(data: Path) -> Judgement:
 
 
 def verify(data: Path) -> list[str]:
-    """Have Tidelog look for entries that are wrong or missing."""
+    """Have Tidelog look for entries that are wrong or missing, in the topics that were written here."""
     found = []
     folder = tidelog.LogDir(data)
-    for path in sorted(data.glob("*-0")):
+    options = VerifyOptions(interval_bytes=int(BASE["index.interval.bytes"]))
+    for path in sorted(data.glob("[!_]*-0")):
         topic = path.name.removesuffix("-0")
         partition = PartitionToVerify(functools.partial(folder.log, topic, 0))
-        for verified in verify_partitions([partition], VerifyOptions()):
+        for verified in verify_partitions([partition], options):
             found += [str(finding) for finding in verified.findings if finding.is_fault]
     return found
 

@@ -84,7 +84,7 @@ class Round:
 
 
 class Rounds:
-    """Plays all rounds when it is entered."""
+    """The folder, the broker, and what was seen of them: `play` plays all rounds."""
 
     def __init__(self, root: Path, release: str) -> None:
         self.root = root

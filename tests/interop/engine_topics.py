@@ -31,7 +31,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.producer_ids import ProducerIds
 
 HOUR_MS = 3_600_000
-BASE = {"segment.bytes": "8192", "index.interval.bytes": "512", "segment.index.bytes": "1200", "retention.ms": "-1"}
+BASE = {"segment.bytes": "6000", "index.interval.bytes": "512", "segment.index.bytes": "1200", "retention.ms": "-1"}
 LEGACY_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 FORMATS = {0: "0.9.0", 1: "0.10.2", 2: "2.4"}
 
@@ -151,7 +151,7 @@ def _topics_391() -> dict[str, Topic]:
         "transactions": _topic(_transactions),
         "open-transaction": _topic(_open_transaction),
         "deleted-prefix": _topic(_deleted_prefix),
-        "retained": _topic(_retained, {"retention.bytes": "-1"}, retention_bytes="12000"),
+        "retained": _topic(_retained, {"retention.bytes": "-1"}, retention_bytes="8000"),
         "compacted": _topic(
             _compacted, {"min.cleanable.dirty.ratio": "1.0"}, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01"
         ),
@@ -170,7 +170,7 @@ def _topic(write: Plan, at_kafka: dict[str, str] | None = None, **settings: str)
     return Topic(BASE | {name.replace("_", "."): value for name, value in settings.items()}, write, at_kafka or {})
 
 
-def _plain(codec: Codec, batches: int = 60) -> Plan:
+def _plain(codec: Codec, batches: int = 40) -> Plan:
     def write(filler: Filler) -> None:
         for _ in range(batches):
             filler.append(codec)
@@ -180,7 +180,7 @@ def _plain(codec: Codec, batches: int = 60) -> Plan:
 
 def _by_append_time(codec: Codec) -> Plan:
     def write(filler: Filler) -> None:
-        for turn in range(60):
+        for turn in range(40):
             filler.clock.advance(-30_000 if turn % 20 == 10 else filler.chance.choice((0, 1, 700)))
             filler.append(codec)
 
@@ -189,15 +189,15 @@ def _by_append_time(codec: Codec) -> Plan:
 
 def _idempotent(filler: Filler) -> None:
     producers = [filler.ids.next_id() for _ in range(3)]
-    for turn in range(60):
+    for turn in range(40):
         filler.append(Codec.ZSTD if turn % 4 else Codec.NONE, producer_id=producers[turn * turn % 3])
-        if turn == 20:
+        if turn == 15:
             filler.log.flush()
 
 
 def _transactions(filler: Filler) -> None:
     chance, producers, open_ones = filler.chance, [filler.ids.next_id() for _ in range(3)], set()
-    for _ in range(80):
+    for _ in range(60):
         producer_id = chance.choice(producers)
         if producer_id in open_ones and chance.random() < 0.5:
             filler.end(producer_id, chance.choice((ControlType.ABORT, ControlType.COMMIT)))
@@ -227,7 +227,7 @@ def _deleted_prefix(filler: Filler) -> None:
 
 
 def _retained(filler: Filler) -> None:
-    _plain(Codec.SNAPPY, 150)(filler)
+    _plain(Codec.SNAPPY, 100)(filler)
     filler.all_replicated()
     filler.log.segments.active.flush()
     assert filler.log.delete_old_segments() > 0
@@ -235,7 +235,7 @@ def _retained(filler: Filler) -> None:
 
 def _compacted(filler: Filler) -> None:
     producer_id = filler.ids.next_id()
-    for turn in range(120):
+    for turn in range(90):
         is_transactional = turn % 10 < 3
         filler.append(
             Codec.GZIP if turn % 3 else Codec.NONE,
@@ -253,7 +253,7 @@ def _truncated(filler: Filler) -> None:
         filler.epoch = epoch
         if epoch == 2:
             assert log.truncate_to(log.segments.base_offsets[1] + 40)
-        _plain(Codec.NONE, 40)(filler)
+        _plain(Codec.NONE, 25)(filler)
 
 
 def _started_late(filler: Filler) -> None:
@@ -263,7 +263,7 @@ def _started_late(filler: Filler) -> None:
 
 
 def _gaps(filler: Filler) -> None:
-    for turn in range(60):
+    for turn in range(40):
         first = filler.log.log_end_offset + (turn % 7) * 11
         records = [record._replace(offset=first + record.offset * 2) for record in filler.records(6)]
         filler.log.append_as_follower(build_batch_v2(records, leader_epoch=0))
@@ -323,7 +323,7 @@ def _messages(magic: int, codec: Codec) -> Plan:
     """Sets of the topic's own format, of the other old one, and batches of v2: what is not the topic's is converted."""
 
     def write(filler: Filler) -> None:
-        for turn in range(60):
+        for turn in range(40):
             if magic == 1:
                 filler.clock.advance(-30_000 if turn % 20 == 10 else filler.chance.choice((0, 1, 700)))
             if turn % 3 == 0:

@@ -61,7 +61,7 @@ class KilledWriter:
             process.kill()
             lines += process.stdout.readlines()
         assert len(lines) >= APPENDS_BEFORE_KILL
-        return pickle.loads(self._result.read_bytes()), read_acknowledged(lines)
+        return Written(*pickle.loads(self._result.read_bytes())), read_acknowledged(lines)
 
 
 def start(folder: Path, clock: ManualClock) -> LogManager:
@@ -104,7 +104,7 @@ def write_until_killed(folder: Path, release: str, prefix: str, result: Path) ->
     written = write_topics(manager, clock, topics(release), prefix)
     busy = f"{prefix}{BUSY}"
     manager.create_topic(busy, 1, BASE | {"message.format.version": FORMATS[2]})
-    result.write_bytes(pickle.dumps(written))
+    result.write_bytes(pickle.dumps((written.seen, written.sent)))
     log, writer = manager.log(busy, 0), Writer(0, random.Random(busy))
     end = time.monotonic() + 60
     while time.monotonic() < end:
@@ -124,6 +124,4 @@ def read_acknowledged(lines: Iterable[str]) -> dict[int, int]:
 
 
 if __name__ == "__main__":
-    from tests.interop import engine_writer  # noqa: PLW0406  # by its name: what is pickled is looked for there
-
-    engine_writer.write_until_killed(Path(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4]))
+    write_until_killed(Path(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4]))

@@ -21,6 +21,7 @@ NO_FAULT = re.compile(r"Non-consecutive offsets in \S*(compacted|gaps|truncated)
 # What a broker may say of its logs: what it was asked to refuse, what recovery is there for, what a format rules out.
 EXPECTED = re.compile(
     r"Error processing append operation"
+    r"|No meta.properties file under dir"
     r"|Found invalid messages in log segment \S*preallocated"
     r"|partition=\S*preallocated-0, .*Corruption found in segment"
     r"|Could not find offset index file corresponding to log file \S*/killed-"
