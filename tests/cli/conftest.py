@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,11 @@ from tidelog.clock import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell starts what runs in the background; a process started from here would ignore Ctrl-C, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 KAFKA_3 = GOLDEN / "kafka-3.9.1" / "log"
 KAFKA_2 = GOLDEN / "kafka-2.4.1" / "log"
 
