@@ -139,10 +139,10 @@ def test_snapshots_of_a_base_that_goes(tmp_path: Path) -> None:
     folder.mkdir()
     first = 10 + INT32_MAX
     write(folder, 0, bytes(batch(0)))
-    write(folder, 5, bytes(batch(first)))
+    write(folder, 5, bytes(batch(first) + batch(first + 1)))
     (folder / file_name(5, ".snapshot")).write_bytes(bytes.fromhex("000148674bc700000000"))
     log = open_log(tmp_path, clean=False, **PROPERTIES)
-    assert (bases(log), snapshots(folder)) == ([0, first], [first, first + 1])
+    assert (bases(log), snapshots(folder)) == ([0, first], [first, first + 2])
 
 
 def test_a_torn_tail(tmp_path: Path, overflowed: Path) -> None:

@@ -170,9 +170,10 @@ class LogRecovery:
 
 
 def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
-    """Take a batch for damaged whose offset belongs into the segment behind, or lies above those of the batches behind.
+    """Take a batch for damaged whose offset is the next segment's, or out of reach with no batch behind it that confirms that.
 
-    No checksum covers a base offset: a bit that flipped there would end the log at any offset, or have a segment split.
+    No checksum covers a base offset: bits that flipped there would end the log at any offset. Segments that must be split come
+    from compaction of Kafka before 2.1: others follow them, or at least other batches.
     """
     limit = INT64_MAX if following is None else following.base_offset
     if scanned.last_offset >= limit:
@@ -183,7 +184,8 @@ def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegmen
         header = segment.log.first_batch(scanned.valid_bytes)
         assert header is not None
         after = _batch_at(segment, header.end_position)
-        if header.last_offset >= limit or (after is not None and after.base_offset <= header.last_offset):
+        is_confirmed = following is not None if after is None else after.base_offset > header.last_offset
+        if header.last_offset >= limit or not is_confirmed:
             return scanned._replace(overflows=False, fault="batch offset far too high for its place")
     return scanned
 
