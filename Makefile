@@ -28,7 +28,7 @@ demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay
 	@$(BIN)/python demo/flights.py
 
 test: $(STAMP) ## the test suite (under five minutes on two cores)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "not interop"
+	@$(BIN)/python -m pytest -n 2 -q -m "not interop"
 
 check: $(STAMP) ## format, lint, strict types, import layers
 	@$(BIN)/ruff format --check --quiet . && echo "format      ok"
