@@ -167,6 +167,8 @@ def flipped_bit(folder: Folder) -> str | None:
     with contextlib.suppress(CorruptBatchError):  # A tail that was torn before.
         for header in iter_headers(data):
             places += {*range(header.position + 8, header.end_position)} - {header.position + 16}
+    if not places:
+        return None
     data[folder.chance.choice(places)] ^= 1 << folder.chance.randrange(8)
     path.write_bytes(data)
     return "flipped bit"
