@@ -5,7 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 
-BENCHMARKS = ("kernel_bench", "append_bench", "recovery_bench", "open_bench", "scan_bench", "time_range_bench", "find_bench", "spark_bench")
+BENCHMARKS = (
+    "kernel_bench",
+    "append_bench",
+    "recovery_bench",
+    "open_bench",
+    "scan_bench",
+    "time_range_bench",
+    "find_bench",
+    "spark_bench",
+)
 
 
 def main() -> int:
