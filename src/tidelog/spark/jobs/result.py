@@ -1,0 +1,33 @@
+"""What a job returns: its rows as a DataFrame, and a summary that fits a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A table of a few lines: what the shell prints at the end of a job."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def __str__(self) -> str:
+        cells = [self.columns, *(tuple("" if cell is None else str(cell) for cell in row) for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What a job found or did."""
+
+    rows: DataFrame
+    """Everything, a row each; the job's docstring has the columns."""
+    summary: Summary
+    faults: int = 0
+    """How many things are wrong with what was looked at; above 0 the command ends with exit code 1."""
