@@ -116,7 +116,7 @@ class Measurements:
 
 
 def run_all(study: Study, scale: float, work_dir: Path) -> Measurements:
-    """Measure all cases one after the other, in this process: what the tests and the curious do. Spark does the same in parallel."""
+    """Measure all cases one after the other, in this process, as tests do; `tidelog.spark.jobs` does the same in parallel."""
     found: list[Measurement] = []
     for number, case in enumerate(study.cases(scale)):
         folder = work_dir / str(number)

@@ -7,14 +7,13 @@
 | `arrival_ms` | when the broker appends it, in truth; LogAppendTime but for the skew of the broker's clock |
 
 KIP-32 discusses three patterns of latency, and wrong clocks: `SMALL_LATENCY`, `LARGE_LATENCY`, `MIXED_LATENCY`, `WrongClock`.
-A value starts with the message's number and its `create_ms`, both int64, so that what a reader saw can be told from the log alone.
+A value starts with the message's number and its `create_ms`, both int64, so that the log alone tells what a reader saw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +41,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Latency:
-    """How long a message is under way: at least `smallest_ms`, exponentially more by `mean_extra_ms`; a share of them later still."""
+    """How long messages are under way: `smallest_ms` and exponentially more, `mean_extra_ms` on average; some still longer."""
 
     name: str
     smallest_ms: int = 5
@@ -94,12 +93,14 @@ class Workload:
         latency = self.latency
         late = f", {latency.late_share:.0%} of them {latency.late_ms:,} ms later" if latency.late_share else ""
         return (
-            f"{self.name}: seed {self.seed}, {self.records:,} messages of {self.value_bytes} bytes, one in {self.interval_ms:g} ms; "
+            f"{self.name}: seed {self.seed}, {self.records:,} messages of {self.value_bytes} bytes, "
+            f"one in {self.interval_ms:g} ms; "
             f"latency {latency.smallest_ms:,} ms + exponential of mean {latency.mean_extra_ms:g} ms{late}{clock}"
         )
 
 
-class Messages(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Messages:
     """Messages in the order of their arrival; int64 columns of the same length."""
 
     numbers: Int64s
@@ -109,12 +110,13 @@ class Messages(NamedTuple):
     arrival_ms: Int64s
     value_bytes: int
 
-    def __len__(self) -> int:  # type: ignore[override]  # a row count is what everyone means
+    def __len__(self) -> int:
         return len(self.numbers)
 
     def part(self, first: int, last: int) -> Messages:
         """Return some of them, in the same order."""
-        return Messages(*(column[first:last] for column in self[:4]), self.value_bytes)
+        some = slice(first, last)
+        return Messages(self.numbers[some], self.made_ms[some], self.create_ms[some], self.arrival_ms[some], self.value_bytes)
 
 
 def generate(workload: Workload) -> Messages:
@@ -185,5 +187,5 @@ def build_batch(messages: Messages, codec: Codec = Codec.NONE) -> bytearray:
     keys = BinaryLayout(np.arange(0, (count + 1) * 8, 8, dtype=np.int32), np.ascontiguousarray(header[:, :1]), None, 0, count)
     layout = BinaryLayout(offsets, values, None, 0, count)
     timestamps = np.ascontiguousarray(messages.create_ms)
-    batches = ColumnBatches(memoryview(timestamps), keys, layout, codec=codec)
-    return batches.build(memoryview(np.arange(count, dtype=np.int32)), 0, count)
+    batches = ColumnBatches(timestamps.data, keys, layout, codec=codec)
+    return batches.build(np.arange(count, dtype=np.int32).data, 0, count)
