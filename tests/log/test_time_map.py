@@ -349,6 +349,10 @@ class TestHoles:
         assert bounds_of(kernel, [0, MAX_INT64, 0]) == (0, MAX_INT64, [(0, MAX_INT64)])
         assert bounds_of(kernel, [-5, MAX_INT64 - 5, -5])[2] == [(-5, MAX_INT64 - 5)]
 
+    @pytest.mark.parametrize("times", [[0, MAX_INT64], [1, MAX_INT64], [-5, MAX_INT64 - 5], [0, 2**62, MAX_INT64]])
+    def test_none_is_wanted_however_wide_they_are(self, kernel: ModuleType, times: list[int]) -> None:
+        assert bounds_of(kernel, times, 0) == (times[0], times[-1], [])
+
     def test_in_a_map(self, tmp_path: Path, kernel: ModuleType) -> None:
         put(kernel, pytest.MonkeyPatch())
         late = [batch(3 * n, [T + 1000 * n, T + 1000 * n + 5, T + 1000 * n - 3_600_000]) for n in range(20)]

@@ -39,6 +39,11 @@ import cython
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_FromStringAndSize
     from cython.cimports.libc.string import memcpy
+    from cython.cimports.tidelog.records.build_stamp import TIDELOG_SOURCE_CRC
+
+    from tidelog.records.build_stamp import check_source
+
+    check_source(__name__, __file__, TIDELOG_SOURCE_CRC)
 
 COMPILED: bool = cython.compiled
 
@@ -2037,7 +2042,8 @@ def time_bounds(times: cython.longlong[::1], count: cython.Py_ssize_t, most_hole
                     found += 1
             if found <= most_holes:
                 break
-            least += (least >> 1) + 1
+            # Times may lie 2^63 - 1 ms apart; beyond that there is no gap.
+            least = _INT64_MAX if least > _INT64_MAX - (least >> 1) - 1 else least + (least >> 1) + 1
     for i in range(1, count):
         if p[i] - p[i - 1] > least:
             holes.append(p[i - 1])
