@@ -16,9 +16,8 @@ from tests.storage.verifying import INTERVAL_BYTES, golden_partitions, verified
 ENTRY_BYTES = {".index": 8, ".timeindex": 12, ".txnindex": 34}
 INDEXES = [
     path
-    for release, kinds in (("kafka-3.9.1", ("log", "live")), ("kafka-2.4.1", ("log",)))
-    for folder in golden_partitions(release, *kinds)
-    if not folder.name.startswith("__") and (release == "kafka-3.9.1" or folder.name.startswith("v2-"))
+    for folder in golden_partitions("kafka-3.9.1", "log", "live")
+    if not folder.name.startswith("__")
     for path in sorted(folder.iterdir())
     if path.suffix in ENTRY_BYTES and path.stat().st_size
 ]
@@ -108,9 +107,12 @@ def test_damage_is_found(index: Path, damage: Damage, place: float, seed: int) -
         shutil.copytree(index.parent, folder)
         (folder / index.name).write_bytes(damaged)
         one = verified(folder, INTERVAL_BYTES)
-    # A preallocated time index may not have its first entry yet.
+    # Zeros behind the entries of the last segment are room that a running broker made, which has not yet written the entry of
+    # the roll; nor, if there is nothing else, the first one.
     is_last = index.stem == max(path.stem for path in index.parent.glob("*.log"))
-    if is_last and index.suffix == ".timeindex" and not damaged.strip(b"\0"):
+    written = damaged.rstrip(b"\0")
+    may_be_live = len(damaged) - len(written) >= size and (not written or written == b"".join(entries[:-1]).rstrip(b"\0"))
+    if is_last and index.suffix == ".timeindex" and may_be_live:
         return
     assert any(finding.is_fault or "with the very record's offset" in finding.what for finding in one.findings)
     assert all(finding.path.stem in (index.stem, folder.name) for finding in one.findings if finding.is_fault)

@@ -6,7 +6,7 @@ gap looks like one that damage made. What tells them apart:
 | | |
 |---|---|
 | a leader epoch begins, or a producer snapshot was taken at that offset | a start there is *known* |
-| messages of v0 and v1, and the last time index entry is the largest timestamp until then | the same: they have no epochs |
+| nothing would raise the epoch (v0, v1, older releases), and the largest timestamp then is in the time index | the same |
 | the time index has an entry that no entry of the offset index explains | the log may have been *closed* thereabouts |
 | the time index has no entry where the largest timestamp would have been noted | nothing was *indexed* there: both files agree |
 """
@@ -30,25 +30,25 @@ class Starts:
         entries: Sequence[TimeEntry],
         explained: Iterable[int],
         offsets: Iterable[int],
-        is_message: Callable[[int], bool],
+        is_silent: Callable[[int], bool],
     ) -> None:
         """Take the entries of the time index, of which `form` is None where they are wrong.
 
-        `explained` are the rises that entries of the offset index explain, `offsets` those of snapshots, and `is_message` says
-        whether a batch is of v0 or v1.
+        `explained` are the rises that entries of the offset index explain, `offsets` those of snapshots, and `is_silent` says
+        whether a start before a batch would not have raised the leader epoch.
         """
         self._table = table
         right = [entry for entry in entries if entry.form is not None]
         self._is_sound = len(right) == len(entries)
         self._times: Set[int] = {entry.timestamp for entry in right}
-        self._is_message = is_message
+        self._is_silent = is_silent
         self._known = {*table.epoch_starts}
         self._known |= {table.holding(offset - table.base_offset) for offset in offsets if offset > table.base_offset}
         self._closed = _after_closes(table, right, {table.timestamps[rise] for rise in explained if rise >= 0})
 
     def is_known(self, batch: int) -> bool:
         """Whether a start before a batch is known, or would not show."""
-        return batch in self._known or (self._is_noted(batch - 1) and self._is_message(batch))
+        return batch in self._known or (self._is_noted(batch - 1) and self._is_silent(batch))
 
     def is_likely(self, batch: int) -> bool:
         """Whether a start before a batch is known, or the log may have been closed there."""
@@ -60,10 +60,15 @@ class Starts:
         `since` is the batch that was indexed before (-1: none), `until` the next one, or the number behind the last batch.
         """
         table = self._table
-        if table.rise_up_to(batch) == (table.rise_up_to(since) if since >= 0 else -1):
+        if self.would_not_show(batch, since):
             return False  # There was nothing to note.
         # A time index that has lost entries tells nothing.
         return self._is_sound and not self._is_noted(batch) and self._is_noted(min(until, len(table) - 1))
+
+    def would_not_show(self, batch: int, since: int) -> bool:
+        """Whether the largest timestamp had not risen since `since`, so that the time index says nothing of a batch."""
+        table = self._table
+        return table.rise_up_to(batch) == (table.rise_up_to(since) if since >= 0 else -1)
 
     def _is_noted(self, batch: int) -> bool:
         """Whether the largest timestamp up to and with a batch is in the time index; also if there is none."""

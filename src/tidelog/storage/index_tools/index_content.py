@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tidelog.errors import SegmentChangedError
 from tidelog.log import names
 from tidelog.log.files import ReadOnlyFile
+from tidelog.log.segment import Segment
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
@@ -40,6 +41,20 @@ def read_index(path: Path, entry_bytes: int) -> IndexContent | None:
     # The last slot may end in zeros of its own.
     used = min(-(-len(data.rstrip(b"\0")) // entry_bytes) * entry_bytes, len(data) - ragged)
     return IndexContent(path, data[:used], len(data) - ragged - used, ragged)
+
+
+def read_indexes(segment: Segment) -> tuple[IndexContent | None, IndexContent | None]:
+    """Read the offset index and the time index of a segment. Raises SegmentChangedError if they may be another's by now."""
+    offsets = read_index(index_path(segment.log_path, names.INDEX_SUFFIX), OFFSET_ENTRY_BYTES)
+    times = read_index(index_path(segment.log_path, names.TIME_INDEX_SUFFIX), TIME_ENTRY_BYTES)
+    check_in_place(segment)
+    return offsets, times
+
+
+def check_in_place(segment: Segment) -> None:
+    """Raise SegmentChangedError unless the `.log` still bears its name: what is read beside it is its own then."""
+    if segment.file.locate() != segment.log_path:
+        raise SegmentChangedError("a segment was removed or replaced", path=segment.log_path)
 
 
 def index_path(log_path: Path, suffix: str) -> Path:

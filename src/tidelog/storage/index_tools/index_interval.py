@@ -53,8 +53,8 @@ class IntervalVotes:
         for interval in preferred:
             if self.explained(interval) >= most - self.count // GAPS_A_VOTE:
                 return interval
-        powers = (1 << bit for bit in range(31))
-        for power in powers:
+        # What one append of many batches explains bounds the interval from above only: then the largest is the likeliest.
+        for power in (1 << bit for bit in reversed(range(31))):
             if self.explained(power) == most:
                 return power
         multiples = (-(-low // step) * step for step in (1_000_000, 100_000, 10_000, 1000, 500, 100, 50, 10, 1))

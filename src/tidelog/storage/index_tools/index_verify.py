@@ -36,7 +36,14 @@ from tidelog.log.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.index_tools.batch_table import EVERY_BATCH, BatchTable
 from tidelog.storage.index_tools.in_order import in_order
-from tidelog.storage.index_tools.index_content import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, index_path, read_index
+from tidelog.storage.index_tools.index_content import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    check_in_place,
+    index_path,
+    read_index,
+    read_indexes,
+)
 from tidelog.storage.index_tools.index_finding import Finding, shortened
 from tidelog.storage.index_tools.index_interval import IntervalVotes
 from tidelog.storage.index_tools.index_rebuild import aborted_in, state_at
@@ -210,6 +217,7 @@ class _Partition:
         aborted = aborted_in(segment.file, scanned, self._state)
         path = index_path(segment.log_path, names.TXN_INDEX_SUFFIX)
         content = read_index(path, TXN_ENTRY_BYTES)
+        check_in_place(segment)
         self._result.aborted_transactions += len(aborted)
         found = check_txn_index(path, content, aborted, segment.file, scanned.producer_positions, self._has_lost_records)
         self._result.findings += shortened(found)
@@ -282,8 +290,7 @@ def _look_at(one: _Segment) -> _Examined:
         if found is not None:
             maps += 1
             findings += found
-    offsets = read_index(index_path(segment.log_path, names.INDEX_SUFFIX), OFFSET_ENTRY_BYTES)
-    times = read_index(index_path(segment.log_path, names.TIME_INDEX_SUFFIX), TIME_ENTRY_BYTES)
+    offsets, times = read_indexes(segment)
     is_as_expected = (
         offsets is not None
         and times is not None

@@ -112,6 +112,11 @@ class FormSurvey:
                 self._of_messages += _is_plain_message(log, entry.position)
 
     @property
+    def is_older(self) -> bool:
+        """Whether some are by the rules of older releases only."""
+        return any(self.counts[form] for form in self.accepted if form is not Form.BATCH)
+
+    @property
     def accepted(self) -> frozenset[Form]:
         """Return the forms that count as right."""
         found = {Form.BATCH, Form.KEPT}

@@ -2,7 +2,7 @@
 
 An entry is due at the first batch that starts more than index.interval.bytes behind the one that was indexed before, counted
 from the segment's start. Where the broker was started again it counts from there: such a gap is right if something else tells
-of the start (`broker_starts`).
+of the start (`broker_starts`). If nothing tells either way, it is called a fault, and the doubt is told.
 
 Where several batches were appended at once (`Form.SET`), only the first of them can have an entry, and where an append began is
 known only behind an entry; so there an entry that is missing may go unnoticed.
@@ -100,6 +100,8 @@ class _Check:
         self._rules = rules
         self._starts = starts
         self._started_at: list[int] = []
+        self._doubtful: set[int] = set()
+        """Batches that have no entry, which may be right."""
 
     def run(self) -> CheckedOffsets:
         table = self._table
@@ -144,6 +146,8 @@ class _Check:
             or (following != batch and self._is_after_start(origin, batch, starts.is_likely))
         ):
             return []
+        if not has_wrong and starts.would_not_show(due, last_batch) and self._is_after_one_start(origin, batch):
+            self._doubtful.add(due)
         return missing
 
     def _missing_of_sets(self, origin: int, last_batch: int, batch: int, due: int) -> list[int]:
@@ -179,6 +183,13 @@ class _Check:
                     waiting.append((at, (*starts, at)))
         return False
 
+    def _is_after_one_start(self, origin: int, batch: int) -> bool:
+        """Whether one start of the broker, wherever it was, would explain that the next entry is that of `batch`."""
+        table, interval = self._table, self._rules.interval_bytes
+        due = table.beyond(origin + interval)
+        starts = range(table.beyond(origin), min(due + 1, len(table)))
+        return any(table.beyond(table.positions[start] + interval) == batch for start in starts)
+
     # --- what is said
 
     def _told(self, wrong: Sequence[OffsetEntry], missing: list[int], slot: int) -> Iterator[Finding]:
@@ -190,7 +201,8 @@ class _Check:
         left = missing[len(wrong) :]
         if left:
             count = "an entry is missing" if len(left) == 1 else f"{len(left)} entries are missing, the first one"
-            yield Finding(self._path, f"{count}", slot, slot * OFFSET_ENTRY_BYTES, expected=self._show(left[0]))
+            doubt = ", or its broker was started again there, of which nothing tells" if left[0] in self._doubtful else ""
+            yield Finding(self._path, count + doubt, slot, slot * OFFSET_ENTRY_BYTES, expected=self._show(left[0]))
 
     def _finding(self, entry: OffsetEntry, expected: str | None) -> Finding:
         table = self._table

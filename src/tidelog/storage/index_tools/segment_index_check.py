@@ -24,7 +24,7 @@ from tidelog.log import names
 from tidelog.log.segment import Segment
 from tidelog.storage.index_tools.batch_table import EVERY_BATCH, BatchTable
 from tidelog.storage.index_tools.broker_starts import Starts
-from tidelog.storage.index_tools.index_content import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexContent, index_path, read_index
+from tidelog.storage.index_tools.index_content import TIME_ENTRY_BYTES, IndexContent, index_path, read_indexes
 from tidelog.storage.index_tools.index_finding import Finding, shortened
 from tidelog.storage.index_tools.index_interval import IntervalVotes
 from tidelog.storage.index_tools.offset_entry_forms import Form, FormSurvey, OffsetEntry, read_entries, set_verdict
@@ -58,8 +58,7 @@ class Prepared(NamedTuple):
 def prepare(segment: Segment, size_bytes: int, *, is_live: bool) -> Prepared:
     """Read a segment, whose `.log` is looked at up to `size_bytes`. Raises StorageError, SegmentChangedError."""
     table = BatchTable(scan_log(segment.file, size_bytes, segment.base_offset, EVERY_BATCH))
-    offsets = read_index(index_path(segment.log_path, names.INDEX_SUFFIX), OFFSET_ENTRY_BYTES)
-    times = read_index(index_path(segment.log_path, names.TIME_INDEX_SUFFIX), TIME_ENTRY_BYTES)
+    offsets, times = read_indexes(segment)
     reader = TimeEntryReader(table, segment.file, segment.next_base_offset)
     times = None if times is None else _with_zero_entry(times, table)
     offset_entries = [] if offsets is None else read_entries(offsets.data, table, segment.file)
@@ -117,6 +116,11 @@ class Survey:
     def _add_forms(self, one: Prepared) -> None:
         self.forms.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
         self.times.add(one.time_entries, one.reader)
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the indexes were written by an older release than 3.9.1."""
+        return self.forms.is_older or self.times.is_older
 
     def rules(self, one: Prepared) -> IndexRules:
         """Return the rules that a segment was indexed by."""
@@ -221,7 +225,7 @@ def _starts(one: Prepared, survey: Survey, rules: IndexRules, offsets: Iterable[
     entries = [entry if survey.times.accepts(entry, one.reader) else entry._replace(form=None) for entry in one.time_entries]
     chain = chain_of(_trusted(one, rules.forms), rules.forms)
     explained = required_rises(table, chain, is_finished=True)
-    return Starts(table, entries, explained, offsets, lambda batch: one.reader.kind(batch).magic < 2)
+    return Starts(table, entries, explained, offsets, lambda batch: survey.is_older or one.reader.kind(batch).magic < 2)
 
 
 # --- what is said

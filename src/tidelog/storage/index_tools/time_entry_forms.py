@@ -155,6 +155,11 @@ class TimeFormSurvey:
             ):
                 self._lasts[kind] += 1
 
+    @property
+    def is_older(self) -> bool:
+        """Whether some are by the rules of older releases only; one may be damage."""
+        return sum(self._records.values()) > 1
+
     def accepts(self, entry: TimeEntry, reader: TimeEntryReader) -> bool:
         """Say whether an entry counts as right."""
         if entry.form is TimeForm.TEXT:

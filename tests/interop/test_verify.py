@@ -1,0 +1,93 @@
+"""`index verify` beside real brokers: while they write, delete and compact, after kills and clean stops, by old rules and new."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop import live_topics
+from tests.interop.live_topics import LiveTopic, Writer, wait_acknowledged
+from tests.kafka import Kafka241, Kafka391
+from tests.kafka.clients import NewRow, produce
+from tidelog.log.log_dir import LogDir
+from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, rebuild_partitions
+from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
+
+
+def partitions(folder: Path) -> Iterator[PartitionToVerify]:
+    log_dir = LogDir(folder)
+    for topic, numbers in log_dir.topics().items():
+        for number in numbers:
+            if not topic.startswith("__"):
+                yield PartitionToVerify(lambda topic=topic, number=number: log_dir.log(topic, number))
+
+
+def verified(folder: Path) -> list[VerifiedPartition]:
+    """Verify all topics, which must be right.
+
+    But that a broker which was killed and is quickly back goes on with its epoch: where a late record comes first then, nothing
+    tells of the start.
+    """
+    found = list(verify_partitions(partitions(folder), VerifyOptions(threads=2)))
+    faults = [finding for one in found for finding in one.findings if finding.is_fault]
+    assert [str(fault) for fault in faults if "of which nothing tells" not in fault.what] == []
+    assert len(faults) <= 2
+    return found
+
+
+def notes(found: list[VerifiedPartition]) -> list[str]:
+    return [finding.what for one in found for finding in one.findings]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Kafka391]:
+    with Kafka391(tmp_path, live_topics.BROKER) as running:
+        yield running
+
+
+def test_a_broker_that_writes_deletes_compacts_is_killed_and_stopped(broker: Kafka391, tmp_path: Path) -> None:
+    topics: list[LiveTopic] = live_topics.create(broker, live_topics.SETTINGS)
+    wanted = 0
+    for end in (broker.kill, broker.stop, broker.kill, broker.stop):
+        with Writer(broker, topics, rounds_s=0.005):
+            for _ in range(4):
+                wanted += 700
+                wait_acknowledged(topics, wanted)
+                found = verified(broker.data)
+                assert {one.interval_bytes for one in found if one.topic != "compacts"} == {512}
+        end()
+        found = verified(broker.data)
+        if end == broker.stop:
+            # What is rebuilt elsewhere is what is there, but for entries that a start has moved.
+            moved = sum("started again" in note for note in notes(found))
+            rebuilt = list(rebuild_partitions(partitions(broker.data), RebuildOptions(tmp_path / "out", 512)))
+            theirs = [path for one in rebuilt for path in (broker.data / one.directory.name).glob("*.timeindex")]
+            differing = [
+                path for path in theirs if (tmp_path / "out" / path.parent.name / path.name).read_bytes() != path.read_bytes()
+            ]
+            assert len(differing) <= 2 * moved + len(topics)
+        broker.start()
+    assert any("started again" in note for note in notes(verified(broker.data)))
+
+
+def test_kafka_241_of_every_format(tmp_path: Path) -> None:
+    """Started again and again, in the middle of segments, with times that go back and forth."""
+    chance = random.Random(1)
+    with Kafka241(tmp_path) as broker:
+        for release in ("0.9.0", "0.10.2", "2.4"):
+            broker.create_topic(
+                f"format-{release}", segment_bytes=16384, index_interval_bytes=512, message_format_version=release
+            )
+        for end in (broker.stop, broker.kill, broker.stop):
+            for topic in broker.topics:
+                for codec in ("none", "lz4"):
+                    times = [live_topics.T + chance.randrange(100_000) for _ in range(chance.randrange(200, 500))]
+                    rows = [NewRow(b"k", b"v" * chance.randrange(90), time) for time in times]
+                    produce(broker.bootstrap, topic, rows, batch_records=chance.choice([1, 5, 30]), compression_type=codec)
+            verified(broker.data)
+            end()
+            verified(broker.data)
+            broker.start()
