@@ -40,6 +40,7 @@ COMMANDS = {
     "index": "tidelog.cli.index",
     "import": "tidelog.cli.import_",
     "handover": "tidelog.cli.handover",
+    "job": "tidelog.cli.job",
 }
 """Command → module, in the order of `tidelog --help`."""
 

@@ -49,6 +49,11 @@ def note(message: str) -> None:
     (_handlers[-1] if _handlers else _NoteHandler()).note(message)
 
 
+def stderr_is_terminal() -> bool:
+    """Whether somebody watches."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def complain(message: str) -> None:
     """Say what went wrong, `tidelog: ...`."""
     say(f"tidelog: {one_line(message)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from tidelog.errors import NotFoundError
 
@@ -27,13 +27,25 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(source_class(_default_parallelism(spark)))
 
 
-def session(app_name: str = "tidelog", *, master: str | None = None, config: dict[str, Any] | None = None) -> SparkSession:
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process, with a JVM and a master that are to be used."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def session(
+    app_name: str = "tidelog",
+    *,
+    master: str | None = None,
+    config: dict[str, Any] | None = None,
+    java_output: IO[bytes] | None = None,
+) -> SparkSession:
     """Return the active Spark session, or a new one, with the source registered.
 
     Args:
         app_name: the name that Spark shows.
         master: Spark's master URL; `local[*]` where neither this nor the configuration names one.
         config: Spark properties, set before the session starts.
+        java_output: takes what the JVM writes to its stderr, if one is started; None leaves it to this process's stderr.
 
     Raises:
         NotFoundError: no PySpark, or no Java of 17 or newer.
@@ -47,18 +59,28 @@ def session(app_name: str = "tidelog", *, master: str | None = None, config: dic
 
     spark = SparkSession.getActiveSession()
     if spark is None:
-        ensure_java()
+        if not is_submitted():
+            ensure_java()
         # Spark's own default is whatever `python3` means on the PATH of the JVM.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
-        builder = SparkSession.builder.appName(app_name)
+        settings: dict[str, Any] = {key: str(value) for key, value in (config or {}).items()} | {"spark.app.name": app_name}
         if master is not None:
-            builder = builder.master(master)
-        for key, value in (config or {}).items():
-            builder = builder.config(key, str(value))
-        spark = builder.getOrCreate()
+            settings["spark.master"] = master
+        if java_output is not None and not is_submitted():
+            _start_java(settings, java_output)
+        spark = SparkSession.builder.config(map=settings).getOrCreate()
     register(spark)
     return spark
+
+
+def _start_java(settings: dict[str, Any], output: IO[bytes]) -> None:
+    """Start the JVM, with its stderr elsewhere, and the context that a session then takes."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf().setAll(list(settings.items()))
+    SparkContext(conf=conf, gateway=launch_gateway(conf, {"stderr": output}))  # type: ignore[no-untyped-call]
 
 
 def _default_parallelism(spark: SparkSession) -> int | None:

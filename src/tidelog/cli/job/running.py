@@ -1,0 +1,139 @@
+"""How a job is run from the shell: its options, its Spark session, its progress, its answer.
+
+| | goes where |
+|---|---|
+| the summary, a table or JSON lines | standard output |
+| how far it is, how long Spark took to start | stderr, if that is a terminal |
+| every row, with `--rows` | a folder of Parquet files, or one file of CSV or JSON lines |
+| what Spark's Java has to say | nowhere; `TIDELOG_TRACEBACK=1` shows it, and Spark's own errors in full |
+
+A run that spark-submit has started takes everything about Spark from there, and leaves Spark's messages to it.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.job.rows_output import check_target, write_rows
+from tidelog.cli.job.task_bar import TaskBar
+from tidelog.cli.layout import table
+from tidelog.cli.output import print_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.jobs.distribute import Progress
+    from tidelog.spark.jobs.result import JobResult, Summary
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+FAULTS_FOUND = 1
+"""Exit code of a job that found faults."""
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What is the same for all jobs."""
+
+    master: str | None = None
+    config: tuple[tuple[str, str], ...] = ()
+    as_json: bool = False
+    rows_target: str | None = None
+
+
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of all jobs; the command gets them as one argument, `options`."""
+
+    @functools.wraps(function)
+    def command(
+        *args: Any,
+        job_master: str | None,
+        job_config: tuple[tuple[str, str], ...],
+        as_json: bool,
+        rows_target: str | None,
+        **rest: Any,
+    ) -> Any:
+        return function(*args, options=JobOptions(job_master, job_config, as_json, rows_target), **rest)
+
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def run_job(
+    options: JobOptions,
+    name: str,
+    work: Callable[[SparkSession, Progress], JobResult],
+    *,
+    data_dir: str | None = None,
+) -> None:
+    """Start Spark, let `work` do the job, and print what it found. Exit code 1 if that has faults.
+
+    `data_dir` is a folder that only its owner writes to: rows are not written below it.
+    """
+    if options.rows_target is not None:
+        check_target(options.rows_target, data_dir)
+    from tidelog.spark.jobs.job_session import job_session
+
+    began = time.monotonic()
+    with job_session(f"tidelog job {name}", options.master, dict(options.config)) as spark:
+        _say_started(spark, time.monotonic() - began)
+        with TaskBar(name) as bar:
+            result = work(spark, bar.show)
+        if options.rows_target is not None:
+            write_rows(result.rows, options.rows_target, data_dir)
+        _print_summary(result.summary, as_json=options.as_json)
+        faults = result.faults
+    if faults:
+        raise click.exceptions.Exit(FAULTS_FOUND)
+
+
+def _say_started(spark: SparkSession, took_s: float) -> None:
+    if notices.stderr_is_terminal():
+        notices.say(f"Spark {spark.version} on {spark.sparkContext.master}, ready after {took_s:.1f} s")
+
+
+def _print_summary(summary: Summary, *, as_json: bool) -> None:
+    if as_json:
+        from tidelog.cli.job.rows_output import json_object
+
+        print_lines(json_object(dict(zip(summary.columns, row, strict=True))) for row in summary.rows)
+    else:
+        print_lines(table(summary.columns, summary.rows))
+
+
+def _key_value(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", ctx, param)
+        pairs.append((key, text))
+    return tuple(pairs)
+
+
+_OPTIONS = (
+    click.option("--master", "job_master", metavar="URL", help="Spark's master. [default: local[*], all processors here]"),
+    click.option(
+        "--conf",
+        "job_config",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_key_value,
+        help="A Spark property; may be given several times.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="The summary as JSON, one object a line, for scripts."),
+    click.option(
+        "--rows",
+        "rows_target",
+        metavar="PATH",
+        help="Write every row: FILE.csv, FILE.json (a JSON object a line), or any other name for a folder of Parquet files.",
+    ),
+)

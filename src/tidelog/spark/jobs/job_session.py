@@ -1,0 +1,106 @@
+"""The Spark session of a job that is run from the shell: started without a word, and closed behind it.
+
+What Spark's Java writes to stderr (notices about host names and native libraries, traces of what a worker raised) goes to a file
+that nobody sees; where Java ends at its start, its last line is the error. Of what PySpark raises one line is left. With
+`TIDELOG_TRACEBACK=1` everything is shown.
+
+A session that is there already is used, and stays. Under spark-submit there are a JVM, a master and a log: these are taken.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+from tidelog.errors import InvalidArgumentError, TidelogError
+from tidelog.spark.session import is_submitted, register, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+
+QUIET: dict[str, str] = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+}
+"""For every session that a job starts here; `config` goes before it."""
+
+LOCAL_CONFIG: dict[str, str] = {
+    # Nobody from outside, and no name that has to be looked up.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Java only hands out tasks: it starts sooner this way, and takes no processor from them.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+}
+"""The same, where the workers are threads of this machine."""
+
+_IN_MAIN = 'Exception in thread "main" '
+_PYTHON_ERROR = re.compile(r"^(?:\w+\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Warning|Exit))(?:: (.*))?$", re.MULTILINE)
+
+
+@contextmanager
+def job_session(name: str, master: str | None = None, config: dict[str, str] | None = None) -> Iterator[SparkSession]:
+    """Give a session for the block.
+
+    Raises InvalidArgumentError for a master beside that of spark-submit, NotFoundError without PySpark or Java, TidelogError
+    with one line for what Spark raises, at its start or in the block.
+    """
+    if master is not None and is_submitted():
+        raise InvalidArgumentError("spark-submit has said where to run: leave the master to it", found=master)
+    is_verbose = bool(os.environ.get("TIDELOG_TRACEBACK"))
+    with tempfile.TemporaryFile() as java_log:
+        try:
+            before = _active()
+            spark = before or _start(name, master, config or {}, None if is_verbose else java_log)
+            yield spark
+        except Exception as error:
+            if is_verbose or not _is_sparks(error):
+                raise
+            raise TidelogError(f"Spark: {_one_line(error, java_log)}") from error
+        if before is None:
+            spark.stop()
+
+
+def _active() -> SparkSession | None:
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        return None  # `session` says what to install.
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        register(active)
+    return active
+
+
+def _start(name: str, master: str | None, config: dict[str, str], java_log: IO[bytes] | None) -> SparkSession:
+    if is_submitted():
+        return session(name, config=config)
+    master = master or config.get("spark.master", LOCAL)
+    given = {**QUIET, **(LOCAL_CONFIG if master.startswith("local") else {}), **config}
+    return session(name, master=master, config=given, java_output=java_log)
+
+
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+
+
+def _one_line(error: Any, java_log: IO[bytes]) -> str:
+    """Return what matters of an error: what a worker raised, or what Java says first."""
+    text = str(error)
+    if getattr(error, "getCondition", lambda: None)() == "JAVA_GATEWAY_EXITED":
+        java_log.seek(0)
+        lines = [line.strip() for line in java_log.read().decode(errors="replace").splitlines()]
+        lines = [line for line in lines if line and not line.startswith(("at ", "... "))]
+        return f"Java ended at its start: {lines[-1].removeprefix(_IN_MAIN)}" if lines else "Java ended at its start"
+    raised = _PYTHON_ERROR.findall(text) if "Traceback (most recent call last)" in text else []
+    if raised:
+        kind, message = raised[-1]
+        return f"a worker raised {kind}: {message} (TIDELOG_TRACEBACK=1 shows where)"
+    java = getattr(error, "java_exception", None)
+    text = str(java.toString()) if java is not None else text
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
