@@ -193,7 +193,8 @@ def test_the_topic_is_registered_with_its_configuration(tmp_path: Path) -> None:
         assert manager.delete_old_segments() == segments
 
 
-def test_any_topic_property(tmp_path: Path) -> None:
+def test_any_topic_property(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.config._told", set())  # Another test of this process may have been told.
     file = written(tmp_path / "rows.parquet", table(50))
     aliased = run_ok(*command(tmp_path / "alias", file, "--config", "log.roll.hours=1"))
     assert "log.roll.hours is taken for segment.ms" in aliased.stderr

@@ -18,7 +18,8 @@ from tidelog.log.checkpoints import read_offset_checkpoint
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.meta_properties import read_meta_properties
-from tidelog.storage.topics_file import TOPICS_FILE
+from tidelog.storage.new_topic import NewTopic
+from tidelog.storage.topics_file import TOPICS_FILE, read_topics
 
 YEARS_MS = 20 * 365 * 24 * 3600 * 1000
 
@@ -140,6 +141,16 @@ def test_what_cannot_be_removed_is_told(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 class TestOwner:
+    def test_a_folder_without_topics_is_not_taken_for_kafkas(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.WARNING)
+        clock = ManualClock(NOW_MS)
+        with managed(tmp_path / "data", clock):
+            pass
+        with NewTopic(tmp_path / "data", "imported", 1, {}, clock) as topic:
+            topic.commit()
+        assert caplog.messages == []
+        assert list(read_topics(tmp_path / "data")) == ["imported"]
+
     def test_a_new_folder_gets_one(self, tmp_path: Path) -> None:
         with managed(tmp_path, node_id=7, cluster_id="abc") as manager:
             assert (manager.owner.node_id, manager.owner.cluster_id, manager.owner.version) == (7, "abc", 1)
