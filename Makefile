@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SOURCES := $(wildcard src/tidelog/records/*kernel.py src/tidelog/records/*.h src/tidelog/records/*.pxd) pyproject.toml setup.py requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format interop soak bench lock clean
+.PHONY: help install demo study test check format interop soak bench lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -26,6 +26,9 @@ $(STAMP): $(SOURCES)
 
 demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay on Spark, draw
 	@$(BIN)/python demo/flights.py
+
+study: $(STAMP) ## the claims of KIP-32 and KIP-33, measured on Spark: study/report.html (a few minutes)
+	@$(BIN)/tidelog job study --out study/report.html
 
 test: $(STAMP) ## the test suite (under five minutes on two cores)
 	@$(BIN)/python -m pytest -n 2 -q -m "not interop"

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def open_output(target: str | None, *, format_name: str, binary: bool, data_dir: str) -> Iterator[BinaryIO]:
+def open_output(target: str | None, *, format_name: str, binary: bool, data_dir: str | None) -> Iterator[BinaryIO]:
     """Open standard output (`target` None or "-") or the file `target` for bytes; the file is in place when the block ends well.
 
     Raises UsageError where a binary format would go to a terminal, InvalidArgumentError for a target inside `data_dir`,
@@ -54,7 +54,7 @@ def open_output(target: str | None, *, format_name: str, binary: bool, data_dir:
         yield from _buffered(descriptor, target)
         return
     path = Path(os.path.realpath(target))
-    if path.is_relative_to(os.path.realpath(data_dir)):
+    if data_dir is not None and path.is_relative_to(os.path.realpath(data_dir)):
         raise InvalidArgumentError("the output would lie inside the data folder, which is only read", path=target)
     yield from _new_file(path, target, mode)
 

@@ -1,0 +1,22 @@
+"""The studies there are, each imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from tidelog.studies.case import Study, one_of
+
+STUDIES = {
+    "which-index": "tidelog.studies.indexes",
+    "options": "tidelog.studies.options",
+    "policies": "tidelog.studies.policies",
+    "use-cases": "tidelog.studies.use_cases",
+}
+"""Name → package, in the order of the report; its `STUDY` is the study."""
+
+
+def study(name: str) -> Study:
+    """Return the study of that name. Raises InvalidArgumentError where there is none."""
+    module = import_module(STUDIES[one_of(list(STUDIES), name, "study")])
+    return cast("Study", module.STUDY)

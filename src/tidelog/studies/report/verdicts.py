@@ -1,0 +1,41 @@
+"""The claims of a chapter, with their places in the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidelog.studies.chapter import Chapter, Claim, Table, Verdict
+
+
+class Claimed(NamedTuple):
+    """A claim with its place in the report."""
+
+    anchor: str
+    part: str
+    """The table's title."""
+    row: str
+    column: str
+    claim: Claim
+
+
+def claims(chapter: Chapter) -> Iterator[Claimed]:
+    """Yield a chapter's claims in the order of reading."""
+    for table in chapter.parts:
+        if isinstance(table, Table):
+            for number, row in enumerate(table.rows):
+                name = next((cell for cell in row if isinstance(cell, str)), f"row {number + 1}")
+                for column, cell in enumerate(row):
+                    if isinstance(cell, Claim):
+                        yield Claimed(anchor(table, number, column), table.title, name, table.columns[column], cell)
+
+
+def count_verdicts(chapter: Chapter) -> Counter[Verdict]:
+    """Return how many of a chapter's claims came out in which way."""
+    return Counter(claimed.claim.verdict for claimed in claims(chapter))
+
+
+def anchor(table: Table, row: int, column: int) -> str:
+    """Return the id of a claim's cell; rows and columns count from 0 here, and from 1 in the id."""
+    return f"{table.id}.r{row + 1}.c{column + 1}"
