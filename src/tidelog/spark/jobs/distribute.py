@@ -1,4 +1,7 @@
-"""Tasks done by Spark's workers: one partition each, their rows brought back as a DataFrame, one clear error if a task fails.
+"""Tasks done by Spark's workers: one partition each, their rows brought back, one clear error if a task fails.
+
+`run_tasks` brings rows to the driver; `run_arrow_tasks` leaves Arrow batches with the workers, as a DataFrame, for results that
+are too large for one process.
 
 What a worker raises would arrive as a page of Java's and Python's traces. A TidelogError is therefore carried back as a value and
 raised again here, as itself; the tasks beside it are let finish. Anything else is a bug and keeps its trace.
@@ -6,8 +9,10 @@ raised again here, as itself; the tasks beside it are let finish. Anything else 
 
 from __future__ import annotations
 
+import pickle
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
@@ -15,8 +20,9 @@ from uuid import uuid4
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Task = TypeVar("Task")
 Row = tuple[Any, ...]
@@ -62,14 +68,72 @@ def run_tasks(
     return [row for _, rows in outcomes for row in rows]
 
 
-class _Watch:
-    """Names the Spark job, and polls how many of its tasks are done."""
+@contextmanager
+def run_arrow_tasks(
+    spark: SparkSession,
+    what: str,
+    tasks: Sequence[Task],
+    work: Callable[[Task], Iterable[pa.RecordBatch]],
+    schema: pa.Schema,
+    progress: Progress | None = None,
+) -> Iterator[DataFrame]:
+    """Do `work` for each task on Spark's workers, and give its Arrow batches, of `schema`, as a DataFrame for the block.
 
-    def __init__(self, context: SparkContext, what: str, total: int, progress: Progress | None) -> None:
+    All tasks are done before the block begins; Spark keeps their rows, in any order, until it ends.
+
+    Raises the TidelogError of the first task, by order, that failed with one.
+    """
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    fault_field = pa.field("fault", pa.binary())
+
+    def guarded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for given in batches:
+            for pickled in given.column("task"):
+                number, task = pickle.loads(pickled.as_py())
+                try:
+                    for batch in work(task):
+                        yield batch.append_column(fault_field, pa.nulls(len(batch), pa.binary()))
+                except TidelogError as error:
+                    fault = pa.array([pickle.dumps((number, error))], pa.binary())
+                    nothing = [pa.nulls(1, field.type) for field in schema]
+                    yield pa.RecordBatch.from_arrays([*nothing, fault], schema=schema.append(fault_field))
+
+    context = spark.sparkContext
+    rows = [(pickle.dumps(numbered),) for numbered in enumerate(tasks)]
+    given = spark.createDataFrame(context.parallelize(rows, max(1, len(rows))), "task binary")
+    columns = StructType([*from_arrow_schema(schema).fields, StructField("fault", BinaryType())])
+    found = given.mapInArrow(guarded, columns).persist()
+    try:
+        with _Watch(context, what, len(tasks), progress):
+            rows_with_fault = found.where("fault IS NOT NULL").collect()
+        faults = sorted((pickle.loads(row.fault) for row in rows_with_fault), key=lambda fault: fault[0])
+        if faults:
+            error: TidelogError = faults[0][1]
+            raise error
+        yield found.drop("fault")
+    finally:
+        found.unpersist()
+
+
+@contextmanager
+def watch(spark: SparkSession, what: str, progress: Progress | None = None) -> Iterator[None]:
+    """Name the Spark jobs that the block starts, and tell `progress` of their tasks, as far as stages are known."""
+    with _Watch(spark.sparkContext, what, None, progress):
+        yield
+
+
+class _Watch:
+    """Names the Spark job, and polls how many of its tasks are done. Without a `total`, it is what Spark has planned so far."""
+
+    def __init__(self, context: SparkContext, what: str, total: int | None, progress: Progress | None) -> None:
         self._context = context
         self._group = f"tidelog-{uuid4()}"
         self._what = what
         self._total = total
+        self._planned = 0
         self._progress = progress
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="tidelog-job-progress", daemon=True)
@@ -87,7 +151,8 @@ class _Watch:
         if self._progress is not None:
             self._thread.join()
             if error is None:
-                self._progress(self._total, self._total)
+                total = self._planned if self._total is None else self._total
+                self._progress(total, total)
         self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
         self._context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
@@ -95,10 +160,12 @@ class _Watch:
         assert self._progress is not None
         tracker = self._context.statusTracker()
         while not self._done.wait(POLL_SECONDS):
-            done = 0
+            done = planned = 0
             for job in tracker.getJobIdsForGroup(self._group):
                 info = tracker.getJobInfo(job)
                 for stage in info.stageIds if info is not None else ():
                     stage_info = tracker.getStageInfo(stage)
                     done += stage_info.numCompletedTasks if stage_info is not None else 0
-            self._progress(done, self._total)
+                    planned += stage_info.numTasks if stage_info is not None else 0
+            self._planned = planned
+            self._progress(done, planned if self._total is None else self._total)

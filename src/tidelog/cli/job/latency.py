@@ -1,0 +1,41 @@
+"""`tidelog job latency DIR [TOPIC]`: how long records were under way, and how far out of order they came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.options import directory_argument, partition_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.jobs.distribute import Progress
+    from tidelog.spark.jobs.result import JobResult
+
+
+@click.command("latency", short_help="How long records were under way, by minute.")
+@directory_argument
+@click.argument("topic", metavar="[TOPIC]", required=False)
+@partition_option
+@job_options
+def command(directory: str, topic: str | None, partitions: tuple[int, ...], options: JobOptions) -> None:
+    """Measure how long records were under way: percentiles for each partition, and with --rows for each minute.
+
+    \b
+    latency   append time - CreateTime, on topics with LogAppendTime (format v2 keeps both)
+    lateness  how far a CreateTime lies behind the largest before it, on topics with CreateTime:
+              when such a record was appended nobody knows
+    unknown   records of old formats that have one time or none
+    """
+    if partitions and topic is None:
+        raise click.UsageError("--partition needs a TOPIC.")
+
+    def work(spark: SparkSession, progress: Progress) -> JobResult:
+        from tidelog.spark.jobs.latency import latency
+
+        return latency(spark, directory, topic, partitions=partitions or None, progress=progress)
+
+    run_job(options, "latency", work, data_dir=directory)

@@ -1,0 +1,121 @@
+"""How late records are, counted: what a split says about the way its records took, without an object per record.
+
+| kind | records | minute of | value, ms |
+|---|---|---|---|
+| `latency` | LogAppendTime, the producer's time known | the append | append time - CreateTime; negative where a clock was ahead |
+| `lateness` | CreateTime | the CreateTime | largest CreateTime up to here in log order - own CreateTime; 0 in order |
+| `unknown` | the others | the timestamp, null without one | null |
+
+The producer's time of a LogAppendTime record is known in format v2, where the broker overwrites the largest timestamp and one
+bit of the header and leaves base and deltas alone, and inside a compressed v1 wrapper, of which it overwrites the wrapper only.
+A plain v1 message has room for one time, v0 for none: those are `unknown`. When a CreateTime record was appended nobody knows.
+
+What comes out are counts of equal values: (kind, minute, value, records), from which percentiles are exact. A value that a later
+minute or another split has as well comes again; whoever reads adds up. `tidelog.spark.jobs` and `tidelog.studies` use this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.log.batch_walk import walk
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
+from tidelog.records.columns import Columns
+from tidelog.scanning.reader import read_split
+from tidelog.scanning.split import Split
+
+LATENCY = "latency"
+LATENESS = "lateness"
+UNKNOWN = "unknown"
+KINDS = (LATENCY, LATENESS, UNKNOWN)
+
+MINUTE_MS = 60_000
+
+SCHEMA = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("minute_ms", pa.int64()),
+        pa.field("value_ms", pa.int64()),
+        pa.field("records", pa.int64()),
+    ]
+)
+
+_COLUMNS = ("timestamp", "timestamp_type", "create_time")
+_KEYS = ["kind", "minute_ms", "value_ms"]
+_GROUPS = 500_000
+"""Counts in memory above which equal ones are put together, and passed on if that leaves many."""
+
+
+def largest_create_time(split: Split) -> int:
+    """Return the largest timestamp of a split's records with CreateTime (epoch ms), -1 without any.
+
+    Batch headers tell it, but where the log start cuts a batch. Checksums are left to `count_delays`, which reads everything.
+    Raises CorruptDataError, SegmentChangedError.
+    """
+    largest = NO_TIMESTAMP
+    with split.open() as file:
+        for run in split.runs:
+            for header in walk(file, run.start_position, run.end_position):
+                if header.timestamp_type != CREATE_TIME or header.is_control or header.max_timestamp <= largest:
+                    continue
+                if header.magic == 2 and header.base_offset >= split.start_offset and header.last_offset < split.end_offset:
+                    largest = header.max_timestamp
+                    continue
+                columns = Columns(None, None, split.start_offset, split.end_offset, names=("timestamp",))
+                columns.add(header, file.read(header.position, header.size), 0, split.path)
+                largest = max(largest, *memoryview(columns.timestamps().data).cast("q"), NO_TIMESTAMP)
+    return largest
+
+
+def count_delays(split: Split, largest_before: int = NO_TIMESTAMP) -> Iterator[pa.RecordBatch]:
+    """Yield how often which delay occurs in a split (`SCHEMA`).
+
+    `largest_before` is the largest CreateTime of the partition before the split (`largest_create_time`).
+    Raises CorruptDataError, SegmentChangedError.
+    """
+    kept: list[pa.Table] = []
+    groups = 0
+    for batch in read_split(split, _COLUMNS):
+        largest_before, delays = _delays(batch, largest_before)
+        kept.append(_counted(delays.append_column("records", pa.repeat(pa.scalar(1, pa.int64()), len(delays)))))
+        groups += len(kept[-1])
+        if groups > _GROUPS:
+            kept = [_counted(pa.concat_tables(kept))]
+            groups = len(kept[0])
+            if groups > _GROUPS // 2:
+                yield from kept.pop().to_batches()
+                groups = 0
+    if kept:
+        yield from _counted(pa.concat_tables(kept)).to_batches()
+
+
+def _delays(batch: pa.RecordBatch, largest: int) -> tuple[int, pa.Table]:
+    """Return the largest CreateTime up to the batch's end, and kind, minute and value of each record."""
+    timestamps = batch.column("timestamp").cast(pa.int64())
+    create_times = batch.column("create_time").cast(pa.int64())
+    types = batch.column("timestamp_type")
+    is_latency = pc.and_(pc.equal(types, LOG_APPEND_TIME), pc.is_valid(create_times))
+    is_lateness = pc.and_(pc.equal(types, CREATE_TIME), pc.is_valid(timestamps))
+    own = pc.if_else(is_lateness, timestamps, NO_TIMESTAMP)
+    running = pc.cumulative_max(own, start=largest)
+    none = pa.scalar(None, pa.int64())
+    values = pc.case_when(
+        pc.make_struct(is_latency, is_lateness),
+        pc.subtract(timestamps, create_times),
+        pc.subtract(running, own),
+        none,
+    )
+    kinds = pc.case_when(pc.make_struct(is_latency, is_lateness), LATENCY, LATENESS, UNKNOWN)
+    minutes = pc.multiply(pc.divide(timestamps, MINUTE_MS), MINUTE_MS)
+    if len(running):
+        largest = running[-1].as_py()
+    return largest, pa.table([kinds, minutes, values], names=_KEYS)
+
+
+def _counted(delays: pa.Table) -> pa.Table:
+    """Add up the records of equal kind, minute and value."""
+    grouped = delays.group_by(_KEYS).aggregate([("records", "sum")])
+    return grouped.select([*_KEYS, "records_sum"]).rename_columns(SCHEMA.names).cast(SCHEMA)

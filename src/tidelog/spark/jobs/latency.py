@@ -1,0 +1,151 @@
+"""The job `latency`: how long records were under way, and how far out of order they came, by minute.
+
+| column of the rows | |
+|---|---|
+| topic, partition | |
+| kind | `latency`, `lateness` or `unknown`: see `tidelog.scanning.latency` |
+| minute | start of the append's minute; lateness: of CreateTime's. Null without a timestamp; at most the year 9999's last |
+| records | how many |
+| p50_ms, p90_ms, p99_ms | percentiles of the delay: exact, between two records interpolated, to the millisecond |
+| min_ms, max_ms | the extremes |
+| ahead | latency: records whose CreateTime is later than their append |
+| out_of_order | lateness: records with a CreateTime below an earlier record's |
+
+A topic that changed its timestamp type has rows of both kinds. The summary says the same of each partition as a whole; there
+`max_ms` of lateness is the longest step back in time.
+
+Each segment is a task (small ones share one), which counts equal delays as columns; Spark adds up and takes percentiles of
+them. Lateness looks at all records before, so the largest CreateTime of each segment is taken first, from batch headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.scanning.split import Split
+from tidelog.spark.jobs.distribute import Progress, run_arrow_tasks, run_tasks
+from tidelog.spark.jobs.result import JobResult, Summary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+LAST_MS = 253_402_300_740_000
+"""The last minute of the year 9999, where Python's and SQL's calendars end."""
+
+TASK_BYTES = 8 * 1024 * 1024
+"""Segments are put together up to so much log: below that, handing out a task costs more than the task."""
+
+_FIGURES = ("records", "p50_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "ahead", "out_of_order")
+
+
+class _Task(NamedTuple):
+    split: Split
+    largest_before: int
+
+
+def latency(
+    spark: SparkSession,
+    directory: str,
+    topic: str | None = None,
+    *,
+    partitions: Iterable[int] | None = None,
+    progress: Progress | None = None,
+) -> JobResult:
+    """Measure the latency of a topic (of all topics) of a data folder; the module's docstring has the rows.
+
+    Raises NotFoundError for a folder, topic or partition that is not there, CorruptDataError, SegmentChangedError.
+    """
+    import pyarrow as pa
+
+    from tidelog.log.log_dir import LogDir
+    from tidelog.scanning.latency import SCHEMA
+    from tidelog.scanning.plan import plan
+
+    log_dir = LogDir(directory)
+    topics = sorted(log_dir.topics()) if topic is None else [topic]
+    splits = [split for name in topics for split in plan(log_dir, name, partitions=partitions).splits]
+    tasks = _packed(_with_largest_before(spark, splits))
+    schema = pa.schema([pa.field("topic", pa.string()), pa.field("partition", pa.int32()), *SCHEMA])
+    with run_arrow_tasks(spark, "delays of records", tasks, _count, schema, progress) as counts:
+        rows = _figures(counts, "minute_ms").persist()
+        whole = _figures(counts).collect()
+        rows.count()
+    places = ("topic", "partition", "kind")
+    return JobResult(rows, Summary((*places, *_FIGURES), tuple(tuple(row) for row in whole)))
+
+
+def _with_largest_before(spark: SparkSession, splits: list[Split]) -> list[_Task]:
+    """Return the splits with the largest CreateTime of their partition before each."""
+    from tidelog.records.batch import NO_TIMESTAMP
+    from tidelog.scanning.latency import largest_create_time
+
+    # The last of a partition has nothing behind it that would ask.
+    asked = [_Task(split, NO_TIMESTAMP) for split, next_one in pairwise(splits) if _place(split) == _place(next_one)]
+
+    def largest_of(pack: list[_Task]) -> list[tuple[tuple[str, int, int], int]]:
+        return [((*_place(split), split.base_offset), largest_create_time(split)) for split, _ in pack]
+
+    largest: dict[tuple[str, int, int], int] = dict(run_tasks(spark, "largest CreateTimes", _packed(asked), largest_of))
+    tasks: list[_Task] = []
+    before = NO_TIMESTAMP
+    for split in splits:
+        if not tasks or _place(tasks[-1].split) != _place(split):
+            before = NO_TIMESTAMP
+        tasks.append(_Task(split, before))
+        before = max(before, largest.get((*_place(split), split.base_offset), NO_TIMESTAMP))
+    return tasks
+
+
+def _packed(tasks: list[_Task]) -> list[list[_Task]]:
+    """Return the tasks in packs of about `TASK_BYTES`, the largest first."""
+    packs: list[list[_Task]] = []
+    room = 0
+    for task in sorted(tasks, key=lambda task: -task.split.size_bytes):
+        if task.split.size_bytes > room:
+            packs.append([])
+            room = TASK_BYTES
+        packs[-1].append(task)
+        room -= task.split.size_bytes
+    return packs
+
+
+def _place(split: Split) -> tuple[str, int]:
+    return split.topic, split.partition
+
+
+def _count(pack: list[_Task]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    from tidelog.scanning.latency import count_delays
+
+    for split, largest_before in pack:
+        for batch in count_delays(split, largest_before):
+            topics = pa.repeat(pa.scalar(split.topic), len(batch))
+            partitions = pa.repeat(pa.scalar(split.partition, pa.int32()), len(batch))
+            names = ["topic", "partition", *batch.schema.names]
+            yield pa.RecordBatch.from_arrays([topics, partitions, *batch.columns], names=names)
+
+
+def _figures(counts: DataFrame, *by: str) -> DataFrame:
+    """Add the counts up by partition and kind, and by the columns `by`."""
+    from pyspark.sql import functions as f
+
+    figures = counts.groupBy("topic", "partition", "kind", *by).agg(
+        f.sum("records").alias("records"),
+        f.percentile("value_ms", [0.5, 0.9, 0.99], f.col("records")).alias("percentiles"),
+        f.min("value_ms").alias("min_ms"),
+        f.max("value_ms").alias("max_ms"),
+        f.sum(f.expr("IF(kind = 'latency', IF(value_ms < 0, records, 0), NULL)")).alias("ahead"),
+        f.sum(f.expr("IF(kind = 'lateness', IF(value_ms > 0, records, 0), NULL)")).alias("out_of_order"),
+    )
+    percentiles = [
+        f.round(f.col("percentiles")[place]).cast("bigint").alias(name)
+        for place, name in enumerate(("p50_ms", "p90_ms", "p99_ms"))
+    ]
+    minutes = [f.expr(f"timestamp_millis(LEAST(minute_ms, {LAST_MS}))").alias("minute") for _ in by]
+    return figures.select("topic", "partition", "kind", *minutes, "records", *percentiles, *_FIGURES[4:]).orderBy(
+        "topic", "partition", "kind", *(["minute"] if by else [])
+    )
