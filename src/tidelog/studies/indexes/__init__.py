@@ -1,0 +1,23 @@
+"""Which index: the accepted time index of KIP-33 beside what was proposed instead, on the same log.
+
+| design | of | entry | file here |
+|---|---|---|---|
+| time index | KIP-33, accepted | timestamp int64, offset int32 | the engine's own `.timeindex`, with its `.index` |
+| minute index, second index | KIP-33, rejected option 1 | timestamp int64, offset int32 | `SegmentBaseOffset.time.index` |
+| minute map | KIP-33, rejected option 2 | minute int64, offset int32 | `SegmentBaseOffset.minutes` |
+| 16-byte offset index | KIP-33, rejected | offset int32, position int32, timestamp int64 | `SegmentBaseOffset.wide.index` |
+| append time index | KIP-32, option 3 | LogAppendTime int64, offset int32 | `SegmentBaseOffset.appended` |
+
+| module | |
+|---|---|
+| `written_log` | a log that the engine writes, told to builders batch by batch; the same log walked |
+| `builders` | each design as it is built and dropped |
+| `readers` | each design as it answers, correct and naive |
+| `starting` | each design as it starts, after a clean end and after a crash |
+| `density`, `behaviour`, `volume` | index.interval.bytes; truncation and starts of the engine; bytes for a day |
+| `replicated`, `replication` | option 3's index between a leader and a follower; what crashes do to it |
+| `arithmetic` | the documents' figures from their own assumptions |
+| `study`, `chapter_*` | the cases, and what is said of them |
+
+The other designs' files lie in folders of their own, so that the engine's folder stays what Kafka would find.
+"""
