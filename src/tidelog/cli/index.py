@@ -17,18 +17,17 @@ import click
 
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
-from tidelog.cli.options import directory_argument, json_option, partition_option, wanted_partitions
+from tidelog.cli.options import directory_argument, json_option, partition_option
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
-from tidelog.config import INT32_MAX, LogConfig
+from tidelog.config import INT32_MAX
 from tidelog.errors import InvalidArgumentError, NotFoundError
-from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, RebuiltFile, RebuiltPartition, rebuild_partitions
 from tidelog.storage.index_tools.index_finding import Finding
 from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
-from tidelog.storage.topics_file import read_topics
+from tidelog.storage.index_tools.partition_interval import partitions_to_verify, select_partitions
 
 FAULTS_FOUND = 1
 """Exit code of a run that found a fault."""
@@ -139,11 +138,9 @@ def _processors() -> int:
 
 
 def _wanted(log_dir: LogDir, topic: str | None, partitions: tuple[int, ...]) -> list[tuple[str, int]]:
-    if topic is None:
-        if partitions:
-            raise click.UsageError("--partition needs a TOPIC.")
-        return [(name, partition) for name, numbers in sorted(log_dir.topics().items()) for partition in numbers]
-    return [(topic, partition) for partition in wanted_partitions(partitions) or log_dir.partitions(topic)]
+    if topic is None and partitions:
+        raise click.UsageError("--partition needs a TOPIC.")
+    return select_partitions(log_dir, topic, partitions)
 
 
 class _Walk:
@@ -170,15 +167,7 @@ class _Walk:
 
     def partitions(self) -> Iterator[PartitionToVerify]:
         """Yield the partitions, each to be opened when its turn comes."""
-        topics = read_topics(self._log_dir.path)
-        for topic, partition in self._wanted:
-
-            def opened(topic: str = topic, partition: int = partition) -> Log:
-                return self._log_dir.log(topic, partition)
-
-            known = topics.get(topic)
-            likely = None if known is None else LogConfig.from_properties(known.properties).index_interval_bytes
-            yield PartitionToVerify(opened, likely)
+        return partitions_to_verify(self._log_dir, self._wanted)
 
 
 # --- verify

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tidelog.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, SegmentChangedError
 from tidelog.log import batch_walk, names, segment_time
@@ -45,6 +45,7 @@ class Segment:
     """One segment. `next_base_offset` is the next segment's base, None of the last one."""
 
     def __init__(self, file: SegmentFile, next_base_offset: int | None = None, notices: Notices | None = None) -> None:
+        self._listed = file
         self.base_offset = file.base_offset
         self.next_base_offset = next_base_offset
         self.log_path = file.path
@@ -66,6 +67,10 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({str(self.log_path)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A segment goes to another process as it was listed, with nothing of what was read."""
+        return (_listed_elsewhere, (self._listed, self.next_base_offset))
 
     @property
     def identity(self) -> FileIdentity:
@@ -365,6 +370,18 @@ class Segment:
 
 def _no_such_batch(slot: int, entry: OffsetPosition) -> str:
     return f"entry {slot} (offset {entry.offset}, byte {entry.position}) points to no such batch"
+
+
+def _listed_elsewhere(file: SegmentFile, next_base_offset: int | None) -> Segment:
+    """Return a segment that was listed by another process, perhaps on another machine that has the same folder."""
+    segment = Segment(file, next_base_offset)
+    try:
+        # Each machine numbers its devices by itself; the inode is the file system's.
+        device = file.path.parent.stat().st_dev
+    except OSError:
+        return segment  # Who reads it will be told.
+    segment.file.identity = FileIdentity(device, file.identity.inode)
+    return segment
 
 
 def _other_names(path: Path) -> list[Path]:

@@ -18,7 +18,7 @@ this.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ from tidelog.log.files import ReadOnlyFile
 from tidelog.log.producer_snapshot import read_snapshot
 from tidelog.log.producer_state import ProducerState
 from tidelog.log.txn_index import AbortedTxn
+from tidelog.records.batch import BatchHeader
+from tidelog.records.control import EndTxnMarker
 from tidelog.records.markers import end_txn_marker
 from tidelog.storage.loading.log_scan import LogToScan, Progress, ScannedLog, read_producer_batch, scan_logs
 
@@ -82,7 +84,7 @@ def index_logs(
         file.close()
     state = state_at(log_paths[0]) if log_paths else ProducerState()
     for file, scanned in zip(files, scan_logs(logs, threads, progress=progress), strict=True):
-        aborted = aborted_in(file, scanned, state)
+        aborted = aborted_by(transaction_batches(file, scanned), state)
         file.close()
         yield RebuiltIndexes(file.path, scanned, aborted)
 
@@ -116,9 +118,19 @@ def state_at(log_path: Path) -> ProducerState:
     return ProducerState(map_end_offset=base_offset)
 
 
-def aborted_in(file: ReadOnlyFile, scanned: ScannedLog, state: ProducerState) -> list[AbortedTxn]:
-    """Bring the state over a segment; return the transactions that were aborted in it."""
-    before = len(state.aborted)
+class ProducerBatch(NamedTuple):
+    """A batch that opens or ends a transaction, or may; of the others nothing needs to be known."""
+
+    header: BatchHeader
+    marker: EndTxnMarker | None
+
+
+def transaction_batches(file: ReadOnlyFile, scanned: ScannedLog) -> list[ProducerBatch]:
+    """Return a segment's batches that the aborted transactions follow from, in order; few of them are large.
+
+    A producer's batches outside of transactions open none, end none, and so change nothing here.
+    """
+    found = []
     for position in scanned.producer_positions:
         header, batch = read_producer_batch(file, position)
         marker = None
@@ -127,5 +139,14 @@ def aborted_in(file: ReadOnlyFile, scanned: ScannedLog, state: ProducerState) ->
                 marker = end_txn_marker(header, batch, file.path)
             except CorruptDataError as error:
                 logger.warning("%s: it ends no transaction", error)
+        if header.is_control or header.is_transactional:
+            found.append(ProducerBatch(header, marker))
+    return found
+
+
+def aborted_by(batches: Iterable[ProducerBatch], state: ProducerState) -> list[AbortedTxn]:
+    """Bring the state over a segment's batches; return the transactions that were aborted in it."""
+    before = len(state.aborted)
+    for header, marker in batches:
         state.apply(header, marker)
     return state.aborted[before:]
