@@ -1,0 +1,37 @@
+"""`tidelog job lookup DIR QUESTIONS`: the offset for a time, for millions of (topic, partition, timestamp) at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.options import directory_argument
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.jobs.distribute import Progress
+    from tidelog.spark.jobs.result import JobResult
+
+
+@click.command("lookup", short_help="Find the offsets for millions of times.")
+@directory_argument
+@click.argument("questions", metavar="QUESTIONS")
+@job_options
+def command(directory: str, questions: str, options: JobOptions) -> None:
+    """Find the first record at or after a time, for each row of QUESTIONS.
+
+    QUESTIONS is a file, or a folder of files, of CSV, JSON (an object a line) or Parquet with the columns topic, partition and
+    timestamp: epoch milliseconds, or a time such as 2013-07-10T09:30:00Z (UTC where no zone is given). --rows writes them with
+    offset and found_timestamp beside them, and with all their other columns.
+    """
+
+    def work(spark: SparkSession, progress: Progress) -> JobResult:
+        from tidelog.spark.jobs.lookups import look_up
+        from tidelog.spark.jobs.questions import read_questions
+
+        return look_up(spark, directory, read_questions(spark, questions), progress)
+
+    run_job(options, "lookup", work, data_dir=directory)

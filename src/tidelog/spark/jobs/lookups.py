@@ -1,0 +1,247 @@
+"""The job `lookup`: the first record at or after a time, for millions of (topic, partition, timestamp) at once.
+
+| column of the rows | |
+|---|---|
+| topic, partition, timestamp and all others | as in the questions, a row for each question, in any order |
+| offset | where to begin to read: what Kafka's ListOffsets answers; null if no record is that late |
+| found_timestamp | that record's: epoch ms where the question is a number, else of Spark's type timestamp; null as above |
+
+A question's timestamp is a number (epoch ms), a timestamp, a date, or a text as `tidelog find --at` takes it, but for "now" and
+times ago. Finer than a millisecond is floored. A number or text without a zone is UTC, whatever the session's zone is.
+
+Questions are put in order by topic, partition and time and cut into about equal parts, so that all of a large partition's
+questions are not one task's. A task answers its part in one walk for each partition: `tidelog.scanning.lookups`. Questions and
+answers travel as Arrow. Spark keeps the rows until the session ends, or `spark.catalog.clearCache()`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidelog.errors import InvalidArgumentError, TidelogError
+from tidelog.spark.jobs.distribute import Progress, watch
+from tidelog.spark.jobs.result import JobResult, Summary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+QUESTIONS_PER_TASK = 250_000
+"""At most about so many in one task: they are in its worker's memory together."""
+
+SUMMARY_COLUMNS = ("topic", "partition", "questions", "found", "none", "seconds", "per_second")
+
+_OFFSET, _FOUND = "offset", "found_timestamp"
+# Columns that only this job sees: the time in ms, how long the partition's walk took, a worker's error.
+_MS, _SECONDS, _FAULT = "_tidelog_ms", "_tidelog_seconds", "_tidelog_fault"
+
+_Place = tuple[str, int]
+
+
+def look_up(spark: SparkSession, directory: str, questions: DataFrame, progress: Progress | None = None) -> JobResult:
+    """Answer `questions` from the data folder `directory`; the module's docstring has the columns.
+
+    The summary has a line for each partition, whose seconds are those of the workers, and a last one without a topic for the
+    whole, whose seconds are those of the clock.
+
+    Raises InvalidArgumentError for columns that are missing, of another type or taken, and for questions without a partition or
+    without a time at or after 1970; UnknownTopicOrPartitionError, UnsupportedForMessageFormatError, CorruptDataError,
+    SegmentChangedError, NotFoundError.
+    """
+    from pyspark.sql import functions as f
+
+    began = time.perf_counter()
+    time_type = _check_columns(questions)
+    asked = questions.withColumn(_MS, _epoch_ms(f.col("timestamp"), time_type))
+    with watch(spark, "look-ups by time", progress):
+        total, starts = _check_questions(directory, asked)
+        tasks = max(spark.sparkContext.defaultParallelism, -(-total // QUESTIONS_PER_TASK))
+        answered = _answered(asked, tasks, directory, starts).persist()
+        try:
+            found = (
+                answered.groupBy("topic", "partition")
+                .agg(f.count("*"), f.count(_OFFSET), f.sum(_SECONDS), f.max(_FAULT))
+                .orderBy("topic", "partition")
+                .collect()
+            )
+            for *_, fault in found:
+                if fault is not None:
+                    error: TidelogError = pickle.loads(fault)
+                    raise error
+        except BaseException:
+            answered.unpersist()
+            raise
+    lines = [(topic, partition, count, hits, count - hits, seconds) for topic, partition, count, hits, seconds, _ in found]
+    hits = sum(line[3] for line in lines)
+    lines.append((None, None, total, hits, total - hits, time.perf_counter() - began))
+    shown = [(*line[:-1], round(line[-1], 3), round(line[2] / line[-1]) if line[-1] else None) for line in lines]
+    rows = answered.withColumn(_FOUND, _as_asked(f.col(_FOUND), time_type)).drop(_MS, _SECONDS, _FAULT)
+    return JobResult(rows, Summary(SUMMARY_COLUMNS, tuple(shown)))
+
+
+def _check_columns(questions: DataFrame) -> DataType:
+    """Return the type of the timestamps; raise InvalidArgumentError for columns that will not do."""
+    from pyspark.sql import types as t
+
+    kinds = {field.name.lower(): field.dataType for field in questions.schema.fields}
+    for name, expected, what in (
+        ("topic", (t.StringType,), "text"),
+        ("partition", (t.ByteType, t.ShortType, t.IntegerType, t.LongType), "an integer"),
+        (
+            "timestamp",
+            (t.IntegerType, t.LongType, t.TimestampType, t.TimestampNTZType, t.DateType, t.StringType),
+            "a timestamp, a date, epoch milliseconds or text",
+        ),
+    ):
+        if name not in kinds:
+            raise InvalidArgumentError(f"the questions have no column {name!r}", found=", ".join(questions.columns))
+        if not isinstance(kinds[name], expected):
+            raise InvalidArgumentError(
+                f"the questions' column {name!r} is of another type", found=kinds[name].simpleString(), expected=what
+            )
+    for name in (_OFFSET, _FOUND, _MS, _SECONDS, _FAULT):
+        if name in kinds:
+            raise InvalidArgumentError(f"the questions have a column {name!r} already, which the answers need")
+    return kinds["timestamp"]
+
+
+def _epoch_ms(column: Column, kind: DataType) -> Column:
+    """Return a timestamp of any accepted type in epoch ms; null for a text that is none."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.IntegerType | t.LongType):
+        return column.cast("bigint")
+    if isinstance(kind, t.TimestampType):
+        return f.unix_millis(column)
+    if isinstance(kind, t.StringType):
+        text = f.trim(column)
+        # Spark's own reading wants seconds, and a colon in the zone.
+        clock = f.regexp_replace(text, "^([^ T]+[ T][0-9]{2}:[0-9]{2})(?!:)", "$1:00")
+        # Without a zone it is UTC: said here, for Spark would take the session's.
+        zoned = (
+            f.when(text.rlike("^[^ T]*$"), f.concat(text, f.lit("T00:00:00Z")))
+            .when(
+                text.rlike("(?i)([0-9]z|[+-][0-9]{2}(:?[0-9]{2})?)$"),
+                f.regexp_replace(clock, "([+-][0-9]{2}):?([0-9]{2})$", "$1:$2"),
+            )
+            .otherwise(f.concat(clock, f.lit("Z")))
+        )
+        return f.when(text.rlike("^-?[0-9]+$"), text.try_cast("bigint")).otherwise(f.unix_millis(zoned.try_cast("timestamp")))
+    local = column.cast("timestamp_ntz")
+    micros = f.timestamp_diff("MICROSECOND", f.lit("1970-01-01").cast("timestamp_ntz"), local)
+    return f.floor(micros / f.lit(1000)).cast("bigint")
+
+
+def _as_asked(found_ms: Column, kind: DataType) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    return found_ms if isinstance(kind, t.IntegerType | t.LongType) else f.timestamp_millis(found_ms)
+
+
+def _check_questions(directory: str, asked: DataFrame) -> tuple[int, dict[_Place, int]]:
+    """Return how many questions there are, and the log start offset that the checkpoint has of each partition asked for.
+
+    Raises UnknownTopicOrPartitionError for the first partition that is not there, InvalidArgumentError for what is no question.
+    """
+    from pyspark.sql import functions as f
+
+    from tidelog.log.log_dir import LogDir
+    from tidelog.log.names import TopicPartition
+
+    is_bad = f.col(_MS).isNull() | (f.col(_MS) < 0)
+    # Text, so that every type can be shown; NULL is no text.
+    example = f.coalesce(f.col("timestamp").cast("string"), f.lit("null"))
+    places = (
+        asked.groupBy("topic", "partition")
+        .agg(f.count("*"), f.count_if(is_bad), f.max(f.when(is_bad, example)))
+        .orderBy("topic", "partition")
+        .collect()
+    )
+    log_dir = LogDir(directory)
+    starts: dict[_Place, int] = {}
+    for topic, partition, count, *_ in places:
+        if topic is None or partition is None:
+            raise InvalidArgumentError("questions without a topic or partition", found=count)
+        log_dir.directory(topic, partition)
+        starts[topic, partition] = log_dir.log_start_offsets.get(TopicPartition(topic, partition), 0)
+    bad = [place for place in places if place[3]]
+    if bad:
+        topic, partition, _, _, shown = bad[0]
+        raise InvalidArgumentError(
+            "questions without a time at or after 1970",
+            found=f"{sum(place[3] for place in bad)}, such as {shown} for {topic}-{partition}",
+            expected="a time such as 2013-07-10T09:30:00Z, or epoch milliseconds",
+        )
+    return sum(place[2] for place in places), starts
+
+
+def _answered(asked: DataFrame, tasks: int, directory: str, starts: dict[_Place, int]) -> DataFrame:
+    """Return the questions with answers, in ms, and with this job's own columns."""
+    from pyspark.sql.types import BinaryType, DoubleType, LongType, StructField, StructType
+
+    added = [(_OFFSET, LongType()), (_FOUND, LongType()), (_SECONDS, DoubleType()), (_FAULT, BinaryType())]
+    fields = [StructField(field.name, field.dataType) for field in asked.schema.fields]
+    schema = StructType([*fields, *(StructField(name, kind) for name, kind in added)])
+
+    def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _answer(list(batches), Path(directory), starts)
+
+    return asked.repartitionByRange(tasks, "topic", "partition", _MS).mapInArrow(answer, schema)
+
+
+def _answer(batches: list[pa.RecordBatch], directory: Path, starts: dict[_Place, int]) -> Iterator[pa.RecordBatch]:
+    """Answer a task's questions; a TidelogError becomes a row."""
+    import pyarrow as pa
+
+    if not batches:
+        return
+    table = pa.Table.from_batches(batches)
+    del batches[:]
+    try:
+        added = _answers(table, directory, starts)
+    except TidelogError as error:
+        table = pa.Table.from_arrays([pa.nulls(1, kind) for kind in table.schema.types], names=table.schema.names)
+        fault = pa.array([pickle.dumps(error)], pa.binary())
+        added = [pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), pa.nulls(1, pa.float64()), fault]
+    for name, column in zip((_OFFSET, _FOUND, _SECONDS, _FAULT), added, strict=True):
+        table = table.append_column(name, column)
+    yield from table.to_batches()
+
+
+def _answers(table: pa.Table, directory: Path, starts: dict[_Place, int]) -> list[pa.Array]:
+    """Return this job's columns for a task's questions."""
+    import numpy as np
+    import pyarrow as pa
+
+    from tidelog.log import names
+    from tidelog.log.log import Log
+    from tidelog.scanning.lookups import NONE, find_offsets
+
+    columns = {name.lower(): table.column(name) for name in table.schema.names}
+    topics = columns["topic"].combine_chunks().dictionary_encode()
+    partitions = columns["partition"].to_numpy()
+    times = columns[_MS].to_numpy()
+    topic_numbers = topics.indices.to_numpy()
+    order = np.lexsort((partitions, topic_numbers))
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (np.diff(partitions[order]) != 0) | (np.diff(topic_numbers[order]) != 0)
+    offsets = np.empty(len(order), np.int64)
+    found = np.empty(len(order), np.int64)
+    seconds = np.zeros(len(order))
+    for rows in np.split(order, np.flatnonzero(is_new)[1:]):
+        began = time.perf_counter()
+        topic, partition = topics.dictionary[topic_numbers[rows[0]]].as_py(), int(partitions[rows[0]])
+        with Log.open(directory / names.log_dir_name(topic, partition), log_start_offset=starts[topic, partition]) as log:
+            answers = find_offsets(log, times[rows])
+        offsets[rows], found[rows] = answers.offsets, answers.timestamps
+        seconds[rows[0]] = time.perf_counter() - began
+    none = offsets == NONE
+    answered: list[Any] = [pa.array(offsets, mask=none), pa.array(found, mask=none), pa.array(seconds)]
+    return [*answered, pa.nulls(len(order), pa.binary())]

@@ -1,0 +1,159 @@
+"""The job `lookup`: every answer beside that of one search after the other, for all kinds of questions; and what is refused."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.spark.golden import log_dir
+from tidelog.errors import (
+    CorruptBatchError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
+)
+from tidelog.log.log_dir import LogDir
+from tidelog.log.time_search import find_offset
+from tidelog.spark.jobs import lookups
+from tidelog.spark.jobs.lookups import look_up
+from tidelog.spark.jobs.questions import read_questions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "id long, topic string, partition int, timestamp {}"
+
+
+def questions(count: int) -> list[tuple[int, str, int, int]]:
+    """Times in, before and behind the partitions of all golden topics that have times; some of them more than once."""
+    chance = random.Random(1)
+    rows = []
+    for topic, partitions in LogDir(log_dir()).topics().items():
+        for partition in partitions:
+            with LogDir(log_dir()).log(topic, partition) as log:
+                times = [header.max_timestamp for header in log.headers() if header.max_timestamp >= 0]
+            if times:
+                low, high = min(times) - 5, max(times) + 5
+                rows += [(topic, partition, chance.randint(low, high)) for _ in range(count)]
+                rows += [(topic, partition, 0), (topic, partition, 0), (topic, partition, high + 100_000)]
+    chance.shuffle(rows)
+    return [(number, *row) for number, row in enumerate(rows)]
+
+
+def test_answers_are_those_of_single_searches(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "QUESTIONS_PER_TASK", 150)
+    asked = questions(20)
+    heard: list[tuple[int, int]] = []
+    result = look_up(
+        spark, log_dir(), spark.createDataFrame(asked, COLUMNS.format("long")), lambda *how_far: heard.append(how_far)
+    )
+    assert result.rows.columns == ["id", "topic", "partition", "timestamp", "offset", "found_timestamp"]
+    rows = sorted(tuple(row) for row in result.rows.collect())
+    data = LogDir(log_dir())
+    expected = []
+    for number, topic, partition, time in asked:
+        with data.log(topic, partition) as log:
+            found = find_offset(log, time)
+        answer = (None, None) if found is None else (found.offset, found.timestamp)
+        expected.append((number, topic, partition, time, *answer))
+    assert rows == expected
+    *lines, total = result.summary.rows
+    assert [line[:2] for line in lines] == sorted({row[1:3] for row in asked})
+    for topic, partition, count, hits, none, *_ in lines:
+        mine = [row for row in rows if row[1:3] == (topic, partition)]
+        assert (count, none, count - none) == (len(mine), sum(row[4] is None for row in mine), hits)
+    assert total[:4] == (None, None, len(asked), sum(line[3] for line in lines))
+    assert heard[-1][0] == heard[-1][1] > 0
+
+
+def test_times_of_all_kinds(spark: SparkSession) -> None:
+    topic, partition = "v2-none-ct", 0
+    with LogDir(log_dir()).log(topic, partition) as log:
+        time = next(header.max_timestamp for header in log.headers())
+    instant = datetime.fromtimestamp(time // 1000, UTC)
+    text = f"{instant:%Y-%m-%d}"
+    with LogDir(log_dir()).log(topic, partition) as log:
+        found, of_day = (find_offset(log, ms) for ms in (time // 1000 * 1000, time // 86_400_000 * 86_400_000))
+    assert found is not None and of_day is not None
+
+    def offsets(kind: str, *times: Any) -> list[int]:
+        rows = [(number, topic, partition, time) for number, time in enumerate(times)]
+        answers = look_up(spark, log_dir(), spark.createDataFrame(rows, COLUMNS.format(kind))).rows.orderBy("id").collect()
+        # A golden record's time is no whole second, and all of Spark's types can say it.
+        assert {kind for name, kind in spark.createDataFrame(answers).dtypes if name == "found_timestamp"} == {"timestamp"}
+        return [row.offset for row in answers]
+
+    assert offsets("timestamp", instant, instant.replace(microsecond=999)) == [found.offset] * 2
+    assert offsets("timestamp_ntz", instant.replace(tzinfo=None)) == [found.offset]
+    assert offsets("date", instant.date()) == [of_day.offset]
+    clock = f"{instant:%H:%M:%S}"
+    texts = [f"{text}T{clock}Z", f" {text} {clock}", f"{text}T{clock}.000", f"{text}T{clock}+00:00", str(time // 1000 * 1000)]
+    of_days = [text, f"{text}T00:00", f"{text}T02:00+02:00", f"{text}T02:00:00.00+0200", f"{text} 02:00+02"]
+    assert offsets("string", *texts, *of_days) == [found.offset] * 5 + [of_day.offset] * 5
+
+
+def test_questions_from_files(spark: SparkSession, tmp_path: Path) -> None:
+    topic, partition, time = questions(1)[0][1:]
+    (tmp_path / "q.csv").write_text(
+        f"topic,partition,timestamp,id\n{topic},{partition},{time},7\n{topic},{partition},2013-07-10,8\n"
+    )
+    (tmp_path / "q.jsonl").write_text(f'{{"topic":"{topic}","partition":{partition},"timestamp":{time},"id":7}}\n')
+    read_questions(spark, str(tmp_path / "q.csv")).drop("id").write.parquet(str(tmp_path / "q"))
+    answers = {}
+    for name in ("q.csv", "q.jsonl", "q"):
+        rows = look_up(spark, log_dir(), read_questions(spark, str(tmp_path / name))).rows.collect()
+        answers[name] = [(row.partition, row.offset) for row in rows if str(row.timestamp) == str(time)]
+        assert {type(row.partition) for row in rows} == {int} and len(rows) == (1 if name == "q.jsonl" else 2)
+    assert answers["q.csv"] == answers["q.jsonl"] == answers["q"] != []
+    (tmp_path / "notes.txt").write_text("no table")
+    for name, error in (("nothing.csv", NotFoundError), ("notes.txt", InvalidArgumentError)):
+        with pytest.raises(error):
+            read_questions(spark, str(tmp_path / name))
+
+
+def test_what_is_no_question(spark: SparkSession) -> None:
+    topic, partition = questions(1)[0][1:3]
+
+    def ask(kind: str, *rows: tuple[Any, ...], columns: str = COLUMNS) -> None:
+        look_up(spark, log_dir(), spark.createDataFrame(rows, columns.format(kind)))
+
+    with pytest.raises(UnknownTopicOrPartitionError, match="no topic 'nowhere'"):
+        ask("long", (1, topic, partition, 5), (2, "nowhere", 0, 5))
+    with pytest.raises(UnknownTopicOrPartitionError, match="no partition 77"):
+        ask("long", (1, topic, 77, 5))
+    with pytest.raises(InvalidArgumentError, match=r"without a topic or partition.*1"):
+        ask("long", (1, topic, None, 5))
+    with pytest.raises(InvalidArgumentError, match=rf"without a time.*3, such as null for {topic}-{partition}"):
+        ask("long", (1, topic, partition, None), (2, topic, partition, -7), (3, topic, partition, -1), (4, topic, partition, 3))
+    with pytest.raises(InvalidArgumentError, match="such as yesterday"):
+        ask("string", (1, topic, partition, "yesterday"), (2, topic, partition, "2013-01-01"))
+    with pytest.raises(InvalidArgumentError, match="no column 'topic'"):
+        ask("long", (1, 5), columns="id long, timestamp long")
+    with pytest.raises(InvalidArgumentError, match="of another type"):
+        ask("double", (1, topic, partition, 5.0))
+    with pytest.raises(InvalidArgumentError, match="a column 'offset' already"):
+        ask("long", (1, topic, partition, 5), columns="offset long, topic string, partition int, timestamp {}")
+
+
+def test_errors_of_workers_arrive_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    from tests.log.build import LogBuilder, batch
+
+    LogBuilder(tmp_path / "old-0").append(batch(0, [-1], magic=0)).close()
+    damaged = LogBuilder(tmp_path / "bad-0").append(batch(0, [1000]), batch(1, [2000])).roll().append(batch(2, [3000])).close()
+    path = damaged.file(0, ".log")
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    for topic, expected in (("old", UnsupportedForMessageFormatError), ("bad", CorruptBatchError)):
+        rows = spark.createDataFrame([(topic, 0, 1500)], "topic string, partition int, timestamp long")
+        with pytest.raises(expected):
+            look_up(spark, str(tmp_path), rows)
+
+
+def test_no_questions(spark: SparkSession) -> None:
+    result = look_up(spark, log_dir(), spark.createDataFrame([], COLUMNS.format("long")))
+    assert result.rows.collect() == []
+    assert [row[:5] for row in result.summary.rows] == [(None, None, 0, 0, 0)]
