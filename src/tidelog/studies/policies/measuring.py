@@ -1,0 +1,257 @@
+"""What the parts measure on generated messages: retention on the real engine, rolling by each rule, both together, a sweep.
+
+| part | a case | a subject |
+|---|---|---|
+| `retention` | a scenario | a timestamp type and a cluster; both clusters; with the sanity check; file times |
+| `rolling` | a scenario | a rolling rule and a timestamp type |
+| `combined` | a scenario | a rolling rule, a timestamp type, a retention rule |
+| `sweep` | a latency over retention.ms or over segment.ms | a timestamp type, or a rule |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
+from tidelog.studies.case import Measurement
+from tidelog.studies.policies import broker, by_hand
+from tidelog.studies.policies.broker import Kept
+from tidelog.studies.policies.by_hand import RetentionRule
+from tidelog.studies.policies.lateness import Divergence, Lateness, apart, divergence, lateness, steps
+from tidelog.studies.policies.rolling_rules import RollingRule, segment_starts, segmentation
+from tidelog.studies.policies.scenarios import (
+    AFTER_MAX_MS,
+    END_MS,
+    MADE_DAYS,
+    RETENTION_MS,
+    RIGHT,
+    SEED,
+    SEGMENT_MS,
+    Scenario,
+)
+from tidelog.studies.workload import (
+    DAY_MS,
+    EPOCH_MS,
+    MINUTE_MS,
+    Int64s,
+    Latency,
+    Messages,
+    Workload,
+    generate,
+)
+
+RETENTION, ROLLING, COMBINED, SWEEP = "retention", "rolling", "combined", "sweep"
+
+SANITY = "CreateTime, message.timestamp.after.max.ms"
+FILE_TIMES = "file times"
+FILE_TIMES_COPIED = "file times, copied on day 4"
+COPIED_MS = EPOCH_MS + 3 * DAY_MS
+BOTH = "both clusters"
+ENGINE = "engine"
+
+CREATED_RULE = RollingRule.CREATE_TIME_OF_SEGMENT.value
+RULES_AND_TYPES = (
+    (RollingRule.CREATE_TIME_OF_SEGMENT, CREATE_TIME),
+    *((rule, kind) for rule in list(RollingRule)[1:] for kind in broker.TYPES),
+)
+"""Every rolling rule with each timestamp type that makes a difference to it."""
+
+
+def on_cluster(timestamp_type: str, cluster: int) -> str:
+    """Return the subject of one broker's run."""
+    return f"{timestamp_type}, cluster {cluster}"
+
+
+def rule_subject(rule: RollingRule, timestamp_type: str) -> str:
+    """Return the subject of a rolling rule."""
+    return rule.value if rule is RollingRule.CREATE_TIME_OF_SEGMENT else f"{rule.value}, {timestamp_type}"
+
+
+# --- retention
+
+
+def measure_retention(scenario: Scenario, scale: float, work_dir: Path) -> Iterator[Measurement]:
+    """Keep the scenario's messages on two real brokers, by each timestamp type."""
+    first, second = scenario.messages(scale)
+    for kind in broker.TYPES:
+        one = broker.run(work_dir / f"{kind}1", first, kind, clock_error=scenario.broker)
+        two = broker.run(work_dir / f"{kind}2", second, kind)
+        for cluster, kept in ((1, one), (2, two)):
+            yield from _kept(scenario.name, on_cluster(kind, cluster), kept)
+        yield from _apart(scenario.name, kind, one, two)
+    if scenario.far_off_ms > 0 or (scenario.wrong_clock is not None and scenario.wrong_clock.offset_ms > 0):
+        checked = {"message.timestamp.after.max.ms": AFTER_MAX_MS}
+        yield from _kept(scenario.name, SANITY, broker.run(work_dir / "checked", first, CREATE_TIME, properties=checked))
+    if scenario.broker == RIGHT:
+        for subject, copied_ms in ((FILE_TIMES, None), (FILE_TIMES_COPIED, COPIED_MS)):
+            gone = by_hand.play(
+                RollingRule.CREATE_TIME_OF_SEGMENT,
+                RetentionRule.FILE_TIME,
+                first.create_ms,
+                first.arrival_ms,
+                copied_ms=copied_ms,
+            )
+            yield from _late(RETENTION, scenario.name, subject, lateness(first.made_ms, first.arrival_ms, gone))
+
+
+def _kept(case: str, subject: str, kept: Kept) -> Iterator[Measurement]:
+    messages = kept.messages
+    yield from _late(RETENTION, case, subject, lateness(messages.made_ms, messages.arrival_ms, kept.gone_ms))
+    sizes = np.array([size for _, size in kept.checks], np.int64)
+    left = kept.gone_ms == broker.NEVER
+    pinned = int((kept.starts >= int(left.argmax())).sum()) if left.any() else 0
+    yield Measurement(RETENTION, case, subject, "mean bytes", float(sizes.mean()), "bytes")
+    yield Measurement(RETENTION, case, subject, "most bytes", float(sizes.max()), "bytes")
+    yield Measurement(RETENTION, case, subject, "bytes at the end", float(sizes[-1]), "bytes")
+    yield Measurement(RETENTION, case, subject, "segments", len(kept.starts), "segments")
+    yield Measurement(RETENTION, case, subject, "pinned segments", pinned, "segments")
+    yield Measurement(RETENTION, case, subject, "refused", len(kept.refused), "messages")
+    yield Measurement(RETENTION, case, subject, "rolled by time", kept.rolled_by_time, "segments")
+    yield Measurement(RETENTION, case, subject, "one-batch segments", kept.one_batch_segments, "segments")
+    if kept.goes_ms is not None:
+        yield Measurement(RETENTION, case, subject, "pinned for", kept.goes_ms - END_MS, "ms")
+    yield Measurement(RETENTION, case, subject, "bytes over time", text=encode_steps(kept.checks))
+
+
+def _late(part: str, case: str, subject: str, found: Lateness) -> Iterator[Measurement]:
+    units = {
+        "messages": "messages",
+        "early": "messages",
+        "long": "messages",
+        "left": "messages",
+        "unread": "messages",
+    }
+    for name, value in found._asdict().items():
+        yield Measurement(part, case, subject, name, float(value), units.get(name, "ms"))
+
+
+def _apart(case: str, kind: str, one: Kept, two: Kept) -> Iterator[Measurement]:
+    subject = f"{kind}, {BOTH}"
+    by_number = [np.argsort(kept.messages.numbers) for kept in (one, two)]
+    (arrival_1, gone_1), (arrival_2, gone_2) = (
+        (kept.messages.arrival_ms[order], kept.gone_ms[order]) for kept, order in zip((one, two), by_number, strict=True)
+    )
+    first, last = apart(arrival_1, gone_1, arrival_2, gone_2)
+    found: Divergence = divergence(first, last)
+    for name, value in found._asdict().items():
+        yield Measurement(RETENTION, case, subject, name, float(value), "messages" if name in ("messages", "most") else "ms")
+    yield Measurement(RETENTION, case, subject, "apart over time", text=encode_steps(steps(first, last)))
+
+
+def encode_steps(points: Iterable[tuple[int, int]]) -> str:
+    """Return a course over time as text, "minute:value …" since the first message; only where the value changes."""
+    found: list[str] = []
+    before: int | None = None
+    for at, value in points:
+        if value != before:
+            found.append(f"{(at - EPOCH_MS) / MINUTE_MS:g}:{value}")
+        before = value
+    return " ".join(found)
+
+
+def decode_steps(text: str) -> list[tuple[float, float]]:
+    """Return the points of `encode_steps`: minutes, values."""
+    pairs = (point.partition(":") for point in text.split())
+    return [(float(minute), float(value)) for minute, _, value in pairs]
+
+
+# --- rolling
+
+
+def append_times(scenario: Scenario, messages: Messages) -> tuple[Int64s, Int64s]:
+    """Return what the broker's clock shows at each append, and the LogAppendTime that it gives: never an earlier one (KIP-32)."""
+    clock = messages.arrival_ms + np.array([scenario.broker.at(one) for one in messages.arrival_ms.tolist()], np.int64)
+    return clock, np.maximum.accumulate(clock)
+
+
+def measure_rolling(scenario: Scenario, scale: float, work_dir: Path) -> Iterator[Measurement]:
+    """Cut the scenario's messages into segments by each rule; the accepted rule is the engine's, which is looked at."""
+    messages, _ = scenario.messages(scale)
+    clock, append_ms = append_times(scenario, messages)
+    timestamps = {CREATE_TIME: messages.create_ms, LOG_APPEND_TIME: append_ms}
+    case = scenario.name
+    for rule, kind in RULES_AND_TYPES:
+        subject = rule_subject(rule, kind)
+        starts = segment_starts(rule, timestamps[kind], clock, SEGMENT_MS)
+        found = segmentation(starts, messages.arrival_ms, SEGMENT_MS)
+        yield Measurement(ROLLING, case, subject, "messages", len(messages), "messages")
+        for name, value in found._asdict().items():
+            yield Measurement(
+                ROLLING, case, subject, name, float(value), "segments" if name in ("segments", "one_message") else "ms"
+            )
+        copied = segment_starts(rule, timestamps[kind], np.full(len(clock), END_MS, np.int64), SEGMENT_MS)
+        after = segmentation(copied, messages.arrival_ms, SEGMENT_MS)
+        yield Measurement(ROLLING, case, subject, "segments after a copy", after.segments, "segments")
+        yield Measurement(ROLLING, case, subject, "one-message segments after a copy", after.one_message, "segments")
+        if rule is RollingRule.FIRST_MESSAGE:
+            kept = broker.run(work_dir / kind, messages, kind, clock_error=scenario.broker, retention_ms=-1)
+            copy_starts = broker.copy_starts(work_dir / kind, work_dir / f"{kind} copy", END_MS)
+            subject = f"{ENGINE}, {kind}"
+            yield Measurement(ROLLING, case, subject, "segments", len(kept.starts), "segments")
+            yield Measurement(ROLLING, case, subject, "rolled by time", kept.rolled_by_time, "segments")
+            yield Measurement(ROLLING, case, subject, "one-batch segments", kept.one_batch_segments, "segments")
+            yield Measurement(ROLLING, case, subject, "same as the rule", np.array_equal(kept.starts, starts))
+            yield Measurement(ROLLING, case, subject, "same after a copy", np.array_equal(copy_starts, copied))
+
+
+# --- both together
+
+
+def measure_combined(scenario: Scenario, scale: float) -> Iterator[Measurement]:
+    """Keep the scenario's messages by each rolling rule and each retention rule; the broker's clock is right."""
+    messages, _ = scenario.messages(scale)
+    for rule, kind in RULES_AND_TYPES:
+        timestamps = messages.create_ms if kind == CREATE_TIME else messages.arrival_ms
+        for retention in RetentionRule:
+            gone = by_hand.play(rule, retention, timestamps, messages.arrival_ms)
+            due = messages.made_ms + RETENTION_MS
+            late = np.minimum(gone, END_MS) - due
+            subject = combined_subject(rule, kind, retention)
+            yield Measurement(COMBINED, scenario.name, subject, "latest after due", float(late.max()), "ms")
+            yield Measurement(COMBINED, scenario.name, subject, "last message after due", float(late[-1]), "ms")
+            yield Measurement(COMBINED, scenario.name, subject, "mean after due", float(late.mean()), "ms")
+            yield Measurement(COMBINED, scenario.name, subject, "early", float((late < 0).sum()), "messages")
+            yield Measurement(COMBINED, scenario.name, subject, "left", float((gone == by_hand.NEVER).sum()), "messages")
+
+
+def combined_subject(rule: RollingRule, kind: str, retention: RetentionRule) -> str:
+    """Return the subject of a pair of rules."""
+    return f"{rule_subject(rule, kind)} | {retention.value}"
+
+
+# --- where the preference flips
+
+RATIOS = (0.0, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
+"""Latency over retention.ms."""
+ROLL_RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0)
+"""Latency over segment.ms."""
+
+
+def measure_sweep(scale: float) -> Iterator[Measurement]:
+    """Let all messages be late alike, by a growing part of retention.ms, and of segment.ms."""
+    for ratio in RATIOS:
+        messages = _late_alike(round(ratio * RETENTION_MS), scale)
+        for kind, timestamps in ((CREATE_TIME, messages.create_ms), (LOG_APPEND_TIME, messages.arrival_ms)):
+            gone = by_hand.play(RollingRule.FIRST_MESSAGE, RetentionRule.LARGEST, timestamps, messages.arrival_ms)
+            found = lateness(messages.made_ms, messages.arrival_ms, gone)
+            case = f"latency {ratio:g} × retention.ms"
+            for name in ("off_ms", "age_off_ms", "stay_off_ms", "unread", "messages"):
+                yield Measurement(SWEEP, case, kind, name, float(getattr(found, name)))
+    for ratio in ROLL_RATIOS:
+        messages = _late_alike(round(ratio * SEGMENT_MS), scale)
+        for rule in (RollingRule.CLOCK_AND_FIRST_MESSAGE, RollingRule.FIRST_MESSAGE, RollingRule.LARGEST_TIMESTAMP):
+            starts = segment_starts(rule, messages.create_ms, messages.arrival_ms, SEGMENT_MS)
+            found_segments = segmentation(starts, messages.arrival_ms, SEGMENT_MS)
+            case = f"latency {ratio:g} × segment.ms"
+            subject = rule_subject(rule, CREATE_TIME)
+            yield Measurement(SWEEP, case, subject, "segments", found_segments.segments, "segments")
+            yield Measurement(SWEEP, case, subject, "one_message", found_segments.one_message, "segments")
+
+
+def _late_alike(latency_ms: int, scale: float) -> Messages:
+    interval_ms = 4 * MINUTE_MS / scale
+    records = max(8, round(MADE_DAYS * DAY_MS / interval_ms))
+    return generate(Workload("late alike", SEED, records, interval_ms, Latency("all alike", 5 + latency_ms)))

@@ -1,0 +1,112 @@
+"""The chapter's plots: from measurements to series."""
+
+from __future__ import annotations
+
+from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
+from tidelog.studies.case import Measurements
+from tidelog.studies.chapter import Mark, Plot, Series
+from tidelog.studies.policies import broker
+from tidelog.studies.policies.measuring import (
+    BOTH,
+    RETENTION,
+    ROLLING,
+    RULES_AND_TYPES,
+    SANITY,
+    decode_steps,
+    on_cluster,
+    rule_subject,
+)
+from tidelog.studies.policies.scenarios import SCENARIOS
+from tidelog.studies.workload import EPOCH_MS, HOUR_MS, MINUTE_MS
+
+FUTURE = "one from the future"
+
+
+def plots(found: Measurements) -> dict[str, Plot]:
+    """Return the plots by id."""
+    return {one.id: one for one in (_disk(found), _one_message(found), _apart(found), _off(found))}
+
+
+def _steps(name: str, text: str, scale: float = 1.0) -> Series:
+    points = decode_steps(text)
+    return Series(
+        name, tuple(EPOCH_MS + minute * MINUTE_MS for minute, _ in points), tuple(value * scale for _, value in points)
+    )
+
+
+def _disk(found: Measurements) -> Plot:
+    subjects = {
+        "CreateTime": on_cluster(CREATE_TIME, 1),
+        "CreateTime, checked by message.timestamp.after.max.ms": SANITY,
+        "LogAppendTime": on_cluster(LOG_APPEND_TIME, 1),
+    }
+    return Plot(
+        "policies-disk",
+        "Disk kept, with one timestamp 30 days in the future",
+        tuple(
+            _steps(name, found.text(RETENTION, FUTURE, subject, "bytes over time"), 1 / 1024) for name, subject in subjects.items()
+        ),
+        Mark.STEPS,
+        "time",
+        "KiB of log",
+        x_is_time=True,
+        caption="Everything behind the future timestamp stays until its own retention is over; the refused message keeps nothing.",
+    )
+
+
+def _one_message(found: Measurements) -> Plot:
+    names = tuple(one.name for one in SCENARIOS)
+    return Plot(
+        "policies-one-message",
+        "Segments of one message, by rule",
+        tuple(
+            Series(
+                rule_subject(rule, kind),
+                names,
+                tuple(found.value(ROLLING, name, rule_subject(rule, kind), "one_message") for name in names),
+            )
+            for rule, kind in RULES_AND_TYPES
+        ),
+        Mark.BARS,
+        "scenario",
+        "segments of one message",
+        caption="None at all with LogAppendTime, and next to none with the accepted rule.",
+    )
+
+
+def _apart(found: Measurements) -> Plot:
+    case = "large latency"
+    return Plot(
+        "policies-divergence",
+        "Messages that only one of two clusters still has: large latency",
+        tuple(_steps(kind, found.text(RETENTION, case, f"{kind}, {BOTH}", "apart over time")) for kind in broker.TYPES),
+        Mark.STEPS,
+        "time",
+        "messages deleted on one cluster only",
+        x_is_time=True,
+    )
+
+
+def _off(found: Measurements) -> Plot:
+    names = tuple(one.name for one in SCENARIOS)
+
+    def bars(name: str, kind: str, count: str, mean: str, sign: int) -> Series:
+        values = []
+        for case in names:
+            subject = on_cluster(kind, 1)
+            total = found.value(RETENTION, case, subject, count) * found.value(RETENTION, case, subject, mean)
+            values.append(sign * total / found.value(RETENTION, case, subject, "messages") / HOUR_MS)
+        return Series(name, names, tuple(values))
+
+    return Plot(
+        "policies-off",
+        "Too early (below zero) and too long, a message",
+        tuple(
+            bars(f"{kind}, {what}", kind, count, mean, sign)
+            for kind in broker.TYPES
+            for what, count, mean, sign in (("too early", "early", "early_mean_ms", -1), ("too long", "long", "long_mean_ms", 1))
+        ),
+        Mark.BARS,
+        "scenario",
+        "hours, on average over all messages of cluster 1",
+    )

@@ -1,0 +1,151 @@
+"""What came out, as a chapter: KIP-32's two preference tables cell by cell, and the measurements that they rest on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tidelog.studies.case import Measurements
+from tidelog.studies.chapter import Cell, Chapter, Claim, Table, Verdict
+from tidelog.studies.policies import preferences, retention_tables, rolling_tables
+from tidelog.studies.policies.plots import plots
+from tidelog.studies.policies.preferences import RETENTION_CRITERIA, rolling_criteria
+from tidelog.studies.policies.rolling_rules import RollingRule
+from tidelog.studies.policies.scenarios import (
+    MADE_DAYS,
+    PATTERNS,
+    QUIET,
+    SCENARIOS,
+    settings,
+)
+from tidelog.studies.workload import DAY_MS
+
+QUESTION = (
+    "Should retention and rolling by time go by when a message was made (CreateTime) or by when the broker got it "
+    "(LogAppendTime)? KIP-32 answers for three patterns of latency and for wrong clocks, in two tables of preferences; KIP-33 "
+    "gives two different rules for rolling. The messages of each scenario go through the real engine, on two clusters in a "
+    "pipeline, and every deletion and every roll is compared with what was asked for."
+)
+TIES = (
+    "two figures are as good as equal where they are no more than 10 % apart, or no more than: 15 minutes (retention), "
+    "0.5 % of the messages (rolling, 1), 30 minutes (rolling, 2)",
+    "robustness is the mean over producers ahead, producers behind, one from the future, one from the past",
+)
+
+
+def present(found: Measurements) -> Chapter:
+    """Say what came out of all cases."""
+    pictures = plots(found)
+    retention, rolling = _retention_preferences(found), _rolling_preferences(found)
+    return Chapter(
+        "policies",
+        "Which timestamp, part 2: retention and rolling",
+        QUESTION,
+        _answer(found, retention, rolling),
+        (
+            retention,
+            retention_tables.off(found),
+            pictures["policies-off"],
+            retention_tables.divergence(found),
+            pictures["policies-divergence"],
+            retention_tables.pinned(found),
+            pictures["policies-disk"],
+            retention_tables.sweep(found),
+            retention_tables.file_times(found),
+            retention_tables.reassignment(found),
+            retention_tables.migration(found),
+            rolling,
+            rolling_tables.one_message(found),
+            pictures["policies-one-message"],
+            rolling_tables.active(found),
+            rolling_tables.spans(found),
+            rolling_tables.engine(found),
+            rolling_tables.copied(found),
+            rolling_tables.sweep(found),
+            rolling_tables.combined(found),
+        ),
+        (*settings(), *_workloads(found), *ASSUMED),
+        tuple(_findings(found)),
+    )
+
+
+ASSUMED = (
+    "the mirror between the clusters has a latency of its own, of the same pattern; the clock of cluster 2 is right",
+    "file times and the rules that the engine does not have are played back over arrays, with the engine's own retention rule; "
+    "the accepted rule is played back too, and compared with the engine's segments",
+    "size and the log start delete nothing here; nothing is compacted; there are no jitter and no full indexes",
+)
+
+
+def _workloads(found: Measurements) -> Iterable[str]:
+    for one in (*SCENARIOS, QUIET):
+        messages = found.value("rolling", one.name, RollingRule.CREATE_TIME_OF_SEGMENT.value, "messages")
+        scale = messages * one.interval_ms / (MADE_DAYS * DAY_MS)
+        yield one.describe(scale if one is not QUIET else 1.0)
+
+
+def _retention_preferences(found: Measurements) -> Table:
+    rows = tuple(
+        (criterion.name, *preferences.claims(found, criterion, preferences.CLAIMED_RETENTION)) for criterion in RETENTION_CRITERIA
+    )
+    return Table(
+        "policies-retention-preference",
+        "Which timestamp for retention",
+        ("criterion", *PATTERNS),
+        rows,
+        "KIP-32, comparison table of log retention",
+        ("criterion 1 decides; the others show how far the answer depends on it", *TIES),
+        (
+            "criterion 1 takes retention.ms as a promise about a message's age; criterion 4 as one about its time on the cluster, "
+            "which is what LogAppendTime measures by definition",
+        ),
+    )
+
+
+def _rolling_preferences(found: Measurements) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for rule in (RollingRule.FIRST_MESSAGE, RollingRule.CLOCK_AND_FIRST_MESSAGE, RollingRule.LARGEST_TIMESTAMP):
+        for criterion in rolling_criteria(rule):
+            rows.append((rule.value, criterion.name, *preferences.claims(found, criterion, preferences.CLAIMED_ROLLING)))
+    return Table(
+        "policies-rolling-preference",
+        "Which timestamp for rolling",
+        ("rule", "criterion", *PATTERNS),
+        tuple(rows),
+        "KIP-32, comparison table of time based log rolling",
+        TIES,
+        (
+            "KIP-32 had the clock against the first timestamp in mind: a message whose CreateTime has reached the criterion when "
+            "it comes. The accepted rule compares timestamps with each other, so that the same latency on both cancels out",
+        ),
+    )
+
+
+def _verdicts(rows: Iterable[tuple[Cell, ...]]) -> Counter[Verdict]:
+    return Counter(cell.verdict for row in rows for cell in row if isinstance(cell, Claim))
+
+
+def _said(counts: Counter[Verdict]) -> str:
+    return ", ".join(f"{counts[one]} {one.value}" for one in Verdict if counts[one])
+
+
+def _cells(row: tuple[Cell, ...]) -> str:
+    """Return a preference table's row in words."""
+    claims = [cell for cell in row if isinstance(cell, Claim)]
+    said = [f"{pattern}: {claim.measured}, {claim.verdict.value}" for pattern, claim in zip(PATTERNS, claims, strict=True)]
+    return "; ".join(said)
+
+
+def _answer(found: Measurements, retention: Table, rolling: Table) -> str:
+    accepted, clocked = rolling.rows[0:2], rolling.rows[2:4]
+    return (
+        f"Retention, by criterion 1: {_cells(retention.rows[0])}. Rolling: of KIP-32's four cells by two criteria, under the "
+        f"rule that it had in mind {_said(_verdicts(clocked))}; under the accepted rule {_said(_verdicts(accepted))}."
+    )
+
+
+def _findings(found: Measurements) -> Iterable[str]:
+    yield from retention_tables.findings(found)
+    yield from rolling_tables.findings(found)
+
+
