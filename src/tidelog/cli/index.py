@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from pathlib import Path
 
 import click
 
@@ -21,13 +20,14 @@ from tidelog.cli.options import directory_argument, json_option, partition_optio
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
 from tidelog.config import INT32_MAX
-from tidelog.errors import InvalidArgumentError, NotFoundError
 from tidelog.log.log_dir import LogDir
 from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, RebuiltFile, RebuiltPartition, rebuild_partitions
 from tidelog.storage.index_tools.index_finding import Finding
 from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
 from tidelog.storage.index_tools.partition_interval import partitions_to_verify, select_partitions
+from tidelog.storage.index_tools.partition_rebuild import checked_out_dir
+from tidelog.storage.index_tools.partition_verify import checked_time_map_dir
 
 FAULTS_FOUND = 1
 """Exit code of a run that found a fault."""
@@ -72,15 +72,12 @@ def verify(
     noted. A running broker may go on: its last segments may have preallocated room, and lack their last entry. Exit code 1 if
     there is a fault.
     """
-    if time_map_dir is not None and not Path(time_map_dir).is_dir():
-        raise NotFoundError("no such folder of time maps", path=time_map_dir)
+    time_maps = checked_time_map_dir(time_map_dir)
     log_dir = LogDir(directory)
     wanted = _wanted(log_dir, topic, partitions)
     verified = []
     with _Walk("verify", log_dir, wanted) as walk:
-        options = VerifyOptions(
-            interval_bytes, None if time_map_dir is None else Path(time_map_dir), jobs or _processors(), walk.advance
-        )
+        options = VerifyOptions(interval_bytes, time_maps, jobs or _processors(), walk.advance)
         for one in verify_partitions(walk.partitions(), options):
             verified.append(one)
             print_lines(_finding_lines(one, as_json))
@@ -117,9 +114,7 @@ def rebuild(
     """
     log_dir = LogDir(directory)
     wanted = _wanted(log_dir, topic, partitions)
-    out = None if out_dir is None else Path(out_dir)
-    if out is not None and out.resolve().is_relative_to(log_dir.path.resolve()):
-        raise InvalidArgumentError("--out lies inside the data folder; without --out the indexes are rebuilt in place", path=out)
+    out = checked_out_dir(out_dir, log_dir.path)
     rebuilt = []
     with nullcontext() if out is not None else DirLock(log_dir.path), _Walk("rebuild", log_dir, wanted) as walk:
         options = RebuildOptions(out, interval_bytes, time_maps, jobs or _processors(), walk.advance)

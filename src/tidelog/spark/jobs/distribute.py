@@ -4,17 +4,19 @@
 are too large for one process.
 
 What a worker raises would arrive as a page of Java's and Python's traces. A TidelogError is therefore carried back as a value and
-raised again here, as itself; the tasks beside it are let finish. Anything else is a bug and keeps its trace.
+raised again here, as itself; the tasks beside it are let finish. Anything else is a bug and keeps its trace. What a worker says
+to `logging.getLogger("tidelog.<area>")` (a torn tail, a damaged index) is said again here.
 """
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from tidelog.errors import TidelogError
@@ -54,18 +56,48 @@ def run_tasks(
         return []
     context = spark.sparkContext
 
-    def guarded(task: Task) -> list[tuple[TidelogError | None, list[Row]]]:
-        try:
-            return [(None, list(work(task)))]
-        except TidelogError as error:
-            return [(error, [])]
+    def guarded(task: Task) -> list[_Outcome]:
+        with _Listener() as listener:
+            try:
+                return [_Outcome(None, list(work(task)), listener.heard)]
+            except TidelogError as error:
+                return [_Outcome(error, [], listener.heard)]
 
     with _Watch(context, what, len(tasks), progress):
         outcomes = context.parallelize(tasks, len(tasks)).flatMap(guarded).collect()
-    for error, _ in outcomes:
-        if error is not None:
-            raise error
-    return [row for _, rows in outcomes for row in rows]
+    for outcome in outcomes:
+        for area, level, message in outcome.heard:
+            logging.getLogger(area).log(level, "%s", message)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+    return [row for outcome in outcomes for row in outcome.rows]
+
+
+class _Outcome(NamedTuple):
+    """What a task comes to."""
+
+    error: TidelogError | None
+    rows: list[Row]
+    heard: list[tuple[str, int, str]]
+
+
+class _Listener(logging.Handler):
+    """Keeps the warnings of one task, on a worker."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.heard: list[tuple[str, int, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append((record.name, record.levelno, record.getMessage()))
+
+    def __enter__(self) -> _Listener:
+        logging.getLogger("tidelog").addHandler(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        logging.getLogger("tidelog").removeHandler(self)
 
 
 @contextmanager

@@ -6,10 +6,12 @@ to `rebuild_segment` in any order, and gives the outcomes to `take` in the order
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.errors import InvalidArgumentError
 from tidelog.log import names
 from tidelog.log.producer_state import ProducerState
 from tidelog.storage.index_tools.index_files import RebuiltFile, make_folder, put
@@ -48,6 +50,14 @@ class RebuiltPartition:
     def left(self) -> list[RebuiltFile]:
         """Return the files that are not right and stay, because only missing ones were asked for."""
         return [file for file in self.files if file.is_left]
+
+
+def checked_out_dir(out_dir: str | os.PathLike[str] | None, data_dir: Path) -> Path | None:
+    """Return a folder for files, which need not be there. Raises InvalidArgumentError for one inside the data folder."""
+    out = None if out_dir is None else Path(out_dir)
+    if out is not None and out.resolve().is_relative_to(data_dir.resolve()):
+        raise InvalidArgumentError("--out lies inside the data folder; without --out the indexes are rebuilt in place", path=out)
+    return out
 
 
 class RebuildRules(NamedTuple):

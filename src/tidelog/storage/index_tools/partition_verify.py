@@ -10,12 +10,13 @@ Whoever runs the tasks, threads (`index_verify`) or Spark's workers (`spark.jobs
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidelog.errors import SegmentChangedError
+from tidelog.errors import NotFoundError, SegmentChangedError
 from tidelog.log import names
 from tidelog.log.log import Log
 from tidelog.log.producer_state import ProducerState
@@ -60,6 +61,16 @@ class VerifiedPartition:
     def faults(self) -> int:
         """How many findings are faults."""
         return sum(finding.is_fault for finding in self.findings)
+
+
+def checked_time_map_dir(directory: str | os.PathLike[str] | None) -> Path | None:
+    """Return a folder of time maps. Raises NotFoundError where there is none of that name."""
+    if directory is None:
+        return None
+    path = Path(directory)
+    if not path.is_dir():
+        raise NotFoundError("no such folder of time maps", path=path)
+    return path
 
 
 class PartitionVerification:

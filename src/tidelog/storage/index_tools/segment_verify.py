@@ -4,7 +4,7 @@ What it is told (`SegmentToVerify`) and what it tells can be pickled. There are 
 
 | | tells | takes |
 |---|---|---|
-| `examine_segment` | whether the indexes are just what Kafka 3.9.1's rules give; time maps; faults of the log | a walk in the kernel |
+| `examine_segment` | whether the indexes are just what Kafka 3.9.1's rules give; time maps; log faults | a walk in the kernel |
 | `check_prepared` | of the others, entry by entry, what is wrong, by the rules they were written by | Python for each entry |
 
 The rules are found from a few segments of the partition in between (`make_survey`). Transactions reach over segments: see

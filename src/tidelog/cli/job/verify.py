@@ -1,0 +1,53 @@
+"""`tidelog job verify DIR [TOPIC]`: `tidelog index verify` on Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.job.index_options import check_partitions, finding_lines, index_arguments
+from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.output import print_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.jobs.distribute import Progress
+    from tidelog.spark.jobs.result import JobResult
+
+
+@click.command("verify", short_help="Say whether every index and time map is right and complete.")
+@index_arguments
+@click.option("--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, verified beside those in DIR.")
+@job_options
+def command(
+    directory: str,
+    topic: str | None,
+    partitions: tuple[int, ...],
+    interval_bytes: int | None,
+    time_map_dir: str | None,
+    options: JobOptions,
+) -> None:
+    """Say whether the offset, time and transaction indexes and the time maps of a folder are right and complete.
+
+    The rules are those of `tidelog index verify`; nothing is written. Exit code 1 if there is a fault.
+    """
+    check_partitions(topic, partitions)
+
+    def work(spark: SparkSession, progress: Progress) -> JobResult:
+        from tidelog.spark.jobs.indexes import verify_indexes
+
+        result = verify_indexes(
+            spark,
+            directory,
+            topic,
+            partitions,
+            interval_bytes=interval_bytes,
+            time_map_dir=time_map_dir,
+            progress=progress,
+        )
+        print_lines(finding_lines(result, as_json=options.as_json))
+        return result
+
+    run_job(options, "verify", work, data_dir=directory)

@@ -1,0 +1,212 @@
+"""The indexes and time maps of a data folder or backup verified, built or built anew by Spark.
+
+    verify_indexes(spark, "/backup/kafka").rows.where("kind = 'fault'").show()
+    rebuild_indexes(spark, "/backup/kafka", out_dir="/indexes", missing_only=True)
+
+The unit of work is a segment, so that one partition keeps all workers busy. The rules are those of `tidelog index verify` and
+`tidelog index rebuild`, from the same functions (`storage.index_tools`), and so are the files, byte for byte.
+
+| where | what |
+|---|---|
+| here | partitions are listed, the folder is locked |
+| workers | segments are walked; indexes and time maps compared or written |
+| here | aborted transactions are followed from segment to segment, `.txnindex` compared or written |
+| workers | verify: the rules of older releases are found, and entries compared by them |
+
+Folders must have the same path on every machine, and a worker must be able to write where indexes are to be.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from tidelog.errors import SegmentChangedError, StorageError
+from tidelog.log.log_dir import LogDir
+from tidelog.log.segment import Segment
+from tidelog.spark.jobs.bundles import bundle
+from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
+from tidelog.spark.jobs.index_rows import rebuilt_result, verified_result
+from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.index_tools.partition_interval import partitions_to_verify, select_partitions
+from tidelog.storage.index_tools.partition_rebuild import PartitionRebuild, RebuildRules, RebuiltPartition, checked_out_dir
+from tidelog.storage.index_tools.partition_verify import PartitionVerification, VerifiedPartition, checked_time_map_dir
+from tidelog.storage.index_tools.segment_index_check import Survey
+from tidelog.storage.index_tools.segment_rebuild import SegmentToRebuild, rebuild_segment
+from tidelog.storage.index_tools.segment_verify import (
+    SURVEYED_SEGMENTS,
+    SegmentToVerify,
+    SurveySeed,
+    check_prepared,
+    examine_segment,
+    make_survey,
+    prepare_segment,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.jobs.result import JobResult
+
+Task = TypeVar("Task", SegmentToRebuild, SegmentToVerify)
+Key = tuple[int, int]
+"""A segment's partition and its place in that, by number."""
+
+PathLike = str | os.PathLike[str]
+
+
+def rebuild_indexes(
+    spark: SparkSession,
+    directory: PathLike,
+    topic: str | None = None,
+    partitions: Sequence[int] = (),
+    *,
+    interval_bytes: int | None = None,
+    out_dir: PathLike | None = None,
+    time_maps: bool = True,
+    missing_only: bool = False,
+    progress: Progress | None = None,
+) -> JobResult:
+    """Write the offset, time and transaction indexes and the time maps anew from the logs, which are never touched.
+
+    Args:
+        spark: the session whose workers do it.
+        directory: the data folder; in place, nobody may be appending: the folder's lock is taken.
+        topic: only this one; None stands for all.
+        partitions: only these of the topic; none stands for all.
+        interval_bytes: index.interval.bytes; None is found from the indexes that are there.
+        out_dir: where the files go, below `<topic>-<partition>/`; the data folder is then only read. None: their own places.
+        time_maps: whether they are built, too.
+        missing_only: what is there stays as it is, right or not.
+        progress: hears how many tasks are done.
+
+    Rows are files (`kind` "file") and faults of the logs ("fault"); `faults` counts the latter. See `index_rows`.
+    Raises what opening the folder raises, InvalidArgumentError, StorageError, SegmentChangedError.
+    """
+    log_dir = LogDir(_absolute(directory))
+    wanted = select_partitions(log_dir, topic, partitions)
+    out = checked_out_dir(None if out_dir is None else _absolute(out_dir), log_dir.path)
+    rules = RebuildRules(out, interval_bytes, time_maps, missing_only)
+    with nullcontext() if out is not None else DirLock(log_dir.path):
+        opened = [PartitionRebuild(partition, rules) for partition in partitions_to_verify(log_dir, wanted)]
+        tasks = {(number, place): task for number, one in enumerate(opened) for place, task in enumerate(one.tasks)}
+        what = "build indexes" if missing_only else "rebuild indexes"
+        try:
+            rows = _on_workers(spark, f"{what} of {log_dir.path}", tasks, rebuild_segment, progress)
+        except SegmentChangedError as error:
+            _check_shared([task.segment for task in tasks.values() if str(task.segment.log_path) == error.path])
+            raise
+        for (number, _), rebuilt in rows:
+            opened[number].take(rebuilt)
+    results: list[RebuiltPartition] = [one.result for one in opened]
+    return rebuilt_result(spark, results)
+
+
+def verify_indexes(
+    spark: SparkSession,
+    directory: PathLike,
+    topic: str | None = None,
+    partitions: Sequence[int] = (),
+    *,
+    interval_bytes: int | None = None,
+    time_map_dir: PathLike | None = None,
+    progress: Progress | None = None,
+) -> JobResult:
+    """Say whether every index and time map is right and complete; nothing is written, and a broker may go on.
+
+    Arguments are those of `rebuild_indexes`; `time_map_dir` is a folder of time maps, verified beside those beside the segments.
+    Rows are findings (`kind` "fault" or "note") and partitions ("partition"); `faults` counts faults. See `index_rows`.
+    Raises what opening the folder raises, NotFoundError, StorageError.
+    """
+    log_dir = LogDir(_absolute(directory))
+    wanted = select_partitions(log_dir, topic, partitions)
+    maps = checked_time_map_dir(None if time_map_dir is None else _absolute(time_map_dir))
+    opened = [PartitionVerification(one, interval_bytes, maps) for one in partitions_to_verify(log_dir, wanted)]
+    tasks = {(number, place): task for number, one in enumerate(opened) for place, task in enumerate(one.tasks)}
+    examined = _on_workers(spark, f"verify indexes of {log_dir.path}", tasks, examine_segment, progress)
+    _check_shared([tasks[key].segment for key, outcome in examined if outcome.size_bytes is None])
+    for (number, _), outcome in examined:
+        opened[number].take(outcome)
+    _check_unclear(spark, f"check entries of {log_dir.path}", opened, progress)
+    results: list[VerifiedPartition] = [one.result() for one in opened]
+    return verified_result(spark, results)
+
+
+class _ToSurvey(NamedTuple):
+    """A partition whose rules are to be found."""
+
+    number: int
+    seed: SurveySeed
+    unclear: list[SegmentToVerify]
+    usual: list[SegmentToVerify]
+
+
+def _check_unclear(spark: SparkSession, what: str, opened: list[PartitionVerification], progress: Progress | None) -> None:
+    """Check the segments that are not just what their logs say, by the rules that they were written by."""
+    to_survey = [
+        _ToSurvey(number, one.survey_seed, one.unclear[:SURVEYED_SEGMENTS], one.usual)
+        for number, one in enumerate(opened)
+        if one.unclear
+    ]
+
+    def survey(one: _ToSurvey) -> list[Row]:
+        return [(one.number, make_survey(one.seed, map(prepare_segment, one.unclear), map(prepare_segment, one.usual)))]
+
+    surveys: dict[int, Survey] = {number: found for number, found in run_tasks(spark, what, to_survey, survey, progress)}
+    restarts = {number: opened[number].restarts for number in surveys}
+    tasks = {(number, place): task for number in surveys for place, task in enumerate(opened[number].unclear)}
+
+    def check(piece: tuple[Key, SegmentToVerify]) -> Row:
+        key, task = piece
+        return key, check_prepared(prepare_segment(task), surveys[key[0]], restarts[key[0]])
+
+    for (number, _), checked in _sorted(spark, what, tasks, check, progress):
+        opened[number].take_checked(checked)
+
+
+def _on_workers(
+    spark: SparkSession, what: str, tasks: dict[Key, Task], work: Callable[[Task], object], progress: Progress | None
+) -> list[Row]:
+    """Return each segment's key and outcome, in order of the keys."""
+
+    def one(piece: tuple[Key, Task]) -> Row:
+        key, task = piece
+        return key, work(task)
+
+    return _sorted(spark, what, tasks, one, progress)
+
+
+def _sorted(
+    spark: SparkSession,
+    what: str,
+    tasks: dict[Key, Task],
+    work: Callable[[tuple[Key, Task]], Row],
+    progress: Progress | None,
+) -> list[Row]:
+    bundles = bundle(list(tasks.items()), lambda piece: piece[1].segment.size_bytes, spark.sparkContext.defaultParallelism)
+
+    def each(pieces: list[tuple[Key, Task]]) -> Iterator[Row]:
+        return map(work, pieces)
+
+    return sorted(run_tasks(spark, what, bundles, each, progress), key=itemgetter(0))
+
+
+def _check_shared(gone: Sequence[Segment]) -> None:
+    """Raise StorageError if a segment that a worker did not find is there: that worker has another folder, or none."""
+    for segment in gone:
+        try:
+            is_there = segment.file.locate() is not None
+        except SegmentChangedError:
+            continue
+        finally:
+            segment.close()
+        if is_there:
+            raise StorageError("a worker does not see a file: folders must be the same on every machine", path=segment.log_path)
+
+
+def _absolute(path: PathLike) -> str:
+    # A worker's current folder is another one.
+    return os.path.abspath(path)  # noqa: PTH100  # links stay as they were given
