@@ -17,6 +17,7 @@ from tidelog.studies.case import run_all
 from tidelog.studies.catalogue import STUDIES, study
 from tidelog.studies.chapter import Bytes, Chapter, Claim, Millis, Plot, Table
 from tidelog.studies.report.page import render
+from tidelog.studies.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = 0.02
@@ -25,13 +26,14 @@ _chapters: dict[str, Chapter] = {}
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_runs_and_becomes_a_chapter(name: str, tmp_path: Path) -> None:
+def test_a_study_runs_and_becomes_a_chapter(name: str) -> None:
     one = study(name)
     cases = one.cases(SCALE)
     assert name == one.NAME and 4 <= len(cases) <= 40
     assert pickle.loads(pickle.dumps(cases)) == cases
     assert [case for case, count in Counter(map(str, cases)).items() if count > 1] == []
-    chapter = one.present(run_all(one, SCALE, tmp_path))
+    with work_dir() as folder:
+        chapter = one.present(run_all(one, SCALE, folder))
     assert chapter.name == name and chapter.question and chapter.answer and chapter.assumptions
     assert any(isinstance(part, Table) for part in chapter.parts) and any(isinstance(part, Plot) for part in chapter.parts)
     page = Page(render([chapter], FACTS))

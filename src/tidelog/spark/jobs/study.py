@@ -9,10 +9,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import InvalidArgumentError
@@ -22,6 +20,7 @@ from tidelog.studies.case import SCHEMA, Case, Measurement, Measurements, Study
 from tidelog.studies.catalogue import STUDIES, study
 from tidelog.studies.chapter import Chapter, Verdict
 from tidelog.studies.report.verdicts import count_verdicts
+from tidelog.studies.work_dir import work_dir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,8 +71,8 @@ def run(
 
     def work(task: _Task) -> list[_Measured]:
         began = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="tidelog-study-") as folder:
-            found = [_plain(one) for one in by_name[task.study].measure(task.case, Path(folder))]
+        with work_dir() as folder:
+            found = [_plain(one) for one in by_name[task.study].measure(task.case, folder)]
         return [_Measured(task.study, time.perf_counter() - began, found)]
 
     measured = [_Measured(*row) for row in run_tasks(spark, f"studies: {', '.join(by_name)}", tasks, work, progress)]

@@ -1,0 +1,56 @@
+"""A case's folder: empty, gone afterwards, in memory only where there is plenty and nobody said otherwise."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tidelog.studies import work_dir as module
+from tidelog.studies.work_dir import PLENTY_BYTES, work_dir
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder that passes for memory, with plenty in it."""
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    monkeypatch.setattr(module, "MEMORY", folder)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    free_bytes(monkeypatch, PLENTY_BYTES)
+    return folder
+
+
+def free_bytes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=count // 4096, f_frsize=4096))
+
+
+def test_the_folder_is_empty_and_gone_afterwards(memory: Path) -> None:
+    with pytest.raises(KeyError), work_dir() as folder:
+        assert list(folder.iterdir()) == [] and folder.parent == memory
+        (folder / "log").mkdir()
+        raise KeyError
+    assert list(memory.iterdir()) == []
+
+
+def test_too_little_memory_is_left_alone(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free_bytes(monkeypatch, PLENTY_BYTES - 4096)
+    with work_dir() as folder:
+        assert folder.parent == memory.parent
+
+
+def test_no_memory_that_is_a_folder(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "MEMORY", memory / "none")
+    with work_dir() as folder:
+        assert folder.parent == Path(tempfile.gettempdir())
+
+
+def test_the_environment_says_where(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(memory.parent))
+    with work_dir() as folder:
+        assert folder.parent == memory.parent
