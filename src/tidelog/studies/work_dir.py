@@ -1,7 +1,7 @@
 """Where a case keeps the logs that it writes: a folder that is gone afterwards, in memory if there is plenty.
 
 A study writes thousands of small segments, and the engine flushes each of them to the disk as it would for good. Nobody
-needs that of a log that lives for seconds: in memory a flush costs nothing, and cases that run side by side do not wait for one disk.
+needs that of a log that lives for seconds: in memory a flush costs nothing, and cases side by side do not wait for one disk.
 """
 
 from __future__ import annotations
