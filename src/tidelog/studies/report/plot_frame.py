@@ -15,7 +15,7 @@ from tidelog.studies.report.axes import Scale, Tick
 
 WIDTH = 380
 LINE_HEIGHT = 16
-CHAR_WIDTH = 7.7
+CHAR_WIDTH = 8.2
 """Of that text, on the wide side: no font is the same everywhere."""
 
 
