@@ -17,7 +17,11 @@
 | `density`, `behaviour`, `volume` | index.interval.bytes; truncation and starts of the engine; bytes for a day |
 | `replicated`, `replication` | option 3's index between a leader and a follower; what crashes do to it |
 | `arithmetic` | the documents' figures from their own assumptions |
-| `study`, `chapter_*` | the cases, and what is said of them |
+| `study`, `presenting`, `*_tables`, `plots` | the cases, and what is said of them |
 
 The other designs' files lie in folders of their own, so that the engine's folder stays what Kafka would find.
 """
+
+from tidelog.studies.indexes.study import STUDY
+
+__all__ = ["STUDY"]

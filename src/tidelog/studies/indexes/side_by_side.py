@@ -107,6 +107,8 @@ class LookUps:
     """Answers behind it, or none although it exists."""
     missed: int = 0
     """Records that are late enough and lie before the answer."""
+    behind: list[int] = field(default_factory=list)
+    """Records that are too early and lie behind the answer: who reads on reads them."""
     example: str = ""
 
 
@@ -161,6 +163,8 @@ def look_up_all(reader: FileReader | MinuteMapReader, times: Int64s, wanted: lis
         found.log_bytes.append(answer.log_bytes)
         if truth is not None and answer.start_offset is not None:
             found.early.append(max(0, truth - answer.start_offset))
+        if answer.offset is not None:
+            found.behind.append(int((~reached[answer.offset :]).sum()))
         found.inexact += answer.offset != truth
         found.missing += missed > 0
         found.missed += missed
@@ -204,6 +208,7 @@ def _log_rows(case: Case, log: WalkedLog, written: WrittenLog, offset_bytes: int
     real = [segment.segment.index_path(".timeindex").stat().st_size for segment in log.segments]
     behind = np.maximum.accumulate(written.timestamps) - written.timestamps
     for metric, value, unit in (
+        ("scale", float(case.parameters["scale"]), ""),
         ("records", len(written.timestamps), "records"),
         ("batches", written.batches, "batches"),
         ("segments", len(log.segments), "segments"),
@@ -270,6 +275,7 @@ def _look_up_rows(case: Case, subject: str, found: LookUps) -> Iterator[Measurem
         ("look-up: log bytes, mean", float(np.mean(found.log_bytes)), "bytes"),
         ("look-up: log bytes, p99", float(np.percentile(found.log_bytes, 99)), "bytes"),
         ("look-up: records before the answer, mean", float(np.mean(found.early or [0])), "records"),
+        ("look-up: earlier records behind the answer, mean", float(np.mean(found.behind or [0])), "records"),
         ("look-up: inexact answers", found.inexact, "look-ups"),
         ("look-up: answers that miss records", found.missing, "look-ups"),
         ("look-up: records missed", found.missed, "records"),

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from tidelog.studies.case import Case, Measurement, Measurements
 from tidelog.studies.chapter import Chapter
 from tidelog.studies.indexes import behaviour, density, replication, side_by_side, volume
 from tidelog.studies.indexes.presenting import present
 
-NAME = "indexes"
+NAME = "which-index"
 TITLE = "Which index"
 
-_PARTS = {module.PART: module for module in (side_by_side, density, volume, behaviour, replication)}
+
+class _Part(Protocol):
+    """What each module with cases has."""
+
+    def cases(self, scale: float) -> list[Case]: ...
+    def measure(self, case: Case, work_dir: Path) -> Iterable[Measurement]: ...
+
+
+_PARTS: dict[str, _Part] = {
+    side_by_side.PART: side_by_side,
+    density.PART: density,
+    volume.PART: volume,
+    behaviour.PART: behaviour,
+    replication.PART: replication,
+}
 
 
 class IndexStudy:
