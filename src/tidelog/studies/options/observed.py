@@ -21,6 +21,7 @@ import numpy as np
 from tidelog.records.batch import NO_TIMESTAMP
 from tidelog.studies.case import Case, Measurement
 from tidelog.studies.options import pipeline
+from tidelog.studies.options.formats import Option
 from tidelog.studies.workload import (
     HOUR_MS,
     LARGE_LATENCY,
@@ -100,12 +101,12 @@ def _steps(subject: str, run: pipeline.Pipeline, said: Int64s) -> str:
     """
     source, target = run.source, run.target
     names = {int(said[0]): "T0", int(source.appended_ms[0]): "T1", int(target.appended_ms[0]): "T2", NO_TIMESTAMP: "-1"}
-    has_create = subject in pipeline.ACCEPTED or subject == pipeline.PAYLOAD or pipeline.MODELS[subject].has_create_time
-    has_append = subject in pipeline.ACCEPTED or subject == pipeline.PAYLOAD or pipeline.MODELS[subject].has_append_time
+    option = Option.BOTH if subject in pipeline.ACCEPTED else pipeline.MODELS.get(subject, Option.APPEND_TIME)
 
     def pair(create_ms: Int64s, append_ms: Int64s) -> str:
-        create = names[int(create_ms[0])] if has_create else "-"
-        return f"({create}, {names[int(append_ms[0])] if has_append else '-'})"
+        create = names[int(create_ms[0])] if option.has_create_time else "-"
+        append = names[int(append_ms[0])] if option.has_append_time else "-"
+        return f"({create}, {append})"
 
     steps = (
         pair(source.incoming_create_ms, source.incoming_append_ms),

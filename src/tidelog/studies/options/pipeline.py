@@ -148,7 +148,7 @@ def _through_model(
             by_number(numbers, [message.append_ms for message in read]),
             by_number(numbers, appended),
             by_number(numbers, indexed),
-            by_number(messages.numbers, create_ms if option.has_create_time or in_payload else none),
+            by_number(messages.numbers, create_ms if option.has_create_time else none),
             by_number(messages.numbers, append_ms if option.has_append_time else none),
             sum(len(segment.data) for segment in leader.segments),
         ),
