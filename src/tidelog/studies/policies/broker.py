@@ -25,6 +25,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.retention_forecast import forecast
 from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.storage.scheduler import ScheduledTask, Scheduler, Task
 from tidelog.studies.policies.scenarios import CHECK_MS, END_MS, RETENTION_MS, RIGHT, SEGMENT_MS, ClockError
 from tidelog.studies.workload import EPOCH_MS, Int64s, Messages, build_batch
 
@@ -41,6 +42,8 @@ _OFF = {
     "tidelog.time.map.enable": False,
 }
 """Background work that has nothing to do with what is measured."""
+
+_CHECKED = {"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": CHECK_MS}
 
 
 OLD_FORMAT = {"message.format.version": "0.9.0"}
@@ -70,6 +73,22 @@ class Kept:
     """When the first segment that is still there at the end goes by itself, by the broker's clock: the engine's forecast."""
     keeper_ms: int | None = None
     """The timestamp that keeps it."""
+
+
+class _UnforcedScheduler(Scheduler):
+    """The manager's scheduler without what only forces data to the disk: a run is over before the power fails."""
+
+    def schedule(self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None) -> ScheduledTask:
+        if name in _FORCING:
+            return ScheduledTask(name, task, 0, None)
+        return super().schedule(name, task, delay_ms=delay_ms, period_ms=period_ms)
+
+
+_FORCING = ("flush-log", "leader-epoch-checkpoint")
+
+
+def _manager(folder: Path, clock: ManualClock, properties: Mapping[str, PropertyValue] | None = None) -> LogManager:
+    return LogManager(folder, clock, properties={**_OFF, **(properties or {})}, scheduler=_UnforcedScheduler(clock))
 
 
 @dataclass
@@ -104,7 +123,6 @@ def run(
     """
     clock = ManualClock(EPOCH_MS + clock_error.at(EPOCH_MS))
     seen = _Seen()
-    timed = {"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": CHECK_MS}
     topic: dict[str, PropertyValue] = {
         "retention.ms": retention_ms,
         "segment.ms": segment_ms,
@@ -112,10 +130,10 @@ def run(
         **(properties or {}),
     }
     is_old = old_format_until_ms > EPOCH_MS
-    with _quiet(), LogManager(folder, clock, properties={**_OFF, **timed}) as manager:
+    with _quiet(), _manager(folder, clock, _CHECKED) as manager:
         manager.create_topic(TOPIC, 1, {**topic, **OLD_FORMAT} if is_old else topic)
         log = manager.log(TOPIC, 0)
-        for truth_ms, index in _events(messages, clock_error, until_ms):
+        for truth_ms, index in _events(messages, clock_error, until_ms, is_checked=retention_ms >= 0):
             if is_old and truth_ms >= old_format_until_ms:
                 manager.alter_config(TOPIC, topic)
                 is_old = False
@@ -128,6 +146,7 @@ def run(
                 set_file_time(log, clock.now_ms())
         statistics = manager.statistics()[TOPIC]
         config = log.config
+        log.local.mark_flushed(log.log_end_offset)
     kept = Kept(
         _chosen(messages, seen.accepted),
         np.array(seen.stamps, np.int64),
@@ -147,9 +166,9 @@ def run(
     return kept
 
 
-def _events(messages: Messages, clock_error: ClockError, until_ms: int) -> Iterator[tuple[int, int | None]]:
+def _events(messages: Messages, clock_error: ClockError, until_ms: int, *, is_checked: bool) -> Iterator[tuple[int, int | None]]:
     """Yield what happens, in order of truth's time (ms): a message comes (its index), or a check is due (None)."""
-    checks = set(range(EPOCH_MS + CHECK_MS, until_ms + 1, CHECK_MS))
+    checks = set(range(EPOCH_MS + CHECK_MS, until_ms + 1, CHECK_MS)) if is_checked else set()
     checks |= {one for one in (clock_error.first_ms, clock_error.last_ms) if EPOCH_MS < one < until_ms}
     due = iter(sorted(checks))
     check = next(due, None)
@@ -222,7 +241,7 @@ def _chosen(messages: Messages, indices: list[int]) -> Messages:
 def copy_starts(folder: Path, copy: Path, now_ms: int) -> Int64s:
     """Have another broker fetch everything from the broker of `folder`, all at once; return where its segments begin."""
     clock = ManualClock(now_ms)
-    with LogManager(folder, clock, properties=_OFF) as leader, LogManager(copy, clock, properties=_OFF) as follower:
+    with _manager(folder, clock) as leader, _manager(copy, clock) as follower:
         return fetch_all(leader, follower, now_ms)
 
 
@@ -246,6 +265,7 @@ def fetch_all(leader: LogManager, follower: LogManager, now_ms: int) -> Int64s:
             offset = header.next_offset
         set_file_time(target, now_ms)
     target.update_high_watermark(target.log_end_offset)
+    target.local.mark_flushed(target.log_end_offset)
     return np.array(starts, np.int64)
 
 
@@ -255,9 +275,8 @@ def keep_copy(folder: Path, copy: Path, now_ms: int, *, until_ms: int = END_MS) 
     Returns where its segments begin, and each check's time with the log start after it.
     """
     clock = ManualClock(now_ms)
-    timed = {"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": CHECK_MS}
     seen: list[tuple[int, int]] = []
-    with LogManager(folder, clock, properties=_OFF) as leader, LogManager(copy, clock, properties={**_OFF, **timed}) as follower:
+    with _manager(folder, clock) as leader, _manager(copy, clock, _CHECKED) as follower:
         starts = fetch_all(leader, follower, now_ms)
         log = follower.log(TOPIC, 0)
         for check_ms in range(now_ms + CHECK_MS, until_ms + 1, CHECK_MS):

@@ -98,9 +98,7 @@ class Divergence(NamedTuple):
     """For how long, of all messages: the criterion."""
 
 
-def apart(
-    arrival_1: Int64s, gone_1: Int64s, arrival_2: Int64s, gone_2: Int64s, end_ms: int = END_MS
-) -> tuple[Int64s, Int64s]:
+def apart(arrival_1: Int64s, gone_1: Int64s, arrival_2: Int64s, gone_2: Int64s, end_ms: int = END_MS) -> tuple[Int64s, Int64s]:
     """Return from when to when each message was deleted on one cluster and not on the other; same message, same index.
 
     It counts from when it has arrived at both.

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
-from tidelog.studies.case import Measurement
+from tidelog.studies.case import Measurement, Measurements
 from tidelog.studies.policies import broker, by_hand
 from tidelog.studies.policies.broker import Kept
 from tidelog.studies.policies.by_hand import RetentionRule
@@ -31,6 +31,7 @@ from tidelog.studies.policies.scenarios import (
     SEED,
     SEGMENT_MS,
     Scenario,
+    scenario,
 )
 from tidelog.studies.workload import (
     DAY_MS,
@@ -46,6 +47,7 @@ from tidelog.studies.workload import (
 RETENTION, ROLLING, COMBINED, SWEEP = "retention", "rolling", "combined", "sweep"
 
 SANITY = "CreateTime, message.timestamp.after.max.ms"
+PLAIN_CLOCK = "LogAppendTime, Kafka's plain clock"
 FILE_TIMES = "file times"
 FILE_TIMES_COPIED = "file times, copied on day 4"
 COPIED_MS = EPOCH_MS + 3 * DAY_MS
@@ -70,22 +72,32 @@ def rule_subject(rule: RollingRule, timestamp_type: str) -> str:
     return rule.value if rule is RollingRule.CREATE_TIME_OF_SEGMENT else f"{rule.value}, {timestamp_type}"
 
 
+def measured(found: Measurements, part: str) -> list[Scenario]:
+    """Return the scenarios that were measured in a part: small runs leave some out."""
+    return [scenario(name) for name in found.cases(part)]
+
+
 # --- retention
 
 
-def measure_retention(scenario: Scenario, scale: float, work_dir: Path) -> Iterator[Measurement]:
+def measure_retention(made: Scenario, scale: float, work_dir: Path) -> Iterator[Measurement]:
     """Keep the scenario's messages on two real brokers, by each timestamp type."""
-    first, second = scenario.messages(scale)
+    first, second = made.messages(scale)
     for kind in broker.TYPES:
-        one = broker.run(work_dir / f"{kind}1", first, kind, clock_error=scenario.broker)
+        one = broker.run(work_dir / f"{kind}1", first, kind, clock_error=made.broker)
         two = broker.run(work_dir / f"{kind}2", second, kind)
         for cluster, kept in ((1, one), (2, two)):
-            yield from _kept(scenario.name, on_cluster(kind, cluster), kept)
-        yield from _apart(scenario.name, kind, one, two)
-    if scenario.far_off_ms > 0 or (scenario.wrong_clock is not None and scenario.wrong_clock.offset_ms > 0):
+            yield from _kept(made.name, on_cluster(kind, cluster), kept)
+        yield from _apart(made.name, kind, one, two)
+    if made.far_off_ms > 0 or (made.wrong_clock is not None and made.wrong_clock.offset_ms > 0):
         checked = {"message.timestamp.after.max.ms": AFTER_MAX_MS}
-        yield from _kept(scenario.name, SANITY, broker.run(work_dir / "checked", first, CREATE_TIME, properties=checked))
-    if scenario.broker == RIGHT:
+        yield from _kept(made.name, SANITY, broker.run(work_dir / "checked", first, CREATE_TIME, properties=checked))
+    if made.broker != RIGHT:
+        plain = {"tidelog.log.append.time.monotonic": False}
+        found = broker.run(work_dir / "plain", first, LOG_APPEND_TIME, clock_error=made.broker, properties=plain)
+        yield from _kept(made.name, PLAIN_CLOCK, found)
+    elif made.wrong_clock is None and made.far_off_ms >= 0:
+        # A file's time does not know what producers say: one wrong clock shows it as well as four.
         for subject, copied_ms in ((FILE_TIMES, None), (FILE_TIMES_COPIED, COPIED_MS)):
             gone = by_hand.play(
                 RollingRule.CREATE_TIME_OF_SEGMENT,
@@ -94,7 +106,7 @@ def measure_retention(scenario: Scenario, scale: float, work_dir: Path) -> Itera
                 first.arrival_ms,
                 copied_ms=copied_ms,
             )
-            yield from _late(RETENTION, scenario.name, subject, lateness(first.made_ms, first.arrival_ms, gone))
+            yield from _late(RETENTION, made.name, subject, lateness(first.made_ms, first.arrival_ms, gone))
 
 
 def _kept(case: str, subject: str, kept: Kept) -> Iterator[Measurement]:
@@ -161,18 +173,18 @@ def decode_steps(text: str) -> list[tuple[float, float]]:
 # --- rolling
 
 
-def append_times(scenario: Scenario, messages: Messages) -> tuple[Int64s, Int64s]:
+def append_times(made: Scenario, messages: Messages) -> tuple[Int64s, Int64s]:
     """Return what the broker's clock shows at each append, and the LogAppendTime that it gives: never an earlier one (KIP-32)."""
-    clock = messages.arrival_ms + np.array([scenario.broker.at(one) for one in messages.arrival_ms.tolist()], np.int64)
+    clock = messages.arrival_ms + np.array([made.broker.at(one) for one in messages.arrival_ms.tolist()], np.int64)
     return clock, np.maximum.accumulate(clock)
 
 
-def measure_rolling(scenario: Scenario, scale: float, work_dir: Path) -> Iterator[Measurement]:
+def measure_rolling(made: Scenario, scale: float, work_dir: Path) -> Iterator[Measurement]:
     """Cut the scenario's messages into segments by each rule; the accepted rule is the engine's, which is looked at."""
-    messages, _ = scenario.messages(scale)
-    clock, append_ms = append_times(scenario, messages)
+    messages, _ = made.messages(scale)
+    clock, append_ms = append_times(made, messages)
     timestamps = {CREATE_TIME: messages.create_ms, LOG_APPEND_TIME: append_ms}
-    case = scenario.name
+    case = made.name
     for rule, kind in RULES_AND_TYPES:
         subject = rule_subject(rule, kind)
         starts = segment_starts(rule, timestamps[kind], clock, SEGMENT_MS)
@@ -187,7 +199,7 @@ def measure_rolling(scenario: Scenario, scale: float, work_dir: Path) -> Iterato
         yield Measurement(ROLLING, case, subject, "segments after a copy", after.segments, "segments")
         yield Measurement(ROLLING, case, subject, "one-message segments after a copy", after.one_message, "segments")
         if rule is RollingRule.FIRST_MESSAGE:
-            kept = broker.run(work_dir / kind, messages, kind, clock_error=scenario.broker, retention_ms=-1)
+            kept = broker.run(work_dir / kind, messages, kind, clock_error=made.broker, retention_ms=-1)
             copy_starts = broker.copy_starts(work_dir / kind, work_dir / f"{kind} copy", END_MS)
             subject = f"{ENGINE}, {kind}"
             yield Measurement(ROLLING, case, subject, "segments", len(kept.starts), "segments")
@@ -200,9 +212,9 @@ def measure_rolling(scenario: Scenario, scale: float, work_dir: Path) -> Iterato
 # --- both together
 
 
-def measure_combined(scenario: Scenario, scale: float) -> Iterator[Measurement]:
+def measure_combined(made: Scenario, scale: float) -> Iterator[Measurement]:
     """Keep the scenario's messages by each rolling rule and each retention rule; the broker's clock is right."""
-    messages, _ = scenario.messages(scale)
+    messages, _ = made.messages(scale)
     for rule, kind in RULES_AND_TYPES:
         timestamps = messages.create_ms if kind == CREATE_TIME else messages.arrival_ms
         for retention in RetentionRule:
@@ -210,11 +222,11 @@ def measure_combined(scenario: Scenario, scale: float) -> Iterator[Measurement]:
             due = messages.made_ms + RETENTION_MS
             late = np.minimum(gone, END_MS) - due
             subject = combined_subject(rule, kind, retention)
-            yield Measurement(COMBINED, scenario.name, subject, "latest after due", float(late.max()), "ms")
-            yield Measurement(COMBINED, scenario.name, subject, "last message after due", float(late[-1]), "ms")
-            yield Measurement(COMBINED, scenario.name, subject, "mean after due", float(late.mean()), "ms")
-            yield Measurement(COMBINED, scenario.name, subject, "early", float((late < 0).sum()), "messages")
-            yield Measurement(COMBINED, scenario.name, subject, "left", float((gone == by_hand.NEVER).sum()), "messages")
+            yield Measurement(COMBINED, made.name, subject, "latest after due", float(late.max()), "ms")
+            yield Measurement(COMBINED, made.name, subject, "last message after due", float(late[-1]), "ms")
+            yield Measurement(COMBINED, made.name, subject, "mean after due", float(late.mean()), "ms")
+            yield Measurement(COMBINED, made.name, subject, "early", float((late < 0).sum()), "messages")
+            yield Measurement(COMBINED, made.name, subject, "left", float((gone == by_hand.NEVER).sum()), "messages")
 
 
 def combined_subject(rule: RollingRule, kind: str, retention: RetentionRule) -> str:

@@ -3,7 +3,7 @@
 | part | what |
 |---|---|
 | `reassignment` | messages of three days; then another broker fetches all of them, and retention goes on there |
-| `migration` | format 0.9.0 until the middle of day 2, then today's; an hour's latency, so that file times and CreateTime differ |
+| `migration` | format 0.9.0 until the middle of day 2, then today's; an hour's latency, so that file times differ |
 
 Format 0.9.0 is how logs were before KIP-32: no timestamps, so that the file's last modification counts.
 """

@@ -16,7 +16,6 @@ from tidelog.studies.policies.measuring import (
     on_cluster,
     rule_subject,
 )
-from tidelog.studies.policies.scenarios import SCENARIOS
 from tidelog.studies.workload import EPOCH_MS, HOUR_MS, MINUTE_MS
 
 FUTURE = "one from the future"
@@ -29,9 +28,7 @@ def plots(found: Measurements) -> dict[str, Plot]:
 
 def _steps(name: str, text: str, scale: float = 1.0) -> Series:
     points = decode_steps(text)
-    return Series(
-        name, tuple(EPOCH_MS + minute * MINUTE_MS for minute, _ in points), tuple(value * scale for _, value in points)
-    )
+    return Series(name, tuple(EPOCH_MS + minute * MINUTE_MS for minute, _ in points), tuple(value * scale for _, value in points))
 
 
 def _disk(found: Measurements) -> Plot:
@@ -44,18 +41,19 @@ def _disk(found: Measurements) -> Plot:
         "policies-disk",
         "Disk kept, with one timestamp 30 days in the future",
         tuple(
-            _steps(name, found.text(RETENTION, FUTURE, subject, "bytes over time"), 1 / 1024) for name, subject in subjects.items()
+            _steps(name, found.text(RETENTION, FUTURE, subject, "bytes over time"), 1 / 1024)
+            for name, subject in subjects.items()
         ),
         Mark.STEPS,
         "time",
         "KiB of log",
         x_is_time=True,
-        caption="Everything behind the future timestamp stays until its own retention is over; the refused message keeps nothing.",
+        caption="What comes behind the future timestamp stays as long as that does; a message that is refused keeps nothing.",
     )
 
 
 def _one_message(found: Measurements) -> Plot:
-    names = tuple(one.name for one in SCENARIOS)
+    names = tuple(found.cases(RETENTION))
     return Plot(
         "policies-one-message",
         "Segments of one message, by rule",
@@ -70,7 +68,6 @@ def _one_message(found: Measurements) -> Plot:
         Mark.BARS,
         "scenario",
         "segments of one message",
-        caption="None at all with LogAppendTime, and next to none with the accepted rule.",
     )
 
 
@@ -88,7 +85,7 @@ def _apart(found: Measurements) -> Plot:
 
 
 def _off(found: Measurements) -> Plot:
-    names = tuple(one.name for one in SCENARIOS)
+    names = tuple(found.cases(RETENTION))
 
     def bars(name: str, kind: str, count: str, mean: str, sign: int) -> Series:
         values = []

@@ -1,7 +1,7 @@
 """Which timestamp the measurements prefer, and what that says of KIP-32's two preference tables.
 
 A criterion is a number that should be small; the type with the smaller one is preferred, and neither where they are as good as
-equal. Robustness is the mean over the four scenarios with wrong producers' clocks. What the documents prefer, and we decide by:
+equal. Robustness is the mean over the scenarios with wrong producers' clocks. What the documents prefer, and we decide by:
 
 | table | criterion | as good as equal |
 |---|---|---|
@@ -21,9 +21,9 @@ from typing import NamedTuple
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Claim, Verdict
-from tidelog.studies.policies.measuring import BOTH, RETENTION, ROLLING, on_cluster, rule_subject
+from tidelog.studies.policies.measuring import BOTH, RETENTION, ROLLING, measured, on_cluster, rule_subject
 from tidelog.studies.policies.rolling_rules import RollingRule
-from tidelog.studies.policies.scenarios import CHECK_MS, PATTERNS, SCENARIOS
+from tidelog.studies.policies.scenarios import CHECK_MS, PATTERNS
 from tidelog.studies.workload import HOUR_MS
 
 CT, LAT, EITHER = "CT", "LAT", "CT or LAT"
@@ -91,7 +91,7 @@ def rolling_criteria(rule: RollingRule) -> tuple[Criterion, Criterion]:
 
 def figures(found: Measurements, criterion: Criterion, pattern: str) -> tuple[float, float]:
     """Return the criterion's figures of a pattern, with CreateTime and with LogAppendTime."""
-    cases = [one.name for one in SCENARIOS if one.pattern == pattern]
+    cases = [one.name for one in measured(found, RETENTION) if one.pattern == pattern]
     create, append = (
         sum(criterion.figure(found, case, kind) for case in cases) / len(cases) for kind in (CREATE_TIME, LOG_APPEND_TIME)
     )

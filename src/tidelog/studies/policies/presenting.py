@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Cell, Chapter, Claim, Table, Verdict
 from tidelog.studies.policies import preferences, retention_tables, rolling_tables
+from tidelog.studies.policies.measuring import ROLLING, measured
 from tidelog.studies.policies.plots import plots
 from tidelog.studies.policies.preferences import RETENTION_CRITERIA, rolling_criteria
 from tidelog.studies.policies.rolling_rules import RollingRule
@@ -15,7 +16,6 @@ from tidelog.studies.policies.scenarios import (
     MADE_DAYS,
     PATTERNS,
     QUIET,
-    SCENARIOS,
     settings,
 )
 from tidelog.studies.workload import DAY_MS
@@ -29,7 +29,7 @@ QUESTION = (
 TIES = (
     "two figures are as good as equal where they are no more than 10 % apart, or no more than: 15 minutes (retention), "
     "0.5 % of the messages (rolling, 1), 30 minutes (rolling, 2)",
-    "robustness is the mean over producers ahead, producers behind, one from the future, one from the past",
+    "robustness is the mean over the scenarios with wrong producers' clocks (ahead, behind, one from the future or the past)",
 )
 
 
@@ -50,6 +50,7 @@ def present(found: Measurements) -> Chapter:
             pictures["policies-divergence"],
             retention_tables.pinned(found),
             pictures["policies-disk"],
+            retention_tables.broker_clocks(found),
             retention_tables.sweep(found),
             retention_tables.file_times(found),
             retention_tables.reassignment(found),
@@ -78,14 +79,14 @@ ASSUMED = (
 
 
 def _workloads(found: Measurements) -> Iterable[str]:
-    for one in (*SCENARIOS, QUIET):
-        messages = found.value("rolling", one.name, RollingRule.CREATE_TIME_OF_SEGMENT.value, "messages")
+    for one in measured(found, ROLLING):
+        messages = found.value(ROLLING, one.name, RollingRule.CREATE_TIME_OF_SEGMENT.value, "messages")
         scale = messages * one.interval_ms / (MADE_DAYS * DAY_MS)
         yield one.describe(scale if one is not QUIET else 1.0)
 
 
 def _retention_preferences(found: Measurements) -> Table:
-    rows = tuple(
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
         (criterion.name, *preferences.claims(found, criterion, preferences.CLAIMED_RETENTION)) for criterion in RETENTION_CRITERIA
     )
     return Table(
@@ -96,8 +97,8 @@ def _retention_preferences(found: Measurements) -> Table:
         "KIP-32, comparison table of log retention",
         ("criterion 1 decides; the others show how far the answer depends on it", *TIES),
         (
-            "criterion 1 takes retention.ms as a promise about a message's age; criterion 4 as one about its time on the cluster, "
-            "which is what LogAppendTime measures by definition",
+            "criterion 1 takes retention.ms as a promise about a message's age; criterion 4 as one about its time on the "
+            "cluster, which is what LogAppendTime measures by definition",
         ),
     )
 
@@ -105,8 +106,10 @@ def _retention_preferences(found: Measurements) -> Table:
 def _rolling_preferences(found: Measurements) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for rule in (RollingRule.FIRST_MESSAGE, RollingRule.CLOCK_AND_FIRST_MESSAGE, RollingRule.LARGEST_TIMESTAMP):
-        for criterion in rolling_criteria(rule):
-            rows.append((rule.value, criterion.name, *preferences.claims(found, criterion, preferences.CLAIMED_ROLLING)))
+        rows += [
+            (rule.value, criterion.name, *preferences.claims(found, criterion, preferences.CLAIMED_ROLLING))
+            for criterion in rolling_criteria(rule)
+        ]
     return Table(
         "policies-rolling-preference",
         "Which timestamp for rolling",
@@ -147,5 +150,3 @@ def _answer(found: Measurements, retention: Table, rolling: Table) -> str:
 def _findings(found: Measurements) -> Iterable[str]:
     yield from retention_tables.findings(found)
     yield from rolling_tables.findings(found)
-
-

@@ -12,14 +12,16 @@ from tidelog.studies.policies.measuring import (
     BOTH,
     FILE_TIMES,
     FILE_TIMES_COPIED,
+    PLAIN_CLOCK,
     RATIOS,
     RETENTION,
     SANITY,
     SWEEP,
+    measured,
     on_cluster,
 )
 from tidelog.studies.policies.preferences import CT, LAT, RETENTION_CRITERIA, preferred
-from tidelog.studies.policies.scenarios import RIGHT, SCENARIOS
+from tidelog.studies.policies.scenarios import BROKER
 
 FUTURE = "one from the future"
 
@@ -27,7 +29,7 @@ FUTURE = "one from the future"
 def off(found: Measurements) -> Table:
     """Too early and too long, on cluster 1 and 2, by scenario and type."""
     rows: list[tuple[Cell, ...]] = []
-    for scenario in SCENARIOS:
+    for scenario in measured(found, RETENTION):
         for kind in broker.TYPES:
             one, two = on_cluster(kind, 1), on_cluster(kind, 2)
 
@@ -75,7 +77,7 @@ def off(found: Measurements) -> Table:
 def divergence(found: Measurements) -> Table:
     """What one cluster has deleted and the other has not."""
     rows: list[tuple[Cell, ...]] = []
-    for scenario in SCENARIOS:
+    for scenario in measured(found, RETENTION):
         for kind in broker.TYPES:
             subject = f"{kind}, {BOTH}"
 
@@ -102,10 +104,42 @@ def divergence(found: Measurements) -> Table:
     )
 
 
+def broker_clocks(found: Measurements) -> Table:
+    """A broker's own clock that is wrong."""
+    rows: list[tuple[Cell, ...]] = []
+    for case in (one.name for one in measured(found, RETENTION) if one.pattern == BROKER):
+        for subject in (on_cluster(CREATE_TIME, 1), on_cluster(LOG_APPEND_TIME, 1), PLAIN_CLOCK):
+
+            def value(metric: str, case: str = case, subject: str = subject) -> float:
+                return found.value(RETENTION, case, subject, metric)
+
+            rows.append(
+                (
+                    case,
+                    subject,
+                    int(value("early")),
+                    Millis(value("early_max_ms")),
+                    int(value("long")),
+                    Millis(value("long_max_ms")),
+                    int(value("left")),
+                    int(value("segments")),
+                    Millis(value("off_ms")),
+                )
+            )
+    return Table(
+        "policies-broker-clocks",
+        "When the broker's own clock is wrong",
+        ("scenario", "retention by", "too early", "by, at most", "too long", "by, at most", "left", "segments", "off, a message"),
+        tuple(rows),
+        "KIP-32: append max(lastAppendedTimestamp, currentTimeMillis), so that time does not go back",
+        notes=("Kafka's plain clock is tidelog.log.append.time.monotonic=false: append times go back with the clock",),
+    )
+
+
 def pinned(found: Measurements) -> Table:
     """What a future timestamp pins, and what the sanity check costs."""
     rows: list[tuple[Cell, ...]] = []
-    for case in ("producers ahead", FUTURE):
+    for case in (one for one in ("producers ahead", FUTURE) if one in found.cases(RETENTION)):
         for subject in (on_cluster(CREATE_TIME, 1), SANITY, on_cluster(LOG_APPEND_TIME, 1)):
 
             def value(metric: str, case: str = case, subject: str = subject) -> float:
@@ -153,9 +187,7 @@ def sweep(found: Measurements) -> Table:
     for ratio in RATIOS:
         create, append = (_sweep(found, ratio, kind, "off_ms") for kind in broker.TYPES)
         stays = [_sweep(found, ratio, kind, "stay_off_ms") for kind in broker.TYPES]
-        unread = [
-            _sweep(found, ratio, kind, "unread") / _sweep(found, ratio, kind, "messages") for kind in broker.TYPES
-        ]
+        unread = [_sweep(found, ratio, kind, "unread") / _sweep(found, ratio, kind, "messages") for kind in broker.TYPES]
         rows.append(
             (
                 ratio,
@@ -195,21 +227,21 @@ def _sweep(found: Measurements, ratio: float, kind: str, metric: str) -> float:
 def file_times(found: Measurements) -> Table:
     """The rule before KIP-33."""
     rows: list[tuple[Cell, ...]] = []
-    for scenario in SCENARIOS:
-        if scenario.broker != RIGHT:
+    for scenario in measured(found, RETENTION):
+        if found.get(RETENTION, scenario.name, FILE_TIMES, "early") is None:
             continue
-        for subject in (FILE_TIMES, FILE_TIMES_COPIED):
-            rows.append(
-                (
-                    scenario.name,
-                    subject,
-                    int(found.value(RETENTION, scenario.name, subject, "early")),
-                    int(found.value(RETENTION, scenario.name, subject, "long")),
-                    Millis(found.value(RETENTION, scenario.name, subject, "long_mean_ms")),
-                    Millis(found.value(RETENTION, scenario.name, subject, "long_max_ms")),
-                    Millis(found.value(RETENTION, scenario.name, subject, "off_ms")),
-                )
+        rows += [
+            (
+                scenario.name,
+                subject,
+                int(found.value(RETENTION, scenario.name, subject, "early")),
+                int(found.value(RETENTION, scenario.name, subject, "long")),
+                Millis(found.value(RETENTION, scenario.name, subject, "long_mean_ms")),
+                Millis(found.value(RETENTION, scenario.name, subject, "long_max_ms")),
+                Millis(found.value(RETENTION, scenario.name, subject, "off_ms")),
             )
+            for subject in (FILE_TIMES, FILE_TIMES_COPIED)
+        ]
     return Table(
         "policies-file-times",
         "The baseline: retention by the file's last modification, rolling by its creation",
@@ -312,11 +344,13 @@ def findings(found: Measurements) -> Iterable[str]:
         found.value(RETENTION, jump, on_cluster(kind, 1), "off_ms") / 3_600_000 for kind in (CREATE_TIME, LOG_APPEND_TIME)
     )
     early, left = (found.value(RETENTION, jump, on_cluster(LOG_APPEND_TIME, 1), metric) for metric in ("early", "left"))
+    plain = found.value(RETENTION, jump, PLAIN_CLOCK, "left")
     if left:
         yield (
             f"LogAppendTime is robust against producers, not against the broker: a clock that jumps 30 days ahead for an hour "
-            f"deletes {early:.0f} messages too early with either type, and then, since append times never go back (KIP-32), keeps "
-            f"{left:.0f} to the end: {append:.1f} hours off a message, against {create:.1f} with CreateTime."
+            f"deletes {early:.0f} messages too early with LogAppendTime, and what it stamped then keeps {left:.0f} to the end: "
+            f"{append:.1f} hours off a message, against {create:.1f} with CreateTime. It is not KIP-32's rule that append times never "
+            f"go back: with Kafka's plain clock {plain:.0f} are kept, because the segment that has the future time does not roll."
         )
     mixed = {kind: found.value(RETENTION, "mixed latency", on_cluster(kind, 2), "off_ms") / 3_600_000 for kind in broker.TYPES}
     yield (
@@ -338,13 +372,11 @@ def findings(found: Measurements) -> Iterable[str]:
         f"message.timestamp.after.max.ms {refused:.0f} message is refused and "
         f"{found.value(RETENTION, FUTURE, SANITY, 'left'):.0f} are left."
     )
-    past = found.value(RETENTION, "one from the past", on_cluster(CREATE_TIME, 1), "off_ms")
-    if past == 0:
+    past = found.get(RETENTION, "one from the past", on_cluster(CREATE_TIME, 1), "off_ms")
+    if past is not None and past.value == 0:
         yield "One timestamp 30 days behind changes nothing under CreateTime: the largest timestamp of its segment counts."
 
 
 def _preferred_by_age(found: Measurements, ratio: float) -> str:
     create, append = (_sweep(found, ratio, kind, "off_ms") for kind in broker.TYPES)
     return preferred(create, append, RETENTION_CRITERIA[0].tie)
-
-

@@ -148,6 +148,7 @@ def settings() -> tuple[str, ...]:
     return (
         f"retention.ms = {RETENTION_MS:,} (2 days), segment.ms = {SEGMENT_MS:,} (3 hours), segment.bytes never reached",
         f"retention is looked at every {CHECK_MS:,} ms (30 minutes)",
-        f"messages are made for {MADE_DAYS} days, each is a batch of its own; a run ends after {(END_MS - EPOCH_MS) // DAY_MS} days",
+        f"messages are made for {MADE_DAYS} days, each is a batch of its own",
+        f"a run ends after {(END_MS - EPOCH_MS) // DAY_MS} days; what is still there then counts as if it went then",
         "age is true age: since the message was made, by a clock that is right",
     )

@@ -12,6 +12,9 @@ from tidelog.studies.policies import measuring, moving, presenting
 from tidelog.studies.policies.scenarios import QUIET, SCENARIOS, SEED, scenario
 
 COMBINED_SCENARIOS = ("small latency", "large latency", "mixed latency", "one from the future", "quiet topic")
+FEW = (*COMBINED_SCENARIOS, "broker jumps 30 days")
+FEW_BELOW = 0.1
+"""Below this scale only `FEW` of the scenarios are looked at: each costs its checks, however few its messages are."""
 
 
 class PoliciesStudy:
@@ -21,12 +24,13 @@ class PoliciesStudy:
     TITLE = "Which timestamp, part 2: retention and rolling"
 
     def cases(self, scale: float) -> list[Case]:
-        """Return the cases; `scale` thins the messages out, and changes no duration."""
-        rolled = (*SCENARIOS, QUIET)
+        """Return the cases; `scale` thins the messages out, and changes no duration; a small one leaves scenarios out."""
+        names = [one.name for one in (*SCENARIOS, QUIET) if scale >= FEW_BELOW or one.name in FEW]
+        few = scale < FEW_BELOW
         parts = [
-            *((measuring.RETENTION, one.name) for one in SCENARIOS),
-            *((measuring.ROLLING, one.name) for one in rolled),
-            *((measuring.COMBINED, name) for name in COMBINED_SCENARIOS),
+            *((measuring.RETENTION, name) for name in names if name != QUIET.name),
+            *((measuring.ROLLING, name) for name in names if not few or name in COMBINED_SCENARIOS),
+            *((measuring.COMBINED, name) for name in COMBINED_SCENARIOS if not few or name in ("small latency", "mixed latency")),
             (measuring.SWEEP, "latency"),
             (moving.REASSIGNMENT, "copied on day 4"),
             (moving.MIGRATION, "format 0.9.0 to today's"),
