@@ -8,7 +8,9 @@
 | `failover` | case 3: from one cluster to another; the document's m1 and m2 |
 | `lag` | case 4: lag by time, time to the log's end |
 | `latency_metric` | case 5: the broker's latency metric |
-| `presenting` | the KIP's table with what was measured, tables and plots |
+| `kip_table` | the KIP's table, each cell with what was measured; its conclusion |
+| `details` | the tables and plots behind it |
+| `presenting` | the chapter |
 """
 
 from tidelog.studies.use_cases.study import STUDY

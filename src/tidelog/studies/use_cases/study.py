@@ -16,6 +16,17 @@ RECORDS = 7_200
 
 SMALLEST_RECORDS = 300
 
+ASSUMPTIONS = "assumptions"
+
+
+def _measure_assumptions(case: Case, work_dir: Path) -> list[Measurement]:
+    """Carry what all cases are made with to the chapter."""
+    return [
+        Measurement(case.part, case.name, "workload", "seed", float(case.parameters["seed"])),
+        Measurement(case.part, case.name, "workload", "messages", float(case.parameters["records"]), "messages"),
+    ]
+
+
 MEASURES: dict[str, Callable[[Case, Path], list[Measurement]]] = {
     searching.SEARCH: searching.measure_search,
     searching.ONE_CREATE_TIME: searching.measure_one_create_time,
@@ -24,6 +35,7 @@ MEASURES: dict[str, Callable[[Case, Path], list[Measurement]]] = {
     failover.DOCUMENTS_CASE: failover.measure_documents_case,
     lag.LAG: lag.measure,
     latency_metric.LATENCY_METRIC: latency_metric.measure,
+    ASSUMPTIONS: _measure_assumptions,
 }
 
 LAG_SKEWS = (TRUE_CLOCKS.name, "producers ahead", "broker behind")
@@ -45,6 +57,7 @@ class UseCasesStudy:
             failover.DOCUMENTS_CASE: [TRUE_CLOCKS.name],
             lag.LAG: list(LAG_SKEWS),
             latency_metric.LATENCY_METRIC: list(latency_metric.CASES),
+            ASSUMPTIONS: ["all"],
         }
         parameters = {"seed": SEED, "records": max(SMALLEST_RECORDS, int(RECORDS * scale))}
         return [Case(part, name, parameters) for part, of_part in names.items() for name in of_part]
