@@ -76,6 +76,7 @@ def render(chapters: Sequence[Chapter], facts: Facts) -> str:
             made=datetime.fromtimestamp(facts.made_ms / 1000, UTC),
             style=Markup(environment.get_template("page.css").render()),
             verdicts=list(Verdict),
+            doubtful=(Verdict.REFUTED, Verdict.PARTLY),
             counts={chapter.name: count_verdicts(chapter) for chapter in chapters},
             claims={chapter.name: list(claims(chapter)) for chapter in chapters},
         )
@@ -98,9 +99,9 @@ def _prose(text: str) -> Markup:
 
 
 def _is_numeric(table: Table, column: int) -> bool:
-    """Whether a column's heading goes to the right: as numbers do."""
-    kinds = {view(row[column]).kind for row in table.rows}
-    return "number" in kinds and kinds <= {"number", "nothing"}
+    """Whether most of a column are numbers, and all of it goes to the right."""
+    kinds = Counter(view(row[column]).kind for row in table.rows)
+    return kinds["number"] > 0 and kinds["number"] >= kinds["text"] and not kinds["claim"]
 
 
 def _numbers(plot: Plot) -> Table | None:

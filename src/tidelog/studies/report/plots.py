@@ -53,7 +53,7 @@ def swatch(plot: Plot, index: int) -> Markup:
     if plot.mark is Mark.BARS or _has_words(plot):
         canvas.add(Markup('<rect x="6" y="1" width="12" height="12" rx="1.5" class="{}"/>').format(series_class(index, "bar")))
     elif plot.mark is Mark.POINTS:
-        canvas.path("M12 7h0", series_class(index, "dots"))
+        canvas.path("M12 7h.01", series_class(index, "dots"))
     else:
         canvas.path("M0 7H24", series_class(index, "line"))
     return Markup('<svg class="swatch" viewBox="0 0 24 14" aria-hidden="true">{}</svg>').format(canvas)
@@ -155,7 +155,7 @@ def _draw_series(canvas: Canvas, plot: Plot, index: int, points: Sequence[XY]) -
     if plot.mark is not Mark.POINTS:
         canvas.path("".join(_line(run, plot.mark is Mark.STEPS) for run in _runs(points)), series_class(index, "line"))
     if plot.mark is Mark.POINTS or (plot.mark is Mark.LINE and len(points) <= DOTTED_POINTS):
-        places = dict.fromkeys(f"M{number(x)} {number(y)}h0" for x, y in points if math.isfinite(y))
+        places = dict.fromkeys(f"M{number(x)} {number(y)}h.01" for x, y in points if math.isfinite(y))
         canvas.path("".join(places), series_class(index, "dots"))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
-from tidelog.studies.chapter import Chapter, Claim, Table, Verdict
+from tidelog.studies.chapter import Cell, Chapter, Claim, Table, Verdict
 
 
 class Claimed(NamedTuple):
@@ -25,10 +26,16 @@ def claims(chapter: Chapter) -> Iterator[Claimed]:
     for table in chapter.parts:
         if isinstance(table, Table):
             for number, row in enumerate(table.rows):
-                name = next((cell for cell in row if isinstance(cell, str)), f"row {number + 1}")
+                name = _name(row) or f"row {number + 1}"
                 for column, cell in enumerate(row):
                     if isinstance(cell, Claim):
                         yield Claimed(anchor(table, number, column), table.title, name, table.columns[column], cell)
+
+
+def _name(row: tuple[Cell, ...]) -> str:
+    """Return what a row is about: the words that it starts with, of two columns at most."""
+    words = takewhile(lambda cell: isinstance(cell, str | int) and not isinstance(cell, bool), row[:2])
+    return ", ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in words)
 
 
 def count_verdicts(chapter: Chapter) -> Counter[Verdict]:
