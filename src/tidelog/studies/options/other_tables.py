@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Cell, Claim, Millis, Table, Verdict
 from tidelog.studies.options import good_things, leader_change, migration, observed, pipeline, replicas, sizes
+from tidelog.studies.options.broker import INDEX_ENTRY_BYTES
 from tidelog.studies.options.option_table import APPEND, CREATE, OPTION_1, OPTION_3, Worst, percent, verdict
 from tidelog.studies.report.cells import show_float, show_millis
 
@@ -33,6 +34,8 @@ def size_tables(m: Measurements) -> list[Table]:
                 assumptions=(
                     f"{sizes.MESSAGES} messages a request, no keys, values of words (seed {sizes.SEED}), CreateTimes"
                     f" {sizes.STEP_MS} ms apart; compressed as one wrapper, v2 as one batch.",
+                    f"Option 3's index comes on top: {INDEX_ENTRY_BYTES} bytes for a minute and for a segment's first and last"
+                    " message, on each replica and on the way to it.",
                 ),
             )
         )
@@ -187,8 +190,8 @@ def rolling_table(m: Measurements) -> Table:
 def _replica_assumption() -> str:
     return (
         f"{replicas.HOURS} h of messages in requests of {replicas.REQUEST_MESSAGES}; followers are"
-        f" {show_millis(replicas.FOLLOWER_LAG_MS)} behind, their clocks {show_millis(-replicas.FOLLOWER_SKEW_MS)} slow; crash after"
-        f" {percent(replicas.CRASH_AT)} of the messages, reassignment after {percent(replicas.REASSIGNED_AT)}."
+        f" {show_millis(replicas.FOLLOWER_LAG_MS)} behind, their clocks {show_millis(-replicas.FOLLOWER_SKEW_MS)} slow; crash"
+        f" after {percent(replicas.CRASH_AT)} of the messages, reassignment after {percent(replicas.REASSIGNED_AT)}."
     )
 
 
@@ -363,8 +366,8 @@ def good_things_table(m: Measurements) -> Table:
             "LogAppendTime",
             Claim(
                 "The broker is more robust",
-                f"One timestamp of next year keeps messages {kept(future, CREATE, 'append')} past retention in a CreateTime topic,"
-                f" {kept(future, APPEND, 'append')} in a LogAppendTime one",
+                f"One timestamp of next year keeps messages {kept(future, CREATE, 'append')} past retention in a CreateTime"
+                f" topic, {kept(future, APPEND, 'append')} in a LogAppendTime one",
                 verdict(value(future, APPEND, "kept after append, most") < value(future, CREATE, "kept after append, most")),
             ),
         ),
@@ -426,7 +429,8 @@ def good_things_table(m: Measurements) -> Table:
             "CreateTime",
             Claim(
                 "It does not change once it has entered the pipeline",
-                f"The same in both clusters: {percent(same[CREATE])} of the messages; of a LogAppendTime topic's: {percent(same[APPEND])}",
+                f"The same in both clusters: {percent(same[CREATE])} of the messages; of a LogAppendTime"
+                f" topic's: {percent(same[APPEND])}",
                 verdict(same[CREATE] == 1, same[APPEND] == 0),
             ),
         ),

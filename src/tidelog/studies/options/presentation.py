@@ -55,7 +55,7 @@ def chapter(name: str, title: str, m: Measurements) -> Chapter:
             "The options exist nowhere: their brokers are a model of one partition with leader, followers, a crash and its"
             " recovery, without elections, flushing or a high watermark. Accepted columns are the storage engine, its rules and"
             " its recovery.",
-            "Fields stand in the draft's order (size, offset), which compresses a little differently from Kafka's (offset, size).",
+            "Fields stand in the draft's order (size, offset), which compresses a little better than Kafka's (offset, size).",
             f"Retention is asked every millisecond; {show_millis(replicas.RETENTION_MS)} is its limit.",
         ),
         findings=_findings(m),
@@ -73,9 +73,9 @@ def _answer(m: Measurements) -> str:
         f"Option 1 does everything that the draft wants, for {costs[1] - costs[0]:.0f} bytes a message where options 2 and 3 take"
         f" {costs[2] - costs[0]:.0f}. Option 2 puts {percent(wrong)} of the messages into wrong windows at a latency of a minute,"
         f" unless each application carries the time itself. Option 3 lets segments go {rebuilt} where the index is rebuilt, and"
-        f" fetching it does not help a replica that is alone after a crash ({alone}). What was accepted is one time by topic; since"
-        f" v2 a LogAppendTime topic holds both times in {costs[4]:.0f} bytes, fewer than v0's {costs[0]:.0f}: option 1 at no"
-        " cost, though Kafka's consumers are shown only one of them."
+        f" fetching it does not help a replica that is alone after a crash ({alone}). What was accepted is one time by topic;"
+        f" since v2 a LogAppendTime topic holds both times in {costs[4]:.0f} bytes, fewer than v0's {costs[0]:.0f}: option 1 at"
+        " no cost, though Kafka's consumers are shown only one of them."
     )
 
 
@@ -85,11 +85,11 @@ def _findings(m: Measurements) -> tuple[str, ...]:
     exact = m.value("mirror", observed.SHORTEST, OPTION_3, "LogAppendTime in the index")
     same = m.value("mirror", observed.SHORTEST, APPEND, "CreateTime same in both")
     return (
-        "Option 3's FetchResponse, as drafted, carries the entries of the messages that it carries. The entry for a segment's last"
-        " message comes into being only when the next segment begins, after the message was fetched: a follower that keeps up never"
-        f" gets it ({entries[DRAFTED]} entries instead of {entries[LATE_TOO]}), and its segments go {drafted}.",
-        "Option 3's rule that a replica never rebuilds its index cannot be followed by one that has no leader to ask: after a crash"
-        " of the only replica, times are those of the recovery, as the draft fears.",
+        "Option 3's FetchResponse, as drafted, carries the entries of the messages that come with it. The entry for a segment's"
+        " last message comes into being only when the next segment begins, after the message was fetched: a follower that keeps"
+        f" up never gets it ({entries[DRAFTED]} entries instead of {entries[LATE_TOO]}), and its segments go {drafted}.",
+        "Option 3's rule that a replica never rebuilds its index cannot be followed by one that has no leader to ask: after a"
+        " crash of the only replica, times are those of the recovery, as the draft fears.",
         f"Option 3 does not know as much as option 1: the index has the exact LogAppendTime of {percent(exact)} of the messages.",
         "Where a wrapper is compressed, the second time is nearly free: all of a request's LogAppendTimes are alike.",
         "In a mirror between LogAppendTime topics, Kafka's consumer hands on the first cluster's append time as the producer's:"
