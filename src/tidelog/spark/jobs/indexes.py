@@ -155,7 +155,7 @@ def _check_unclear(spark: SparkSession, what: str, opened: list[PartitionVerific
     def survey(one: _ToSurvey) -> list[Row]:
         return [(one.number, make_survey(one.seed, map(prepare_segment, one.unclear), map(prepare_segment, one.usual)))]
 
-    surveys: dict[int, Survey] = {number: found for number, found in run_tasks(spark, what, to_survey, survey, progress)}
+    surveys: dict[int, Survey] = dict(run_tasks(spark, what, to_survey, survey, progress))
     restarts = {number: opened[number].restarts for number in surveys}
     tasks = {(number, place): task for number in surveys for place, task in enumerate(opened[number].unclear)}
 

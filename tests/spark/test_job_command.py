@@ -1,0 +1,141 @@
+"""`tidelog job` with Spark behind it: in this process with the tests' session, and as people run it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.conftest import run, run_ok, run_process, start
+from tests.log.golden import GOLDEN
+from tidelog.cli.job import SUBMIT_SCRIPT
+from tidelog.spark import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KAFKA_3 = GOLDEN / "kafka-3.9.1" / "log"
+QUICK = ("--master", "local[1]", "--conf", "spark.driver.memory=512m")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    for name in ("two-partitions-0", "two-partitions-1", "transactions-0"):
+        shutil.copytree(KAFKA_3 / name, folder / name)
+    return folder
+
+
+def test_verify_tells_faults_like_index_verify(spark: SparkSession, data: Path) -> None:
+    path = data / "two-partitions-1" / f"{0:020}.timeindex"
+    path.write_bytes(path.read_bytes()[12:])
+    ran = run("job", "verify", data)
+    assert ran.exit_code == 1
+    assert ran.lines[0] == run("index", "verify", data).lines[0]
+    assert ran.lines[1].split() == ["topic", "partitions", "segments", "bytes", "aborted_transactions", "time_maps", "faults"]
+    assert [line.split()[0] for line in ran.lines[2:]] == ["transactions", "two-partitions"]
+    assert ran.stderr == ""
+    fault, *topics = run("job", "verify", data, "--json").json_lines
+    assert fault == run("index", "verify", data, "--json").json_lines[0]
+    assert [(row["topic"], row["partitions"], row["faults"]) for row in topics] == [
+        ("transactions", 1, 0),
+        ("two-partitions", 2, 1),
+    ]
+
+
+def test_rebuild_and_build(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    kafkas = {path: path.read_bytes() for path in data.rglob("*index")}
+    for path in kafkas:
+        path.unlink()
+    log = data / "two-partitions-0" / f"{0:020}.log"
+    ran = run_ok("job", "build", data, "--interval", "512", "--no-time-map")
+    assert {path: path.read_bytes() for path in data.rglob("*index")} == kafkas
+    assert not list(data.rglob("*.timemap"))
+    content = bytearray(log.read_bytes())
+    content[5000] ^= 1
+    log.write_bytes(content)
+    ran = run("job", "rebuild", data, "two-partitions", "-p", "0", "--out", tmp_path / "out")
+    assert ran.exit_code == 1
+    assert "there is no index from here on" in ran.error
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["two-partitions-0"]
+    fault, topic = run("job", "rebuild", data, "two-partitions", "-p", "0", "--out", tmp_path / "out", "--json").json_lines
+    assert (fault["type"], topic["faults"], topic["right"]) == ("fault", 1, topic["files"])
+
+
+def test_rows_as_files(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    run_ok("job", "verify", data, "--rows", tmp_path / "rows")
+    run_ok("job", "verify", data, "--rows", tmp_path / "rows.csv")
+    run_ok("job", "verify", data, "--rows", tmp_path / "rows.json")
+    rows = [row.asDict() for row in spark.read.parquet(str(tmp_path / "rows")).orderBy("topic", "partition").collect()]
+    assert [(row["kind"], row["topic"], row["partition"]) for row in rows] == [
+        ("partition", "transactions", 0),
+        ("partition", "two-partitions", 0),
+        ("partition", "two-partitions", 1),
+    ]
+    assert [json.loads(line) for line in (tmp_path / "rows.json").read_text().splitlines()] == rows
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == [
+            {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
+        ]
+
+
+def test_errors_are_one_line(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    assert run("job", "verify", tmp_path / "nowhere").error == f"tidelog: no such folder ({tmp_path / 'nowhere'})"
+    index = next(data.rglob("*.timeindex"))
+    index.unlink()
+    index.mkdir()
+    ran = run("job", "rebuild", data)
+    assert ran.exit_code == 1
+    assert ran.error.endswith(f"({index})")
+    assert "Java" not in ran.stderr
+
+
+# --- as people run it
+
+
+@pytest.mark.spark
+def test_as_a_process_nothing_but_the_answer(data: Path) -> None:
+    """No line of Spark's on stderr; not even where it fails in a worker."""
+    index = next(data.rglob("two-partitions-1/*.timeindex"))
+    index.unlink()
+    index.mkdir()
+    ran = run_process("job", "rebuild", data, "two-partitions", *QUICK)
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr == f"{ran.error}\n"
+    assert str(index) in ran.error
+
+
+@pytest.mark.spark
+def test_interrupted(data: Path) -> None:
+    """Ctrl-C while Spark starts, which it does for seconds."""
+    with start("job", "verify", data, *QUICK, env={"TIDELOG_TRACEBACK": ""}) as process:
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (130, b"")
+    assert stderr == b""
+
+
+@pytest.mark.spark
+def test_spark_submit_runs_the_same_program(data: Path) -> None:
+    import pyspark
+
+    environment = {**os.environ, "JAVA_HOME": str(ensure_java()), "PYSPARK_PYTHON": sys.executable}
+    environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
+    options = ["--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false"]
+    command = [str(submit), *options, str(SUBMIT_SCRIPT), "verify", str(data), "transactions"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    header, line = done.stdout.splitlines()
+    assert header.split()[0] == "topic"
+    assert line.split()[:3] == ["transactions", "1", str(len(list((data / "transactions-0").glob("*.log"))))]
