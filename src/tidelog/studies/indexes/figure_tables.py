@@ -186,6 +186,7 @@ def figures(found: Measurements) -> Table:
         ("Figure", "Assumption", "Claimed, and by its own arithmetic", "Measured here"),
         tuple(rows),
         source="KIP-33: public interfaces, compatibility, rejected alternatives",
+        notes=("What Kafka itself holds open with and without a time index was counted once, and stands in docs/benchmarks.md.",),
     )
 
 

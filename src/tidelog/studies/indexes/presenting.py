@@ -11,6 +11,7 @@ from tidelog.studies.indexes import behaviour, density, plots, replication, volu
 from tidelog.studies.indexes.design_tables import guarantees, mistakes, side_by_side
 from tidelog.studies.indexes.figure_tables import day, densities, figures, granularity
 from tidelog.studies.indexes.history_tables import carried, consequences, starts, truncation
+from tidelog.studies.indexes.sentence_tables import sentences
 from tidelog.studies.indexes.side_by_side import (
     CLOCK_SET_BACK,
     HALF_LATE,
@@ -49,6 +50,7 @@ def present(found: Measurements) -> Chapter:
         (
             plots.sizes(found),
             *plots.staircase(found),
+            sentences(found),
             *designs,
             mistakes(found),
             guarantees(found),

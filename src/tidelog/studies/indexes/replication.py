@@ -276,6 +276,8 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
     every_ms = (coming[-1].at_ms - coming[0].at_ms) // (len(coming) - 1)
     told_ms, told_bytes = roll_after(outcome.recovered, outcome.recovered_ms, every_ms, coming[-1].size_bytes)
     true_ms, true_bytes = roll_after(with_true_first(outcome), outcome.recovered_ms, every_ms, coming[-1].size_bytes)
+    lost = outcome.recovered.parts[-history.segments :] if history.recovery == "rebuilt" else []
+    rebuilt = [entry.append_ms for part in lost for entry in part.entries]
     closed = outcome.replica.parts[:-1]
     for metric, value, unit in (
         ("segments", len(replica), "segments"),
@@ -286,6 +288,8 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
         ("identical", float(leader == replica), ""),
         ("segments without a last entry", sum(part.entries[-1].offset != part.end_offset - 1 for part in closed), "segments"),
         ("wrong first times", sum(some[0].append_ms != true[base] for base, some in replica), "segments"),
+        ("entries rebuilt", len(rebuilt), "entries"),
+        ("different times among them", len(set(rebuilt)), "times"),
         ("deleted too early", mistakes.early, "segments"),
         ("deleted too early, at most", mistakes.early_ms, "ms"),
         ("deleted too early, bytes", mistakes.early_bytes, "bytes"),
@@ -303,7 +307,9 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
         start_ms = coming[0].at_ms
         for subject, index in (("fetched", leader), ("rebuilt", replica)):
             points = [one for _, some in index for one in some]
-            points = points[:: max(1, len(points) // 300)] if subject == "fetched" else points
+            # What was rebuilt is drawn in full, the minutes behind it thinned.
+            kept = [one for one in points if one.append_ms == outcome.recovered_ms]
+            points = sorted({*kept, *points[:: max(1, len(points) // 150)]}, key=lambda one: one.offset)
             yield Measurement(case.part, case.name, subject, "xs", text=",".join(str(one.offset) for one in points))
             hours = (f"{(one.append_ms - start_ms) / HOUR_MS:.3f}" for one in points)
             yield Measurement(case.part, case.name, subject, "ys", text=",".join(hours))

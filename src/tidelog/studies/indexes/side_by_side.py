@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,10 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
             yield from _look_up_rows(case, subject, look_up_all(reader, times, targets(times, scale)))
             if isinstance(reader, FileReader):
                 reader.close()
+        yield from _order_rows(case, log)
+        held, loaded = builders.get(MINUTE_MAP), readers.get(MINUTE_MAP)
+        if isinstance(held, MinuteMap) and isinstance(loaded, MinuteMapReader):
+            yield from _map_rows(case, held, loaded)
 
 
 def targets(times: Int64s, scale: float) -> list[int]:
@@ -220,6 +225,34 @@ def _log_rows(case: Case, log: WalkedLog, written: WrittenLog, offset_bytes: int
         ("largest disorder", int(behind.max()), "ms"),
     ):
         yield Measurement(case.part, case.name, "log", metric, float(value), unit)
+
+
+def _order_rows(case: Case, log: WalkedLog) -> Iterator[Measurement]:
+    """Say where time indexes go back in time: never within a file, and from a segment to the next where the log does."""
+    reader = TimeIndexReader(log)
+    within = between = 0
+    before = -1
+    for index in reader.files:
+        times = [index.entry(slot).timestamp for slot in range(index.entries)]
+        within += sum(earlier >= later for earlier, later in pairwise(times))
+        between += bool(times) and times[0] < before
+        before = times[-1] if times else before
+    reader.close()
+    yield Measurement(case.part, case.name, TIME_INDEX, "entries that go back within a file", float(within), "entries")
+    yield Measurement(
+        case.part, case.name, TIME_INDEX, "segments that begin before the last one's end", float(between), "segments"
+    )
+
+
+def _map_rows(case: Case, builder: MinuteMap, reader: MinuteMapReader) -> Iterator[Measurement]:
+    """Compare the map that was loaded with the one that was held while writing; drop the first segment from the latter."""
+    held = dict(builder.minutes)
+    loaded = {segment.base_offset: known for segment, known in zip(reader.log.segments, reader.minutes, strict=True)}
+    yield Measurement(case.part, case.name, MINUTE_MAP, "loaded as it was held", float(loaded == held), "")
+    first = reader.log.segments[0].base_offset
+    builder.delete_segment(first)
+    gone = len(held[first]) if first not in builder.minutes and not builder.path(first).exists() else 0
+    yield Measurement(case.part, case.name, MINUTE_MAP, "entries dropped with the first segment", float(gone), "entries")
 
 
 def _size_rows(case: Case, subject: str, reader: FileReader | MinuteMapReader, offset_bytes: int) -> Iterator[Measurement]:
