@@ -52,7 +52,7 @@ def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int
         if _checksum_is_right(file, position, size_bytes):
             raise
         next_offset = min_offset if last is None else last.next_offset
-        last_byte = _last_nonzero(file, position, size_bytes)
+        last_byte = last_nonzero(file, position, size_bytes)
         if last_byte is not None:
             follower = _sound_batch(file, position + 1, last_byte + 1, size_bytes, next_offset)
             if follower is not None:
@@ -69,7 +69,7 @@ def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int
     return SegmentEnd(position, min_offset if last is None else last.next_offset, last)
 
 
-def _last_nonzero(file: ReadOnlyFile, start: int, end: int) -> int | None:
+def last_nonzero(file: ReadOnlyFile, start: int, end: int) -> int | None:
     """Return the position of the last byte in [start, end) that is not zero."""
     while end > start:
         window_start = max(start, end - WINDOW_BYTES)

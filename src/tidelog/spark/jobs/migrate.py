@@ -1,0 +1,114 @@
+"""The job `migrate`: a data folder in message formats v0 and v1, or mixed, written anew in v2, into another folder.
+
+| column of the rows | |
+|---|---|
+| topic, partition, base_offset | the old segment |
+| batches, records | in the new one; records of control batches included |
+| converted_batches | how many of the batches are not just as they were |
+| old_bytes, new_bytes | of the ``.log`` |
+| old_format, new_format | of its batches: "v0", "v0, v2", ...; the old one is empty of an empty segment |
+| new_segments | 1; more where a segment had to be split |
+| torn_bytes | behind the last whole batch (a crash tore an append), and left out; 0 but in a last segment |
+
+Segments are the unit of work, small ones some to a task; `tidelog.storage.migration` says what is kept.
+The old folder is only read, and until all is done the new one is called ``….unfinished``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidelog.spark.jobs.bundles import bundle
+from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
+from tidelog.spark.jobs.result import JobResult, Summary
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from pyspark.sql import SparkSession
+
+    from tidelog.storage.migration.folder_migration import TransactionsToIndex
+    from tidelog.storage.migration.segment_migration import MigratedSegment, SegmentToMigrate
+
+SCHEMA = (
+    "topic string, partition int, base_offset long, batches long, records long, converted_batches long, "
+    "old_bytes long, new_bytes long, old_format string, new_format string, new_segments int, torn_bytes long"
+)
+SUMMARY_COLUMNS = (
+    "topic", "partition", "segments", "batches", "converted", "records", "old_bytes", "new_bytes", "torn_bytes", "formats"
+)  # fmt: skip
+
+
+def migrate(
+    spark: SparkSession,
+    directory: str | PathLike[str],
+    out_dir: str | PathLike[str],
+    topic: str | None = None,
+    *,
+    progress: Progress | None = None,
+) -> JobResult:
+    """Write the data folder `directory` (of it only `topic`) into the new folder `out_dir`; see the module for the rows.
+
+    On a cluster both folders must have the same path on every machine.
+
+    Raises InvalidArgumentError for an `out_dir` that is there or was begun before, NotFoundError, CorruptDataError for damage in
+    the old folder, SegmentChangedError, StorageError. Then there is no new folder, and nothing is left of it.
+    """
+    from pathlib import Path
+
+    from tidelog.clock import SystemClock
+    from tidelog.storage.migration import folder_migration
+
+    parallelism = spark.sparkContext.defaultParallelism
+    migration = folder_migration.begin(Path(directory).absolute(), Path(out_dir).absolute(), topic)
+    try:
+        tasks = bundle(migration.segments, lambda task: task.size_bytes, parallelism)
+        done: list[MigratedSegment] = [one for (one,) in run_tasks(spark, "segments to v2", tasks, _migrate, progress)]
+        transactional = folder_migration.transactions_to_index(migration, done)
+        run_tasks(spark, "transactions of the new segments", transactional, _index_transactions, progress)
+        folder_migration.finish(migration, done, SystemClock(), threads=parallelism)
+    except BaseException:
+        folder_migration.abandon(migration)
+        raise
+    done.sort(key=lambda one: (one.topic, one.partition, one.base_offset))
+    columns = len(SCHEMA.split(","))
+    return JobResult(spark.createDataFrame([tuple(one[:columns]) for one in done], SCHEMA), _summary(done))
+
+
+def _migrate(tasks: list[SegmentToMigrate]) -> Iterator[Row]:
+    from tidelog.storage.migration.segment_migration import migrate_segment
+
+    for task in tasks:
+        yield (migrate_segment(task),)
+
+
+def _index_transactions(task: TransactionsToIndex) -> list[Row]:
+    from tidelog.storage.migration.folder_migration import index_transactions
+
+    index_transactions(task)
+    return []
+
+
+def _summary(done: list[MigratedSegment]) -> Summary:
+    """A line for each partition; `done` is in order."""
+    partitions: dict[tuple[str, int], list[MigratedSegment]] = {}
+    for one in done:
+        partitions.setdefault((one.topic, one.partition), []).append(one)
+    lines = []
+    for key, segments in partitions.items():
+        formats = sorted({name for one in segments for name in one.old_format.split(", ") if name})
+        lines.append(
+            (
+                *key,
+                sum(one.new_segments for one in segments),
+                sum(one.batches for one in segments),
+                sum(one.converted_batches for one in segments),
+                sum(one.records for one in segments),
+                sum(one.old_bytes for one in segments),
+                sum(one.new_bytes for one in segments),
+                sum(one.torn_bytes for one in segments),
+                ", ".join(formats),
+            )
+        )
+    return Summary(SUMMARY_COLUMNS, tuple(lines))
