@@ -19,11 +19,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.studies.chapter import Cell, Chapter, Plot, Table, Verdict
+from tidelog.studies.chapter import Cell, Chapter, Claim, Plot, Table, Verdict
 from tidelog.studies.report import plots
 from tidelog.studies.report.axes import Kind, kind_of
 from tidelog.studies.report.cells import SIGNS, pieces, view
 from tidelog.studies.report.verdicts import anchor, claims, count_verdicts
+
+LONG_TEXT = 60
 
 MOST_NUMBERS = 60
 """A plot's numbers are given as a table, too, up to so many points."""
@@ -65,6 +67,7 @@ def render(chapters: Sequence[Chapter], facts: Facts) -> str:
         swatch=plots.swatch,
         numbers=_numbers,
         is_numeric=_is_numeric,
+        is_prose=_is_prose,
         signs=SIGNS,
         anchor=anchor,
     )
@@ -102,6 +105,11 @@ def _is_numeric(table: Table, column: int) -> bool:
     """Whether most of a column are numbers, and all of it goes to the right."""
     kinds = Counter(view(row[column]).kind for row in table.rows)
     return kinds["number"] > 0 and kinds["number"] >= kinds["text"] and not kinds["claim"]
+
+
+def _is_prose(table: Table) -> bool:
+    """Whether a table is for reading more than for comparing; on a phone each of its rows becomes a paragraph."""
+    return any(isinstance(cell, Claim) or (isinstance(cell, str) and len(cell) > LONG_TEXT) for row in table.rows for cell in row)
 
 
 def _numbers(plot: Plot) -> Table | None:

@@ -35,7 +35,7 @@ def claims(chapter: Chapter) -> Iterator[Claimed]:
 def _name(row: tuple[Cell, ...]) -> str:
     """Return what a row is about: the words that it starts with, of two columns at most."""
     words = takewhile(lambda cell: isinstance(cell, str | int) and not isinstance(cell, bool), row[:2])
-    return ", ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in words)
+    return ", ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in words if cell != "")
 
 
 def count_verdicts(chapter: Chapter) -> Counter[Verdict]:
