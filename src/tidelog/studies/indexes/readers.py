@@ -189,7 +189,7 @@ class MinuteMapReader:
             if offset is None:
                 continue
             position, read = segment.position_of(offset)
-            walk = segment.walk(position, timestamp)
+            walk = segment.walk(position, timestamp, offset)
             index_bytes, log_bytes = index_bytes + read, log_bytes + walk.read_bytes
             if walk.offset is not None:
                 return Answer(walk.offset, walk.start_offset, index_bytes, log_bytes)

@@ -162,17 +162,17 @@ class WalkedSegment:
         self.max_timestamps = np.array([header.max_timestamp for header in self.headers], np.int64)
         self.offset_index = OffsetIndex.open(segment.index_path(".index"), segment.base_offset)
 
-    def walk(self, position: int, timestamp: int) -> Walk:
-        """Walk from the batch at `position` on until a record reaches `timestamp`."""
+    def walk(self, position: int, timestamp: int, min_offset: int = 0) -> Walk:
+        """Walk from the batch at `position` on until a record at or above `min_offset` reaches `timestamp`."""
         first = int(np.searchsorted(self.positions, position))
         start_offset = self.headers[first].base_offset if first < len(self.headers) else self.end_offset
-        reached = self.max_timestamps[first:] >= timestamp
-        if not reached.any():
-            return Walk(None, start_offset, self.size_bytes - position)
-        header = self.headers[first + int(reached.argmax())]
-        found = first_record_at(header, self.segment.read_batch(header), timestamp)
-        assert found is not None
-        return Walk(found[0], start_offset, header.end_position - position)
+        reached = (self.max_timestamps[first:] >= timestamp) & (self.last_offsets[first:] >= min_offset)
+        for number in np.flatnonzero(reached):
+            header = self.headers[first + int(number)]
+            found = first_record_at(header, self.segment.read_batch(header), timestamp, min_offset)
+            if found is not None:
+                return Walk(found[0], start_offset, header.end_position - position)
+        return Walk(None, start_offset, self.size_bytes - position)
 
     def position_of(self, offset: int) -> tuple[int, int]:
         """Return where the batch with `offset` starts, by the offset index; and how many bytes of index and log that took.
