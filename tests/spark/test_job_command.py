@@ -117,12 +117,18 @@ def test_as_a_process_nothing_but_the_answer(data: Path) -> None:
 @pytest.mark.spark
 def test_interrupted(data: Path) -> None:
     """Ctrl-C while Spark starts, which it does for seconds."""
-    with start("job", "verify", data, *QUICK, env={"TIDELOG_TRACEBACK": ""}) as process:
+    with start("job", "verify", data, *QUICK, start_new_session=True) as process:
         time.sleep(1)
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (130, b"")
     assert stderr == b""
+    # The JVM sees that its parent is gone, and goes too.
+    deadline = time.monotonic() + 60
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
 
 
 @pytest.mark.spark

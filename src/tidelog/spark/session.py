@@ -7,7 +7,10 @@ and to the workers' Python, which has to be the one that Tidelog is installed in
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from tidelog.errors import NotFoundError
@@ -80,7 +83,28 @@ def _start_java(settings: dict[str, Any], output: IO[bytes]) -> None:
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf().setAll(list(settings.items()))
-    SparkContext(conf=conf, gateway=launch_gateway(conf, {"stderr": output}))  # type: ignore[no-untyped-call]
+    with _signals_later():
+        gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Let Ctrl-C and a request to end wait for the block's end: a JVM that nobody waits for at its start would stay for ever."""
+    came: list[int] = []
+    try:
+        previous = {
+            number: signal.signal(number, lambda number, frame: came.append(number)) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+    except ValueError:
+        previous = {}  # Not the main thread: no signal is handled here.
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _default_parallelism(spark: SparkSession) -> int | None:

@@ -9,11 +9,12 @@ A session that is there already is used, and stays. Under spark-submit there are
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
 from tidelog.errors import InvalidArgumentError, TidelogError
@@ -53,7 +54,7 @@ def job_session(name: str, master: str | None = None, config: dict[str, str] | N
     if master is not None and is_submitted():
         raise InvalidArgumentError("spark-submit has said where to run: leave the master to it", found=master)
     is_verbose = bool(os.environ.get("TIDELOG_TRACEBACK"))
-    with tempfile.TemporaryFile() as java_log:
+    with tempfile.TemporaryFile() as java_log, nullcontext() if is_verbose else _silent_bridge():
         try:
             before = _active()
             spark = before or _start(name, master, config or {}, None if is_verbose else java_log)
@@ -64,6 +65,17 @@ def job_session(name: str, master: str | None = None, config: dict[str, str] | N
             raise TidelogError(f"Spark: {_one_line(error, java_log)}") from error
         if before is None:
             spark.stop()
+
+
+@contextmanager
+def _silent_bridge() -> Iterator[None]:
+    """Keep what the bridge to Java logs (a trace for each call that Ctrl-C ends) from stderr, where a bare root logger writes."""
+    nowhere = logging.NullHandler()
+    logging.getLogger().addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(nowhere)
 
 
 def _active() -> SparkSession | None:
