@@ -14,7 +14,7 @@ import click
 
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_time, table
-from tidelog.cli.options import directory_argument, json_option, partition_option, run_clock, wanted_partitions
+from tidelog.cli.options import Decorated, directory_argument, json_option, partition_option, run_clock, wanted_partitions
 from tidelog.cli.output import print_lines
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
@@ -28,14 +28,28 @@ _SHOWN_NAMES = 5
 _FACTORS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
+def limit_options(function: Decorated) -> Decorated:
+    """--retention and --retention-bytes."""
+    for option in reversed(_LIMITS):
+        function = option(function)
+    return function
+
+
+_LIMITS = (
+    click.option(
+        "--retention", metavar="TIME", help="retention.ms: 7d, 36h, milliseconds, or -1 for ever. [default: the topic's]"
+    ),
+    click.option(
+        "--retention-bytes", metavar="SIZE", help="retention.bytes: bytes, 10GiB, or -1 for any size. [default: the topic's]"
+    ),
+)
+
+
 @click.command(short_help="Say when each segment goes, and which record keeps it.")
 @directory_argument
 @click.argument("topic", metavar="[TOPIC]", required=False)
 @partition_option
-@click.option("--retention", metavar="TIME", help="retention.ms: 7d, 36h, milliseconds, or -1 for ever. [default: the topic's]")
-@click.option(
-    "--retention-bytes", metavar="SIZE", help="retention.bytes: bytes, 10GiB, or -1 for any size. [default: the topic's]"
-)
+@limit_options
 @json_option
 @click.pass_context
 def command(
@@ -54,7 +68,7 @@ def command(
     """
     if partitions and topic is None:
         raise click.UsageError("--partition needs a TOPIC.")
-    given = _given(retention, retention_bytes)
+    given = given_limits(retention, retention_bytes)
     now_ms = run_clock(ctx).now_ms()
     log_dir = LogDir(directory)
     topics = read_topics(log_dir.path)
@@ -88,7 +102,8 @@ def command(
     print_lines(lines)
 
 
-def _given(retention: str | None, retention_bytes: str | None) -> dict[str, int]:
+def given_limits(retention: str | None, retention_bytes: str | None) -> dict[str, int]:
+    """Return what --retention and --retention-bytes say, by the names of `LogConfig`. Raises InvalidArgumentError."""
     given = {}
     if retention is not None:
         given["retention_ms"] = -1 if retention.strip() == "-1" else parse_duration(retention)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @partition_option
 @job_options
 def command(directory: str, topic: str | None, partitions: tuple[int, ...], options: JobOptions) -> None:
-    """Measure how long records were under way: percentiles for each partition, and with --rows for each minute.
+    r"""Measure how long records were under way: percentiles for each partition, and with --rows for each minute.
 
     \b
     latency   append time - CreateTime, on topics with LogAppendTime (format v2 keeps both)

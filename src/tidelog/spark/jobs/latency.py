@@ -25,6 +25,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.scanning.split import Split
+from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, run_arrow_tasks, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 LAST_MS = 253_402_300_740_000
 """The last minute of the year 9999, where Python's and SQL's calendars end."""
-
-TASK_BYTES = 8 * 1024 * 1024
-"""Segments are put together up to so much log: below that, handing out a task costs more than the task."""
 
 _FIGURES = ("records", "p50_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "ahead", "out_of_order")
 
@@ -67,7 +65,7 @@ def latency(
     log_dir = LogDir(directory)
     topics = sorted(log_dir.topics()) if topic is None else [topic]
     splits = [split for name in topics for split in plan(log_dir, name, partitions=partitions).splits]
-    tasks = _packed(_with_largest_before(spark, splits))
+    tasks = _bundled(spark, _with_largest_before(spark, splits))
     schema = pa.schema([pa.field("topic", pa.string()), pa.field("partition", pa.int32()), *SCHEMA])
     with run_arrow_tasks(spark, "delays of records", tasks, _count, schema, progress) as counts:
         rows = _figures(counts, "minute_ms").persist()
@@ -88,7 +86,7 @@ def _with_largest_before(spark: SparkSession, splits: list[Split]) -> list[_Task
     def largest_of(pack: list[_Task]) -> list[tuple[tuple[str, int, int], int]]:
         return [((*_place(split), split.base_offset), largest_create_time(split)) for split, _ in pack]
 
-    largest: dict[tuple[str, int, int], int] = dict(run_tasks(spark, "largest CreateTimes", _packed(asked), largest_of))
+    largest: dict[tuple[str, int, int], int] = dict(run_tasks(spark, "largest CreateTimes", _bundled(spark, asked), largest_of))
     tasks: list[_Task] = []
     before = NO_TIMESTAMP
     for split in splits:
@@ -99,17 +97,8 @@ def _with_largest_before(spark: SparkSession, splits: list[Split]) -> list[_Task
     return tasks
 
 
-def _packed(tasks: list[_Task]) -> list[list[_Task]]:
-    """Return the tasks in packs of about `TASK_BYTES`, the largest first."""
-    packs: list[list[_Task]] = []
-    room = 0
-    for task in sorted(tasks, key=lambda task: -task.split.size_bytes):
-        if task.split.size_bytes > room:
-            packs.append([])
-            room = TASK_BYTES
-        packs[-1].append(task)
-        room -= task.split.size_bytes
-    return packs
+def _bundled(spark: SparkSession, tasks: list[_Task]) -> list[list[_Task]]:
+    return bundle(tasks, lambda task: task.split.size_bytes, spark.sparkContext.defaultParallelism)
 
 
 def _place(split: Split) -> tuple[str, int]:

@@ -4,12 +4,15 @@ A segment goes by time when its own largest timestamp is older than retention.ms
 the record that keeps a segment may lie in an earlier one. A record of next year keeps its segment, and everything behind it,
 until next year and retention.ms; such a record is named. What is above the high watermark stays whatever its age.
 
+`forecast` goes by the largest timestamps; `forecast_by` by times that the caller has, so that other rules can be compared.
+
 Works on a log opened for reading, of any folder; nothing is written. The largest timestamps come from `log.segment_time`, which
 does not take an index's word for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.config import LogConfig
@@ -54,15 +57,28 @@ NOT_DELETED = "cleanup.policy has no delete"
 
 def forecast(log: Log, config: LogConfig, now_ms: int) -> list[Forecast]:
     """Return what becomes of each segment, oldest first. Raises what reading the log raises."""
+    facts = facts_of_log(log)
+    return forecast_by(
+        log, facts, [largest(segment, one) for segment, one in zip(log.segments, facts, strict=True)], config, now_ms
+    )
+
+
+def facts_of_log(log: Log) -> list[SegmentFacts]:
+    """Return what the rules have to know of a log's segments, but for their times."""
     segments = log.segments
     ends = [segment.base_offset for segment in segments[1:]] + [log.log_end_offset]
     last = len(segments) - 1
-    facts = [
+    return [
         SegmentFacts(segment.base_offset, end, segment.end_position if index == last else segment.size_bytes, index == last)
         for index, (segment, end) in enumerate(zip(segments, ends, strict=True))
     ]
+
+
+def forecast_by(
+    log: Log, facts: Sequence[SegmentFacts], own: Sequence[Keeper | None], config: LogConfig, now_ms: int
+) -> list[Forecast]:
+    """Return the same by times of whatever kind: `own` has each segment's, None only where a segment has no records."""
     high_watermark = log.log_end_offset if log.high_watermark is None else log.high_watermark
-    own = [_keeper(segment, one) for segment, one in zip(segments, facts, strict=True)]
     timestamps = {one.base_offset: keeper.timestamp for one, keeper in zip(facts, own, strict=True) if keeper is not None}
     going = {
         one.facts.base_offset: one.reason
@@ -105,14 +121,15 @@ def _by_time(
     return Forecast(*place, latest, own, max(now_ms, latest.timestamp + config.retention_ms + 1), Reason.TIME.value)
 
 
-def _keeper(segment: Segment, facts: SegmentFacts) -> Keeper | None:
+def largest(segment: Segment, facts: SegmentFacts) -> Keeper | None:
+    """Return a segment's record with the largest timestamp, or its file's time where none has one; None without records."""
     if facts.size_bytes == 0:
         return None
     try:
-        largest = segment_time.largest_timestamp(segment)
-        if largest.source == "none":
+        told = segment_time.largest_timestamp(segment)
+        if told.source == "none":
             return Keeper(segment.base_offset, None, segment.modified_ms)
-        found = segment_time.find_max_timestamp(segment, largest, segment.base_offset)
-        return Keeper(segment.base_offset, largest.offset if found is None else found.offset, largest.timestamp)
+        found = segment_time.find_max_timestamp(segment, told, segment.base_offset)
+        return Keeper(segment.base_offset, told.offset if found is None else found.offset, told.timestamp)
     finally:
         segment.close()

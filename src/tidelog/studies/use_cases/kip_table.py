@@ -379,9 +379,12 @@ def conclusion(found: Measurements) -> str:
     by_time = [read.bootstrap(bootstrap.ORDERS[0], topic, f"read for nothing {bootstrap.MOMENTS[0]}") for topic in TYPES]
     told = (
         f"With right clocks a search by CreateTime missed {right[0]} messages on both types together, and a failover that goes "
-        f"back by the largest latency {right[1]}. Over all wrong clocks the search missed {lat[0]:,} on LogAppendTime and {ct[0]:,} "
-        f"on CreateTime, the failover {lat[1]} and {ct[1]}. For the last three days of a dump LogAppendTime read {lat[2]:,} messages "
-        f"for nothing and CreateTime {ct[2]:,}, {by_time[0]:,} of them where the dump was in the order of time. A consumer's lag was "
+        f"back by the largest latency {right[1]}. Over all wrong clocks the search missed {lat[0]:,} on "
+        f"LogAppendTime and {ct[0]:,} "
+        f"on CreateTime, the failover {lat[1]} and {ct[1]}. For the last three days of a dump LogAppendTime "
+        f"read {lat[2]:,} messages "
+        f"for nothing and CreateTime {ct[2]:,}, {by_time[0]:,} of them where the dump was in the order of time. "
+        "A consumer's lag was "
         f"{lat[3]:.1f} s off at most by LogAppendTime and {ct[3]:.1f} s by CreateTime."
     )
     if not _is_divided(ct, lat):

@@ -1,0 +1,58 @@
+"""`tidelog job retention DIR [TOPIC]`: what goes when, and what pins it, under each rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.options import directory_argument, partition_option, run_clock
+from tidelog.cli.retention import given_limits, limit_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.jobs.distribute import Progress
+    from tidelog.spark.jobs.result import JobResult
+
+
+@click.command("retention", short_help="What goes when, pinned by what, under each rule.")
+@directory_argument
+@click.argument("topic", metavar="[TOPIC]", required=False)
+@partition_option
+@limit_options
+@job_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    directory: str,
+    topic: str | None,
+    partitions: tuple[int, ...],
+    retention: str | None,
+    retention_bytes: str | None,
+    options: JobOptions,
+) -> None:
+    r"""Say when segments go, and how much a single record pins, under each rule of retention that KIP-32 and KIP-33 discuss.
+
+    \b
+    largest timestamp  of the segment's records (KIP-33, Kafka)
+    file time          when the file was last written (before KIP-33)
+    last message       the timestamp of the segment's last record (KIP-32)
+    LogAppendTime      when the segment's last batch was appended, where the log knows
+    CreateTime         the largest of the segment's records, also where the timestamp is the broker's
+
+    With --rows there is a row for each segment and rule. The settings are the topic's, Kafka's defaults where the folder
+    knows none. Nothing is deleted.
+    """
+    if partitions and topic is None:
+        raise click.UsageError("--partition needs a TOPIC.")
+    limits = given_limits(retention, retention_bytes)
+    clock = run_clock(ctx)
+
+    def work(spark: SparkSession, progress: Progress) -> JobResult:
+        from tidelog.spark.jobs import retention as job
+
+        return job.retention(spark, directory, topic, partitions=partitions or None, **limits, clock=clock, progress=progress)
+
+    run_job(options, "retention", work, data_dir=directory)
