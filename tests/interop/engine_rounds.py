@@ -123,10 +123,10 @@ class Rounds:
             configs |= {topic.name: BASE | ({"segment.bytes": "2000"} if "rolling" in topic.name else {}) for topic in self.live}
             broker.create_topics(configs)
             broker.stop()
-            self._put_under(self.root / "clean", self.topics)
+            put_under(broker, self.root / "clean", self.topics)
             self._first()
             self._second()
-            self._put_under(self.root / "killed", self.killed_topics)
+            put_under(broker, self.root / "killed", self.killed_topics)
             self._third_to_fifth()
         self._compact_by_tidelog()
         self._judge("fifth")
@@ -139,22 +139,6 @@ class Rounds:
         writer = KilledWriter(self.root / "killed", self.release, KILLED)
         self.written = write_and_close(self.root / "clean", self.release)
         self.written_by_killed, self.acknowledged_by_killed = writer.kill()
-
-    def _put_under(self, source: Path, topics: Iterable[str]) -> None:
-        """Give the files of these topics to the stopped broker, under the ids that it knows, with their checkpoints."""
-        data = self.broker.data
-        for topic in topics:
-            folder = self.broker.partition_folder(topic)
-            topic_id = read_topic_id(folder / names.PARTITION_METADATA)
-            shutil.rmtree(folder)
-            shutil.copytree(source / folder.name, folder)
-            if topic_id is not None:
-                write_topic_id(folder / names.PARTITION_METADATA, topic_id)
-        keys = {TopicPartition(topic, 0) for topic in topics}
-        for name in CHECKPOINTS:
-            kept = {key: offset for key, offset in read_offset_checkpoint(data / name).items() if key not in keys}
-            given = {key: offset for key, offset in read_offset_checkpoint(source / name).items() if key in keys}
-            write_offset_checkpoint(data / name, kept | given)
 
     # --- rounds
 
@@ -358,6 +342,22 @@ class Rounds:
         folder = self.root / f"judged-{name}"
         shutil.copytree(self.broker.data, folder)
         self.judgements[name] = self._pool.submit(judge, folder)
+
+
+def put_under(broker: Kafka391 | Kafka241, source: Path, topics: Iterable[str]) -> None:
+    """Give the files of these topics to the stopped broker, under the ids that it knows, with their checkpoints."""
+    for topic in topics:
+        folder = broker.partition_folder(topic)
+        topic_id = read_topic_id(folder / names.PARTITION_METADATA)
+        shutil.rmtree(folder)
+        shutil.copytree(source / folder.name, folder)
+        if topic_id is not None:
+            write_topic_id(folder / names.PARTITION_METADATA, topic_id)
+    keys = {TopicPartition(topic, 0) for topic in topics}
+    for name in CHECKPOINTS:
+        kept = {key: offset for key, offset in read_offset_checkpoint(broker.data / name).items() if key not in keys}
+        given = {key: offset for key, offset in read_offset_checkpoint(source / name).items() if key in keys}
+        write_offset_checkpoint(broker.data / name, kept | given)
 
 
 def _epoch(log: PartitionLog) -> int:
