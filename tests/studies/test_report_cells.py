@@ -60,6 +60,10 @@ def read(text: str, units: dict[str, int]) -> float:
         (Millis(2.5 * 86_400_000), "number", "2.5 d"),
         ("words", "text", "words"),
         ("", "text", ""),
+        ("12.3%", "number", "12.3%"),
+        ("1,440 of 86,400", "number", "1,440 of 86,400"),
+        ("1.5 x", "number", "1.5 x"),
+        ("3 of them", "text", "3 of them"),
     ],
 )
 def test_cells(cell: Cell, kind: str, text: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.studies.report_samples import BARS, CELLS, CHAPTERS, CLAIMS, FACTS, FIRST, LINE, POINTS, SECOND
 from tidelog.errors import InvalidArgumentError
-from tidelog.studies.chapter import Chapter, Verdict
+from tidelog.studies.chapter import Chapter, Table, Verdict
 from tidelog.studies.report.page import render
 from tidelog.studies.report.verdicts import claims, count_verdicts
 
@@ -125,6 +125,19 @@ def test_a_small_plots_numbers_are_a_table_too(html: str) -> None:
         if hasattr(part, "series")
     )
     assert f"{LINE.id}-numbers" not in html
+
+
+def test_rows_that_begin_alike_share_their_first_cell() -> None:
+    rows = (("a", 1), ("a", 2), ("b", 3), ("a", 4), (5, 5), (5, 6))
+    html = render([Chapter("c", "C", "", "", (Table("t", "T", ("x", "y"), rows),))], FACTS)
+    assert re.findall(r'<th scope="row(?:group)?"(?: rowspan="(\d)")? class="\w+">(\w)</th>', html) == [
+        ("2", "a"),
+        ("", "b"),
+        ("", "a"),
+        ("", "5"),
+        ("", "5"),
+    ]
+    assert html.count("<td ") == len(rows)
 
 
 def test_facts_and_assumptions_are_there(html: str) -> None:

@@ -8,7 +8,7 @@
 | float | three significant digits: 0.00123, 12.3, 1,230 |
 | Bytes | 999 B, 1.5 KiB, 3.38 GiB; the exact number when pointed at |
 | Millis | 5 ms, 1.5 s, 2 min 30 s, 6 h, 2.5 d; the exact number when pointed at |
-| str | as it is; what stands between backticks as code |
+| str | as it is, to the right if it is a share or a factor; what stands between backticks as code |
 | Claim | claimed, measured, verdict |
 """
 
@@ -26,6 +26,9 @@ SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 SIGNS = {Verdict.CONFIRMED: "✓", Verdict.REFUTED: "✗", Verdict.PARTLY: "◐", Verdict.NOT_MEASURABLE: "–"}
 """What stands before a verdict's word."""
+
+_NUMBER = re.compile(r"[-−+]?\d[\d,.]*( ?%| ?[x×]| of \d[\d,]*)?")
+"""Words that are a number all the same: a share, a factor, some of all."""
 
 _CODE = re.compile(r"`([^`\n]+)`")
 
@@ -60,7 +63,7 @@ def view(cell: Cell) -> CellView:
         case float():
             return CellView("number", show_float(cell))
         case str():
-            return CellView("text", cell)
+            return CellView("number" if _NUMBER.fullmatch(cell) else "text", cell)
 
 
 def show_float(value: float) -> str:

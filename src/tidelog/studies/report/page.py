@@ -27,6 +27,9 @@ from tidelog.studies.report.verdicts import anchor, claims, count_verdicts
 
 LONG_TEXT = 60
 
+MANY_ROWS = 25
+"""A table of more rows scrolls by itself."""
+
 MOST_NUMBERS = 60
 """A plot's numbers are given as a table, too, up to so many points."""
 
@@ -68,6 +71,8 @@ def render(chapters: Sequence[Chapter], facts: Facts) -> str:
         numbers=_numbers,
         is_numeric=_is_numeric,
         is_prose=_is_prose,
+        row_spans=_row_spans,
+        many_rows=MANY_ROWS,
         signs=SIGNS,
         anchor=anchor,
     )
@@ -109,7 +114,26 @@ def _is_numeric(table: Table, column: int) -> bool:
 
 def _is_prose(table: Table) -> bool:
     """Whether a table is for reading more than for comparing; on a phone each of its rows becomes a paragraph."""
-    return any(isinstance(cell, Claim) or (isinstance(cell, str) and len(cell) > LONG_TEXT) for row in table.rows for cell in row)
+    return any(
+        isinstance(cell, Claim) or (isinstance(cell, str) and len(cell) > LONG_TEXT) for row in table.rows for cell in row[1:]
+    )
+
+
+def _row_spans(table: Table) -> list[int]:
+    """Return for each row how many rows its first cell heads; 0 where an earlier row's does.
+
+    Rows that stand together and begin with the same words share them, but where each row is to be read by itself.
+    """
+    spans: list[int] = []
+    first = 0
+    for number, row in enumerate(table.rows):
+        if number and isinstance(row[0], str) and row[0] == table.rows[first][0] and not _is_prose(table):
+            spans[first] += 1
+            spans.append(0)
+        else:
+            first = number
+            spans.append(1)
+    return spans
 
 
 def _numbers(plot: Plot) -> Table | None:
