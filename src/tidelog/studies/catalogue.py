@@ -13,10 +13,10 @@ STUDIES = {
     "policies": "tidelog.studies.policies",
     "use-cases": "tidelog.studies.use_cases",
 }
-"""Name → package, in the order of the report; its `STUDY` is the study."""
+"""Name → package, in the order of the report; `STUDY` in its module `study` is the study."""
 
 
 def study(name: str) -> Study:
     """Return the study of that name. Raises InvalidArgumentError where there is none."""
-    module = import_module(STUDIES[one_of(list(STUDIES), name, "study")])
+    module = import_module(f"{STUDIES[one_of(list(STUDIES), name, 'study')]}.study")
     return cast("Study", module.STUDY)
