@@ -195,7 +195,7 @@ class Replica:
         part = self.parts[-1]
         part.batches = [batch for batch in part.batches if batch.last_offset < offset]
         if entries_too:
-            part.entries = [entry for entry in part.entries if entry.offset < offset]
+            part.entries = [entry for entry in part.entries if entry.offset < part.end_offset]
 
     # --- after a crash
 
