@@ -16,8 +16,17 @@ import numpy as np
 
 from tidelog.studies.case import Case, Measurement
 from tidelog.studies.options.replicas import ACCEPTED, REQUEST_MESSAGES, RETENTION_MS, SEGMENT_MS, Node, requests
-from tidelog.studies.workload import DAY_MS, HOUR_MS, LARGE_LATENCY, MIXED_LATENCY, SMALL_LATENCY, Latency, Messages, Workload
-from tidelog.studies.workload import generate as generate_messages
+from tidelog.studies.workload import (
+    DAY_MS,
+    HOUR_MS,
+    LARGE_LATENCY,
+    MIXED_LATENCY,
+    SMALL_LATENCY,
+    Latency,
+    Messages,
+    Workload,
+    generate,
+)
 
 PART = "good things"
 
@@ -30,18 +39,15 @@ LATENCIES: Mapping[str, Latency] = {"pattern 2": LARGE_LATENCY, "pattern 3": MIX
 
 
 def cases(scale: float) -> list[Case]:
-    return [Case(PART, name, {"records": max(200, int(3_000 * scale))}) for name in LATENCIES]
+    """Return the case: `LATENCIES` are the measurements' cases."""
+    return [Case(PART, "all patterns", {"records": max(200, int(3_000 * scale)), "seed": SEED})]
 
 
-def workload(case: Case) -> Workload:
-    records = int(case.parameters["records"])
-    return Workload(f"good things, {case.name}", SEED, records, HOURS * HOUR_MS / records, LATENCIES[case.name])
-
-
-def messages_of(case: Case) -> Messages:
-    """Return the case's messages as they arrive."""
-    messages = generate_messages(workload(case))
-    if case.name == FUTURE:
+def messages_of(pattern: str, records: int) -> Messages:
+    """Return a pattern's messages as they arrive."""
+    latency = LATENCIES[pattern]
+    messages = generate(Workload(f"good things, {pattern}", SEED, records, HOURS * HOUR_MS / records, latency))
+    if pattern == FUTURE:
         messages.create_ms[len(messages) // 3] += AHEAD_MS
     return messages
 
@@ -63,15 +69,15 @@ class Cut(NamedTuple):
 
 
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
-    """Run the messages on topics of both types, twice."""
+    """Run each pattern's messages on topics of both types, beside the same messages with small latencies."""
     records = int(case.parameters["records"])
-    small = generate_messages(Workload("small", SEED, records, HOURS * HOUR_MS / records))
-    messages = messages_of(case)
-    for number, (subject, timestamp_type) in enumerate(ACCEPTED.items()):
-        first = run(timestamp_type, small, work_dir / f"{number}-small")
-        second = run(timestamp_type, messages, work_dir / f"{number}-other")
-        for metric, value, unit in judge(first, second):
-            yield Measurement(PART, case.name, subject, metric, value, unit)
+    small = generate(Workload("good things, small", SEED, records, HOURS * HOUR_MS / records, SMALL_LATENCY))
+    for subject, timestamp_type in ACCEPTED.items():
+        first = run(timestamp_type, small, work_dir / timestamp_type / "small")
+        for number, pattern in enumerate(LATENCIES):
+            second = run(timestamp_type, messages_of(pattern, records), work_dir / timestamp_type / str(number))
+            for metric, value, unit in judge(first, second):
+                yield Measurement(PART, pattern, subject, metric, value, unit)
 
 
 def judge(first: Cut, second: Cut) -> Iterator[tuple[str, float, str]]:

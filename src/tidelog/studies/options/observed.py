@@ -76,19 +76,17 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
     made = pipeline.by_number(messages.numbers, messages.made_ms)
     said = pipeline.by_number(messages.numbers, messages.create_ms)
     delay = np.random.default_rng(SEED + 2).exponential(CONSUMER_DELAY_MS, len(messages)).astype(np.int64)
-    for number, subject in enumerate(pipeline.SUBJECTS):
-        run = pipeline.run(subject, messages, copied, work_dir / str(number))
-
-        def found(part: str, metric: str, value: float, unit: str, subject: str = subject) -> Measurement:
-            return Measurement(part, case.name, subject, metric, value, unit)
-
-        yield Measurement("mirror", case.name, subject, "steps of a message", text=_steps(subject, run, said))
-        for metric, value, unit in _mirror(run, said):
-            yield found("mirror", metric, value, unit)
-        for metric, value, unit in _windows(run.source, made):
-            yield found("windows", metric, value, unit)
-        for metric, value, unit in _latency(run, made, delay):
-            yield found("latency", metric, value, unit)
+    with pipeline.Engines(work_dir, int(messages.arrival_ms[0])) as engines:
+        for subject in pipeline.SUBJECTS:
+            run = pipeline.run(subject, messages, copied, engines)
+            yield Measurement("mirror", case.name, subject, "steps of a message", text=_steps(subject, run, said))
+            for part, metrics in (
+                ("mirror", _mirror(run, said)),
+                ("windows", _windows(run.source, made)),
+                ("latency", _latency(run, made, delay)),
+            ):
+                for metric, value, unit in metrics:
+                    yield Measurement(part, case.name, subject, metric, value, unit)
 
 
 Found = Iterator[tuple[str, float, str]]

@@ -14,7 +14,9 @@ their bytes; "accepted" on the storage engine, as topics of either type:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +79,35 @@ class Pipeline(NamedTuple):
     """Messages of either cluster whose times, as consumers see them, differ between leader and follower."""
 
 
-def run(subject: str, messages: Messages, copied: Messages, work_dir: Path) -> Pipeline:
+class Engines:
+    """A leader and a follower of the storage engine, for one topic after the other: an outcome needs a topic, not a broker."""
+
+    def __init__(self, work_dir: Path, start_ms: int) -> None:
+        self._stack = ExitStack()
+        self.clock = ManualClock(start_ms)
+        self._managers = (
+            self._stack.enter_context(LogManager(work_dir / "leader", self.clock)),
+            self._stack.enter_context(LogManager(work_dir / "follower", ManualClock(start_ms + FOLLOWER_SKEW_MS))),
+        )
+        self._topics = 0
+
+    def __enter__(self) -> Engines:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def new_topic(self, timestamp_type: str) -> tuple[PartitionLog, PartitionLog]:
+        """Return the logs of a new topic, on the leader and on the follower."""
+        name = f"t{self._topics}"
+        self._topics += 1
+        for manager in self._managers:
+            manager.create_topic(name, 1, {"message.timestamp.type": timestamp_type})
+        leader, follower = (manager.log(name, 0) for manager in self._managers)
+        return leader, follower
+
+
+def run(subject: str, messages: Messages, copied: Messages, engines: Engines) -> Pipeline:
     """Send `messages` through cluster 1, and on to cluster 2, where they arrive as `copied` says."""
     if subject in MODELS or subject == PAYLOAD:
         option = MODELS.get(subject, Option.APPEND_TIME)
@@ -87,10 +117,10 @@ def run(subject: str, messages: Messages, copied: Messages, work_dir: Path) -> P
         order = copied.numbers
         target, more = _through_model(option, copied, source.create_ms[order], source.append_ms[order], in_payload)
         return Pipeline(source, target, differ + more)
-    source, differ = _through_engine(ACCEPTED[subject], messages, messages.create_ms, work_dir / "source")
+    source, differ = _through_engine(ACCEPTED[subject], messages, messages.create_ms, engines)
     shown = np.where(source.append_ms >= 0, source.append_ms, source.create_ms)
     handed_on = source.create_ms if subject == HANDED_ON else shown
-    target, more = _through_engine(ACCEPTED[subject], copied, handed_on[copied.numbers], work_dir / "target")
+    target, more = _through_engine(ACCEPTED[subject], copied, handed_on[copied.numbers], engines)
     if subject != HANDED_ON:
         # Kafka's consumer sees one time. What lies in v2's deltas is only told where it is made use of.
         source, target = _without_hidden(source), _without_hidden(target)
@@ -165,27 +195,21 @@ def by_number(numbers: Int64s, values: list[int] | Int64s) -> Int64s:
 # --- what was accepted
 
 
-def _through_engine(timestamp_type: str, messages: Messages, create_ms: Int64s, folder: Path) -> tuple[Seen, int]:
+def _through_engine(timestamp_type: str, messages: Messages, create_ms: Int64s, engines: Engines) -> tuple[Seen, int]:
     """Append the messages with these timestamps to the engine, as leader and follower, and read them back."""
-    clock = ManualClock(int(messages.arrival_ms[0]))
+    leader, follower = engines.new_topic(timestamp_type)
+    clock = engines.clock
+    values = _values(messages)
     appended = []
-    with (
-        LogManager(folder / "leader", clock) as leading,
-        LogManager(folder / "follower", ManualClock(clock.now_ms() + FOLLOWER_SKEW_MS)) as following,
-    ):
-        for manager in (leading, following):
-            manager.create_topic("t", 1, {"message.timestamp.type": timestamp_type})
-        leader, follower = leading.log("t", 0), following.log("t", 0)
-        values = _values(messages)
-        for first in range(0, len(messages), REQUEST_MESSAGES):
-            some = range(first, min(first + REQUEST_MESSAGES, len(messages)))
-            records = [Record(i - first, int(create_ms[i]), CREATE_TIME_ID, None, values[i]) for i in some]
-            clock.advance(int(messages.arrival_ms[some[-1]]) - clock.now_ms())
-            leader.append_as_leader(build_batch_v2(records), leader_epoch=0)
-            follower.append_as_follower(bytes(leader.read(follower.log_end_offset, 1 << 20).data))
-            appended += [clock.now_ms()] * len(some)
-        seen, copy = _read(leader), _read(follower)
-        size_bytes = sum(segment.size_bytes for segment in leader.segments.values())
+    for first in range(0, len(messages), REQUEST_MESSAGES):
+        some = range(first, min(first + REQUEST_MESSAGES, len(messages)))
+        records = [Record(i - first, int(create_ms[i]), CREATE_TIME_ID, None, values[i]) for i in some]
+        clock.advance(int(messages.arrival_ms[some[-1]]) - clock.now_ms())
+        leader.append_as_leader(build_batch_v2(records), leader_epoch=0)
+        follower.append_as_follower(bytes(leader.read(follower.log_end_offset, 1 << 20).data))
+        appended += [clock.now_ms()] * len(some)
+    seen, copy = _read(leader), _read(follower)
+    size_bytes = sum(segment.size_bytes for segment in leader.segments.values())
     none = np.full(len(messages), NO_TIMESTAMP, np.int64)
     differ = int(np.count_nonzero((seen[1] != copy[1]) | (seen[2] != copy[2])))
     numbers = seen[0]

@@ -49,7 +49,7 @@ HOURS = 12
 
 RETENTION_MS = DAY_MS
 SEGMENT_MS = HOUR_MS
-SEGMENTS = 20
+SEGMENTS = 12
 """How many segments there are when they are rolled by size, as they are where retention is looked at."""
 
 FOLLOWER_LAG_MS = 50
