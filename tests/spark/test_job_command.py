@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.conftest import run, run_ok, run_process, start
+from tests.cli.conftest import ROOT, run, run_ok, run_process, start
 from tests.log.golden import GOLDEN
 from tidelog.cli.job import SUBMIT_SCRIPT
 from tidelog.spark import ensure_java
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KAFKA_3 = GOLDEN / "kafka-3.9.1" / "log"
+PAGE = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^```console\n\$ (.+?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 QUICK = ("--master", "local[1]", "--conf", "spark.driver.memory=512m")
 
 
@@ -145,3 +149,15 @@ def test_spark_submit_runs_the_same_program(data: Path) -> None:
     header, line = done.stdout.splitlines()
     assert header.split()[0] == "topic"
     assert line.split()[:3] == ["transactions", "1", str(len(list((data / "transactions-0").glob("*.log"))))]
+
+
+# --- docs/jobs.md
+
+
+@pytest.mark.parametrize(("line", "shown"), EXAMPLES, ids=[line for line, _ in EXAMPLES])
+def test_examples_are_what_the_jobs_say(line: str, shown: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    program, *args = shlex.split(line)
+    assert program == "tidelog"
+    ran = run_ok(*args)
+    assert ran.stderr + ran.stdout == shown

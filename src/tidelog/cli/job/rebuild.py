@@ -46,16 +46,17 @@ def run_rebuild(
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs.indexes import rebuild_indexes
 
-        result = rebuild_indexes(spark, directory, topic, partitions, missing_only=missing_only, progress=progress, **wanted)
+        return rebuild_indexes(spark, directory, topic, partitions, missing_only=missing_only, progress=progress, **wanted)
+
+    def tell(result: JobResult) -> None:
         lines = finding_lines(result, as_json=options.as_json)
         if options.as_json:
             print_lines(lines)
         else:
             for line in lines:
                 notices.complain(line)
-        return result
 
-    run_job(options, "build" if missing_only else "rebuild", work, data_dir=directory)
+    run_job(options, "build" if missing_only else "rebuild", work, data_dir=directory, tell=tell)
 
 
 @click.command("rebuild", short_help="Build every index and time map anew from the logs.")

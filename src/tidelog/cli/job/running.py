@@ -73,10 +73,12 @@ def run_job(
     work: Callable[[SparkSession, Progress], JobResult],
     *,
     data_dir: str | None = None,
+    tell: Callable[[JobResult], object] | None = None,
 ) -> None:
     """Start Spark, let `work` do the job, and print what it found. Exit code 1 if that has faults.
 
-    `data_dir` is a folder that only its owner writes to: rows are not written below it.
+    `data_dir` is a folder that only its owner writes to: rows are not written below it. `tell` says what is to be said before
+    the summary.
     """
     if options.rows_target is not None:
         check_target(options.rows_target, data_dir)
@@ -87,6 +89,8 @@ def run_job(
         _say_started(spark, time.monotonic() - began)
         with TaskBar(name) as bar:
             result = work(spark, bar.show)
+        if tell is not None:
+            tell(result)
         if options.rows_target is not None:
             write_rows(result.rows, options.rows_target, data_dir)
         _print_summary(result.summary, as_json=options.as_json)

@@ -38,7 +38,7 @@ def command(
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs.indexes import verify_indexes
 
-        result = verify_indexes(
+        return verify_indexes(
             spark,
             directory,
             topic,
@@ -47,7 +47,8 @@ def command(
             time_map_dir=time_map_dir,
             progress=progress,
         )
-        print_lines(finding_lines(result, as_json=options.as_json))
-        return result
 
-    run_job(options, "verify", work, data_dir=directory)
+    def tell(result: JobResult) -> None:
+        print_lines(finding_lines(result, as_json=options.as_json))
+
+    run_job(options, "verify", work, data_dir=directory, tell=tell)
