@@ -43,6 +43,9 @@ _OFF = {
 }
 """Background work that has nothing to do with what is measured."""
 
+NO_EPOCH = -1
+"""Without a leader epoch no file of epochs is written whenever the log start moves, which would be most of the work."""
+
 _CHECKED = {"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": CHECK_MS}
 
 
@@ -199,7 +202,7 @@ def _check(
 
 def _append(log: PartitionLog, messages: Messages, index: int, now_ms: int, seen: _Seen) -> None:
     try:
-        info = log.append_as_leader(build_batch(messages.part(index, index + 1)), leader_epoch=0)
+        info = log.append_as_leader(build_batch(messages.part(index, index + 1)), NO_EPOCH)
     except InvalidTimestampError:
         seen.refused.append(int(messages.numbers[index]))
         return

@@ -62,7 +62,9 @@ class _Playback:
     def append(self, index: int, timestamp: int, now_ms: int) -> None:
         active = self.segments[-1] if self.segments else None
         if active is None or waited_ms(self.rolling, active.open, timestamp, now_ms) > self.segment_ms:
-            self.segments.append(_Segment(index, OpenSegment.begin(timestamp, now_ms), index + 1, timestamp, now_ms))
+            # The log is made before its first message comes, and its first segment with it.
+            made_ms = now_ms if self.end else EPOCH_MS
+            self.segments.append(_Segment(index, OpenSegment.begin(timestamp, made_ms), index + 1, timestamp, now_ms))
         else:
             active.open = active.open.grown(timestamp)
             active.end, active.last_ms, active.written_ms = index + 1, timestamp, now_ms

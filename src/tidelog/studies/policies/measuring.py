@@ -187,7 +187,7 @@ def measure_rolling(made: Scenario, scale: float, work_dir: Path) -> Iterator[Me
     case = made.name
     for rule, kind in RULES_AND_TYPES:
         subject = rule_subject(rule, kind)
-        starts = segment_starts(rule, timestamps[kind], clock, SEGMENT_MS)
+        starts = segment_starts(rule, timestamps[kind], clock, SEGMENT_MS, EPOCH_MS + made.broker.at(EPOCH_MS))
         found = segmentation(starts, messages.arrival_ms, SEGMENT_MS)
         yield Measurement(ROLLING, case, subject, "messages", len(messages), "messages")
         for name, value in found._asdict().items():

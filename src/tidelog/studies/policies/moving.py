@@ -3,7 +3,7 @@
 | part | what |
 |---|---|
 | `reassignment` | messages of three days; then another broker fetches all of them, and retention goes on there |
-| `migration` | format 0.9.0 until the middle of day 2, then today's; an hour's latency, so that file times differ |
+| `migration` | format 0.9.0 until the afternoon of day 2, then today's; an hour's latency, so that file times differ |
 
 Format 0.9.0 is how logs were before KIP-32: no timestamps, so that the file's last modification counts.
 """
@@ -20,14 +20,15 @@ from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.studies.case import Measurement
 from tidelog.studies.policies import broker
 from tidelog.studies.policies.lateness import lateness
+from tidelog.studies.policies.rolling_rules import RollingRule, segment_starts
 from tidelog.studies.policies.scenarios import CHECK_MS, END_MS, RETENTION_MS, SEGMENT_MS, scenario
-from tidelog.studies.workload import DAY_MS, EPOCH_MS, HOUR_MS, Int64s, Latency, generate
+from tidelog.studies.workload import DAY_MS, EPOCH_MS, HOUR_MS, Int64s, Latency, Messages, generate
 
 REASSIGNMENT, MIGRATION = "reassignment", "migration"
 
 MOVED_MS = EPOCH_MS + 3 * DAY_MS
 NO_TIMESTAMPS = "format 0.9.0, file times"
-UPGRADED_MS = EPOCH_MS + DAY_MS + 13 * HOUR_MS
+UPGRADED_AFTER_MS = EPOCH_MS + DAY_MS + 12 * HOUR_MS
 
 ONLY_OLD, MIXED, ONLY_NEW = "only format 0.9.0", "both formats", "only today's format"
 
@@ -68,12 +69,30 @@ def _gone(checks: list[tuple[int, int]], count: int) -> Int64s:
     return gone
 
 
+def hour_late(scale: float) -> Messages:
+    """Return the messages of the migration."""
+    return generate(
+        dataclasses.replace(scenario("small latency").workload(scale), latency=Latency("an hour", smallest_ms=HOUR_MS))
+    )
+
+
+def upgrade_time(messages: Messages) -> int:
+    """Return a time (ms) at which the format changes: in the afternoon of day 2, when a segment has got its first message.
+
+    It is a segment that gets more than one, so that both formats meet in it.
+    """
+    starts = segment_starts(RollingRule.CREATE_TIME_OF_SEGMENT, messages.create_ms, messages.arrival_ms, SEGMENT_MS, EPOCH_MS)
+    several = starts[:-1][np.diff(starts) > 1]
+    begun = messages.arrival_ms[several]
+    return int(begun[np.searchsorted(begun, UPGRADED_AFTER_MS)]) + 1
+
+
 def measure_migration(scale: float, work_dir: Path) -> Iterator[Measurement]:
     """Change the format in the middle of a segment; say for each kind of segment what its deletion went by."""
     case = "format 0.9.0 to today's"
-    hour_late = Latency("an hour", smallest_ms=HOUR_MS)
-    messages = generate(dataclasses.replace(scenario("small latency").workload(scale), latency=hour_late))
-    kept = broker.run(work_dir, messages, CREATE_TIME, old_format_until_ms=UPGRADED_MS)
+    messages = hour_late(scale)
+    upgraded_ms = upgrade_time(messages)
+    kept = broker.run(work_dir, messages, CREATE_TIME, old_format_until_ms=upgraded_ms)
     ends = np.append(kept.starts[1:], len(messages))
     rows: dict[str, list[tuple[int, int]]] = {ONLY_OLD: [], MIXED: [], ONLY_NEW: []}
     lived: dict[str, list[int]] = {ONLY_OLD: [], MIXED: [], ONLY_NEW: []}

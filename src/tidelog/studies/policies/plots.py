@@ -53,7 +53,7 @@ def _disk(found: Measurements) -> Plot:
 
 
 def _one_message(found: Measurements) -> Plot:
-    names = tuple(found.cases(RETENTION))
+    names = tuple(name for name in found.cases(RETENTION) if name in found.cases(ROLLING))
     return Plot(
         "policies-one-message",
         "Segments of one message, by rule",
@@ -85,7 +85,7 @@ def _apart(found: Measurements) -> Plot:
 
 
 def _off(found: Measurements) -> Plot:
-    names = tuple(found.cases(RETENTION))
+    names = tuple(name for name in found.cases(RETENTION) if name in found.cases(ROLLING))
 
     def bars(name: str, kind: str, count: str, mean: str, sign: int) -> Series:
         values = []

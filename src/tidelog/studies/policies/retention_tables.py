@@ -309,7 +309,7 @@ def migration(found: Measurements) -> Table:
             return found.value(moving.MIGRATION, case, kind, metric)
 
         by = {name: int(value(f"goes by {name}")) for name in ("last modification", "largest timestamp")}
-        fits = by[claimed] == value("segments")
+        fits = by[claimed] == value("segments") > 0
         measured = ", ".join(f"{count} by {name}" for name, count in by.items())
         rolled = found.get(moving.MIGRATION, case, kind, "rolled by the clock")
         rows.append(
@@ -349,8 +349,8 @@ def findings(found: Measurements) -> Iterable[str]:
         yield (
             f"LogAppendTime is robust against producers, not against the broker: a clock that jumps 30 days ahead for an hour "
             f"deletes {early:.0f} messages too early with LogAppendTime, and what it stamped then keeps {left:.0f} to the end: "
-            f"{append:.1f} hours off a message, against {create:.1f} with CreateTime. It is not KIP-32's rule that append times never "
-            f"go back: with Kafka's plain clock {plain:.0f} are kept, because the segment that has the future time does not roll."
+            f"{append:.1f} hours off a message, against {create:.1f} with CreateTime. That append times never go back (KIP-32) "
+            f"is not to blame: with Kafka's plain clock {plain:.0f} are kept: the segment that has the future time does not roll."
         )
     mixed = {kind: found.value(RETENTION, "mixed latency", on_cluster(kind, 2), "off_ms") / 3_600_000 for kind in broker.TYPES}
     yield (

@@ -40,7 +40,7 @@ class OpenSegment(NamedTuple):
     """The first append's timestamp."""
     largest_ms: int
     created_ms: int
-    """What the clock showed at the first append."""
+    """What the clock showed when the segment was made: at the first append, but for the first segment of a log."""
 
     @classmethod
     def begin(cls, timestamp: int, now_ms: int) -> OpenSegment:
@@ -63,13 +63,18 @@ def waited_ms(rule: RollingRule, segment: OpenSegment, timestamp: int, now_ms: i
     return now_ms - segment.first_ms
 
 
-def segment_starts(rule: RollingRule, timestamps: Int64s, clock_ms: Int64s, segment_ms: int) -> Int64s:
-    """Return the indices of the appends that begin a segment, by a rule; `clock_ms` is the broker's clock at each append."""
+def segment_starts(
+    rule: RollingRule, timestamps: Int64s, clock_ms: Int64s, segment_ms: int, made_ms: int | None = None
+) -> Int64s:
+    """Return the indices of the appends that begin a segment, by a rule; `clock_ms` is the broker's clock at each append.
+
+    The log, and so its first segment, was made at `made_ms` by that clock; by default with the first append.
+    """
     starts: list[int] = []
     segment: OpenSegment | None = None
     for index, (timestamp, now_ms) in enumerate(zip(timestamps.tolist(), clock_ms.tolist(), strict=True)):
         if segment is None or waited_ms(rule, segment, timestamp, now_ms) > segment_ms:
-            segment = OpenSegment.begin(timestamp, now_ms)
+            segment = OpenSegment.begin(timestamp, now_ms if segment is not None or made_ms is None else made_ms)
             starts.append(index)
         else:
             segment = segment.grown(timestamp)
