@@ -120,6 +120,7 @@ def _kept(case: str, subject: str, kept: Kept) -> Iterator[Measurement]:
     yield Measurement(RETENTION, case, subject, "bytes at the end", float(sizes[-1]), "bytes")
     yield Measurement(RETENTION, case, subject, "segments", len(kept.starts), "segments")
     yield Measurement(RETENTION, case, subject, "pinned segments", pinned, "segments")
+    yield Measurement(RETENTION, case, subject, "times that go back", int((np.diff(kept.stamps_ms) < 0).sum()), "messages")
     yield Measurement(RETENTION, case, subject, "refused", len(kept.refused), "messages")
     yield Measurement(RETENTION, case, subject, "rolled by time", kept.rolled_by_time, "segments")
     yield Measurement(RETENTION, case, subject, "one-batch segments", kept.one_batch_segments, "segments")

@@ -53,21 +53,23 @@ def _disk(found: Measurements) -> Plot:
 
 
 def _one_message(found: Measurements) -> Plot:
-    names = tuple(name for name in found.cases(RETENTION) if name in found.cases(ROLLING))
+    counts = {
+        name: [found.value(ROLLING, name, rule_subject(rule, kind), "one_message") for rule, kind in RULES_AND_TYPES]
+        for name in found.cases(ROLLING)
+    }
+    names = tuple(name for name, of_rules in counts.items() if any(of_rules))
     return Plot(
         "policies-one-message",
         "Segments of one message, by rule",
         tuple(
-            Series(
-                rule_subject(rule, kind),
-                names,
-                tuple(found.value(ROLLING, name, rule_subject(rule, kind), "one_message") for name in names),
-            )
-            for rule, kind in RULES_AND_TYPES
+            Series(rule_subject(rule, kind), names, tuple(counts[name][index] for name in names))
+            for index, (rule, kind) in enumerate(RULES_AND_TYPES)
         ),
         Mark.BARS,
         "scenario",
         "segments of one message",
+        log_y=True,
+        caption="Scenarios in which no rule makes any are left out.",
     )
 
 
@@ -92,7 +94,8 @@ def _off(found: Measurements) -> Plot:
         for case in names:
             subject = on_cluster(kind, 1)
             total = found.value(RETENTION, case, subject, count) * found.value(RETENTION, case, subject, mean)
-            values.append(sign * total / found.value(RETENTION, case, subject, "messages") / HOUR_MS)
+            # No bar is plus zero, and not minus zero.
+            values.append(sign * total / found.value(RETENTION, case, subject, "messages") / HOUR_MS + 0.0)
         return Series(name, names, tuple(values))
 
     return Plot(

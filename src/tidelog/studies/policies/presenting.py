@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Cell, Chapter, Claim, Table, Verdict
 from tidelog.studies.policies import preferences, retention_tables, rolling_tables
+from tidelog.studies.policies.argument_table import arguments
 from tidelog.studies.policies.measuring import ROLLING, measured
 from tidelog.studies.policies.plots import plots
 from tidelog.studies.policies.preferences import RETENTION_CRITERIA, rolling_criteria
@@ -64,6 +65,7 @@ def present(found: Measurements) -> Chapter:
             rolling_tables.copied(found),
             rolling_tables.sweep(found),
             rolling_tables.combined(found),
+            arguments(found),
         ),
         (*settings(), *_workloads(found), *ASSUMED),
         tuple(_findings(found)),

@@ -21,7 +21,7 @@ from tidelog.studies.policies.measuring import (
     rule_subject,
 )
 from tidelog.studies.policies.rolling_rules import RollingRule
-from tidelog.studies.policies.scenarios import SEGMENT_MS
+from tidelog.studies.policies.scenarios import QUIET, SEGMENT_MS
 
 FROM = {
     RollingRule.CREATE_TIME_OF_SEGMENT: "before KIP-33",
@@ -76,7 +76,8 @@ def active(found: Measurements) -> Table:
 def spans(found: Measurements) -> Table:
     """Smallest, median, largest span, for the patterns and the quiet topic."""
     rows: list[tuple[Cell, ...]] = []
-    for case in ("small latency", "large latency", "mixed latency", "one from the future", "quiet topic"):
+    shown = ("small latency", "large latency", "mixed latency", "one from the future", QUIET.name)
+    for case in (one for one in shown if one in found.cases(ROLLING)):
         for rule, kind in RULES_AND_TYPES:
             rows.append(
                 (
