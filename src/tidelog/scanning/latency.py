@@ -7,8 +7,9 @@
 | `unknown` | the others | the timestamp, null without one | null |
 
 The producer's time of a LogAppendTime record is known in format v2, where the broker overwrites the largest timestamp and one
-bit of the header and leaves base and deltas alone, and inside a compressed v1 wrapper, of which it overwrites the wrapper only.
-A plain v1 message has room for one time, v0 for none: those are `unknown`. When a CreateTime record was appended nobody knows.
+bit of the header and leaves base and deltas alone. v1 has room for one time, v0 for none. Inside a compressed v1 wrapper there is
+the producer's time if the broker took the batch as it came, and the append time if it had to write it anew: nothing tells which.
+All of v1's are therefore `unknown`. When a record with CreateTime was appended nobody knows.
 
 What comes out are counts of equal values: (kind, minute, value, records), from which percentiles are exact. A value that a later
 minute or another split has as well comes again; whoever reads adds up. `tidelog.spark.jobs` and `tidelog.studies` use this.
@@ -43,7 +44,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_COLUMNS = ("timestamp", "timestamp_type", "create_time")
+_COLUMNS = ("offset", "timestamp", "timestamp_type", "create_time")
 _KEYS = ["kind", "minute_ms", "value_ms"]
 _GROUPS = 500_000
 """Counts in memory above which equal ones are put together, and passed on if that leaves many."""
@@ -78,8 +79,9 @@ def count_delays(split: Split, largest_before: int = NO_TIMESTAMP) -> Iterator[p
     """
     kept: list[pa.Table] = []
     groups = 0
+    doubtful = _doubtful_offsets(split)
     for batch in read_split(split, _COLUMNS):
-        largest_before, delays = _delays(batch, largest_before)
+        largest_before, delays = _delays(batch, largest_before, doubtful)
         kept.append(_counted(delays.append_column("records", pa.repeat(pa.scalar(1, pa.int64()), len(delays)))))
         groups += len(kept[-1])
         if groups > _GROUPS:
@@ -92,12 +94,30 @@ def count_delays(split: Split, largest_before: int = NO_TIMESTAMP) -> Iterator[p
         yield from _counted(pa.concat_tables(kept)).to_batches()
 
 
-def _delays(batch: pa.RecordBatch, largest: int) -> tuple[int, pa.Table]:
+def _doubtful_offsets(split: Split) -> list[tuple[int, int]]:
+    """Return the offsets, first and last, of v1 batches with LogAppendTime."""
+    found: list[tuple[int, int]] = []
+    next_offset = split.base_offset
+    with split.open() as file:
+        for run in split.runs:
+            for header in walk(file, run.start_position, run.end_position):
+                if header.magic == 1 and header.timestamp_type == LOG_APPEND_TIME:
+                    # A wrapper's header has its last offset only.
+                    is_next = found and found[-1][1] + 1 == next_offset
+                    found.append((found.pop()[0] if is_next else next_offset, header.last_offset))
+                next_offset = header.next_offset
+    return found
+
+
+def _delays(batch: pa.RecordBatch, largest: int, doubtful: list[tuple[int, int]]) -> tuple[int, pa.Table]:
     """Return the largest CreateTime up to the batch's end, and kind, minute and value of each record."""
     timestamps = batch.column("timestamp").cast(pa.int64())
     create_times = batch.column("create_time").cast(pa.int64())
     types = batch.column("timestamp_type")
     is_latency = pc.and_(pc.equal(types, LOG_APPEND_TIME), pc.is_valid(create_times))
+    for first, last in doubtful:
+        offsets = batch.column("offset")
+        is_latency = pc.and_not(is_latency, pc.and_(pc.greater_equal(offsets, first), pc.less_equal(offsets, last)))
     is_lateness = pc.and_(pc.equal(types, CREATE_TIME), pc.is_valid(timestamps))
     own = pc.if_else(is_lateness, timestamps, NO_TIMESTAMP)
     running = pc.cumulative_max(own, start=largest)
