@@ -21,7 +21,3 @@
 
 The other designs' files lie in folders of their own, so that the engine's folder stays what Kafka would find.
 """
-
-from tidelog.studies.indexes.study import STUDY
-
-__all__ = ["STUDY"]

@@ -166,7 +166,7 @@ def _is_right(base: int, timestamp: int, log: PartitionLog, written: WrittenLog)
 
 def _climb(case: Case, work_dir: Path, scale: float) -> Iterator[Measurement]:
     """Return the timestamps of a small log's records, and its time index, as texts of numbers."""
-    small = replace(workload(scale), records=max(120, min(240, round(240 * scale))), interval_ms=30_000.0, name="staircase")
+    small = replace(workload(scale), records=max(120, min(190, round(190 * scale))), interval_ms=30_000.0, name="staircase")
     written = write_log(work_dir / "log", [(generate(small), 0)], properties={"index.interval.bytes": 512}, batch_records=2)
     index = TimeIndex.open(next(written.directory.glob("*.timeindex")), 0)
     entries = [index.entry(slot) for slot in range(index.entries)]

@@ -236,9 +236,7 @@ def densities(found: Measurements) -> Table:
             "Records read before the answer",
         ),
         tuple(rows),
-        source='KIP-33: "the density of the index is upper bounded by index.interval.bytes"; "the time index granularity '
-        "does not "
-        'change the actual timestamp searching granularity"',
+        source="KIP-33, time index format: the interval bounds the density; search: the density changes the work, not the answer",
         assumptions=("bound: bytes of log / interval, and one more entry for each segment, written when it rolls",),
         notes=("Batches larger than the interval bring one entry each, however small the interval.",),
     )

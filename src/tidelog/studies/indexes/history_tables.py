@@ -134,7 +134,7 @@ def carried(found: Measurements) -> Table:
         source='KIP-32 draft 31, option 3, "Let replicas to also fetch log index file", requirements 1 to 4',
         notes=(
             "Caught up: the entry for a segment's last message is made when the segment rolls, and the follower has that message "
-            "by then. An array of “the time index entries in the message set” never carries it: requirements 1 and 3 "
+            "by then. An array with the entries of the message set never carries it: requirements 1 and 3 "
             "contradict the "
             "response as it is drawn. Sent along with the next segment, the indexes are the same.",
             "Both crash: identical, and wrong: the leader had nobody to fetch from, and its times are now everybody's.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Mark, Plot, Series
@@ -71,41 +73,26 @@ def work(found: Measurements) -> Plot:
     )
 
 
-def staircase(found: Measurements) -> tuple[Plot, Plot]:
-    """Return record timestamps and the time index over offsets: points, and steps over them."""
-    records = Series("records", *_points(found, behaviour.PART, behaviour.STAIRCASE, "records"))
-    index = Series("time index", *_points(found, behaviour.PART, behaviour.STAIRCASE, "time index"))
-    return (
-        Plot(
-            "which-index-staircase",
-            "A time index is the staircase over its records",
-            (index, Series("records", *_largest_so_far(records))),
-            Mark.STEPS,
-            "offset",
-            "minutes since the first",
-            caption="Half of the messages come half an hour late. Each step is an entry: up to there nothing was later. The "
-            "second line "
-            "is the largest time so far after each record; the index follows it, at most index.interval.bytes behind.",
+def staircase(found: Measurements) -> Plot:
+    """Return record timestamps, and what the time index says at each of them: points under a staircase."""
+    records = _points(found, behaviour.PART, behaviour.STAIRCASE, "records")
+    offsets, times = _points(found, behaviour.PART, behaviour.STAIRCASE, "time index")
+    known = [(offset, bisect_right(offsets, offset) - 1) for offset in records[0]]
+    steps = [(offset, times[entry]) for offset, entry in known if entry >= 0]
+    return Plot(
+        "which-index-staircase",
+        "A time index is the staircase over its records",
+        (
+            Series("records", *records),
+            Series("the time index so far", tuple(offset for offset, _ in steps), tuple(time for _, time in steps)),
         ),
-        Plot(
-            "which-index-records",
-            "The same records by themselves",
-            (records, index),
-            Mark.POINTS,
-            "offset",
-            "minutes since the first",
-            caption="Records, and the index entries among them. A search for a time starts at the last entry that is not "
-            "later, and "
-            "takes the first record that reaches it: points below the staircase are read and passed over.",
-        ),
+        Mark.POINTS,
+        "offset",
+        "minutes since the first",
+        caption="Half of the messages come half an hour late. Each step is an entry: up to there no record is later. A "
+        "search for a "
+        "time begins at the last entry that is not later, and takes the first record that reaches it.",
     )
-
-
-def _largest_so_far(records: Series) -> tuple[tuple[float | str, ...], tuple[float, ...]]:
-    largest: list[float] = []
-    for value in records.ys:
-        largest.append(max(value, largest[-1] if largest else value))
-    return records.xs, tuple(largest)
 
 
 def rebuilt(found: Measurements) -> Plot:

@@ -49,7 +49,7 @@ def present(found: Measurements) -> Chapter:
         answer(found),
         (
             plots.sizes(found),
-            *plots.staircase(found),
+            plots.staircase(found),
             sentences(found),
             *designs,
             mistakes(found),
@@ -151,7 +151,7 @@ def findings(found: Measurements) -> Iterator[str]:
     without = found.value(replication.PART, history, "replica", "segments without a last entry")
     early = found.value(replication.PART, history, "replica", "deleted too early, at most")
     yield (
-        "Option 3's response carries “the time index entries in the message set”. The entry for a segment's last message is made "
+        "Option 3's response carries the entries of its message set. The entry for a segment's last message is made "
         "when the segment rolls, after followers that keep up have fetched that message: they never get it "
         f"({without:.0f} segments of this run), and delete up to {early / 1000:,.0f} s too early. Requirement 3 needs "
         "another protocol than "

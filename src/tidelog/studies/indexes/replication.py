@@ -7,11 +7,11 @@
 | caught up, closing entries sent | as `replicated` repairs the protocol |
 | follower crashes, index fetched | as the text wants it |
 | follower crashes, last / every segment rebuilt | from its own log, with the time of the rebuild |
-| …, its clock a day behind | as a machine without a battery comes up |
+| the same, its clock a day behind | as a machine without a battery comes up |
 | leader crashes, index fetched / rebuilt | the follower leads on; the old leader is cut to what that had |
 | leader crashes, entries not cut | requirement 4 disregarded |
 | both crash | the leader rebuilds its last segment, there is nobody to fetch from; the follower fetches from it |
-| …, and nothing comes any more | the last segment is rebuilt ten hours later, and no later message puts its last entry right |
+| nothing comes any more | the last segment is rebuilt ten hours later, and no later message puts its last entry right |
 
 Every segment's true last append time is known here, so retention (`storage.partition.retention.due`, asked at every millisecond
 that matters) is run with it and with the replica's index; the difference is what the index does wrong. Rolling likewise: the
@@ -69,12 +69,16 @@ HISTORIES = {
     "follower crashes, index fetched": History("follower"),
     "follower crashes, last segment rebuilt": History("follower", recovery="rebuilt"),
     "follower crashes, every segment rebuilt": History("follower", recovery="rebuilt", segments=EVERY),
-    "…, its clock a day behind": History("follower", recovery="rebuilt", segments=EVERY, clock_behind_ms=DAY_MS),
+    "follower crashes, every segment rebuilt, its clock a day behind": History(
+        "follower", recovery="rebuilt", segments=EVERY, clock_behind_ms=DAY_MS
+    ),
     "leader crashes, index fetched": History("leader", fetch_every_ms=5 * MINUTE_MS),
     "leader crashes, last segment rebuilt": History("leader", fetch_every_ms=5 * MINUTE_MS, recovery="rebuilt"),
     "leader crashes, entries not cut": History("leader", fetch_every_ms=5 * MINUTE_MS, recovery="kept", entries_cut=False),
     "both crash": History("both", recovery="rebuilt"),
-    "…, and nothing comes any more": History("follower", recovery="rebuilt", down_ms=10 * HOUR_MS, silence=True),
+    "follower crashes, nothing comes any more, last segment rebuilt": History(
+        "follower", recovery="rebuilt", down_ms=10 * HOUR_MS, silence=True
+    ),
 }
 
 PLOTTED = "follower crashes, every segment rebuilt"

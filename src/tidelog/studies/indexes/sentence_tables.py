@@ -61,7 +61,8 @@ def _accepted(found: Measurements) -> list[tuple[Cell, ...]]:
             "times grow within each file, not from a segment to the next",
             Claim(
                 "only within",
-                f"{within:.0f} entries go back in a file; {between:.0f} segments begin before the last one's end, {DISORDERED}",
+                f"entries that go back in a file: {within:.0f}; segments that begin before the last one's end: "
+                f"{between:.0f}, {DISORDERED}",
                 _holds(within == 0),
             ),
         ),
@@ -174,7 +175,11 @@ def _option_3(found: Measurements) -> list[tuple[Cell, ...]]:
         (
             document,
             "rebuilt times differ from the true ones and lie very close, or are the same",
-            Claim("very close, or the same", f"{times:.0f} different times in {entries:.0f} entries", _holds(0 < times <= 2)),
+            Claim(
+                "very close, or the same",
+                f"{entries:.0f} entries were rebuilt, different times among them: {times:.0f}",
+                _holds(0 < times <= 2),
+            ),
         ),
         (
             document,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -174,11 +175,15 @@ def look_up_all(reader: FileReader | MinuteMapReader, times: Int64s, wanted: lis
         found.missing += missed > 0
         found.missed += missed
         if answer.offset != truth and not found.example:
-            said = "no record" if answer.offset is None else f"offset {answer.offset}"
-            right = "there is none" if truth is None else f"offset {truth} has {int(times[truth])} already"
-            cost = f"{missed:,} records missed" if missed else "only earlier records before that, and nothing tells"
-            found.example = f"T = {timestamp}: answers {said}; {right}: {cost}"
+            said = "no record" if answer.offset is None else f"offset {answer.offset:,}"
+            right = "there is none" if truth is None else f"offset {truth:,} has {_clock_time(int(times[truth]))} already"
+            cost = f"{missed:,} missed" if missed else "what is read up to there is earlier, and nothing tells"
+            found.example = f"T = {_clock_time(timestamp)}: answers {said}; {right}; {cost}"
     return found
+
+
+def _clock_time(timestamp: int) -> str:
+    return f"{datetime.fromtimestamp(timestamp / 1000, UTC):%H:%M:%S}.{timestamp % 1000:03}"
 
 
 def _builders(folder: Path, kind: str) -> dict[str, EntryFiles]:
