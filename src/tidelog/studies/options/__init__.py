@@ -3,6 +3,7 @@
 | module | |
 |---|---|
 | `formats` | the messages as bytes |
+| `fetch_response` | how option 3's index travels |
 | `broker` | a leader or follower with an option's rules |
 | `sizes` | bytes of a message |
 | `replicas` | retention and rolling on every kind of replica |

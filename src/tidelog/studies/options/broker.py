@@ -31,6 +31,8 @@ from tidelog.config import LogConfig
 from tidelog.records.batch import NO_TIMESTAMP
 from tidelog.records.compression import Bytes
 from tidelog.storage.partition.retention import SegmentFacts, due
+from tidelog.studies.options import fetch_response
+from tidelog.studies.options.fetch_response import INDEX_ENTRY_BYTES, IndexEntry
 from tidelog.studies.options.formats import Message, Option, assign, decode, decode_at, places
 from tidelog.studies.workload import MINUTE_MS
 
@@ -38,9 +40,6 @@ FETCH_BYTES = 64 * 1024
 """What a follower asks for at once."""
 
 _INDEX_ENTRY = Struct(">qi")
-
-INDEX_ENTRY_BYTES = _INDEX_ENTRY.size
-"""LogAppendTime int64, Offset int32: in the file and in the FetchResponse."""
 
 
 class TimeSource(enum.Enum):
@@ -57,13 +56,6 @@ class IndexCopy(enum.Enum):
     FETCHED = "index fetched as drafted"
     FETCHED_LATE = "index fetched, late entries too"
     OWN = "index rebuilt locally"
-
-
-class IndexEntry(NamedTuple):
-    """An entry of option 3's time index; the offset is absolute here, relative in the file."""
-
-    append_ms: int
-    offset: int
 
 
 class Fetched(NamedTuple):
@@ -120,6 +112,10 @@ class Broker:
         self.segments = [Segment(0, now_ms, now_ms)]
         self.last_append_ms = NO_TIMESTAMP
         """The latest LogAppendTime that is known here: a leader gives none before it."""
+        self.fetched_bytes = 0
+        """Of all responses that this follower got."""
+        self.fetched_index_bytes = 0
+        """Of the index entries in them."""
 
     @property
     def source(self) -> TimeSource:
@@ -236,11 +232,18 @@ class Broker:
         return Fetched(data, offset, end, tuple(entry for entry in self._entries() if first <= entry.offset < end))
 
     def replicate(self, follower: Broker, now_ms: int) -> None:
-        """Let a follower fetch until it has everything, at `now_ms` by its clock."""
+        """Let a follower fetch, by responses as the draft lays them out, until it has everything; `now_ms` is by its clock."""
         while True:
-            fetched = self.fetch(follower.end_offset, follower=follower)
-            follower.append_as_follower(fetched, now_ms)
-            if not fetched.data:
+            start = follower.end_offset
+            answer = self.fetch(start, follower=follower)
+            high_watermark = answer.next_offset
+            sent = fetch_response.PartitionData("t", 0, 0, high_watermark, answer.data, answer.entries)
+            response = fetch_response.encode(sent, start)
+            got = fetch_response.decode(response, start)
+            follower.fetched_bytes += len(response)
+            follower.fetched_index_bytes += INDEX_ENTRY_BYTES * len(got.entries)
+            follower.append_as_follower(Fetched(got.message_set, start, answer.next_offset, got.entries), now_ms)
+            if not got.message_set:
                 return
 
     def _entries(self) -> Iterator[IndexEntry]:

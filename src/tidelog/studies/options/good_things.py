@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidelog.studies.case import Case, Measurement
-from tidelog.studies.options.replicas import ACCEPTED, REQUEST_MESSAGES, RETENTION_MS, SEGMENT_MS, Node, requests
+from tidelog.studies.options.replicas import ACCEPTED, REQUEST_MESSAGES, RETENTION_MS, SEGMENT_MS, WORKLOADS, Node, requests
 from tidelog.studies.workload import (
     DAY_MS,
     HOUR_MS,
@@ -43,10 +43,13 @@ def cases(scale: float) -> list[Case]:
     return [Case(PART, "all patterns", {"records": max(200, int(3_000 * scale)), "seed": SEED})]
 
 
+def workload(pattern: str, records: int) -> Workload:
+    return Workload(f"good things, {pattern}", SEED, records, HOURS * HOUR_MS / records, LATENCIES[pattern])
+
+
 def messages_of(pattern: str, records: int) -> Messages:
     """Return a pattern's messages as they arrive."""
-    latency = LATENCIES[pattern]
-    messages = generate(Workload(f"good things, {pattern}", SEED, records, HOURS * HOUR_MS / records, latency))
+    messages = generate(workload(pattern, records))
     if pattern == FUTURE:
         messages.create_ms[len(messages) // 3] += AHEAD_MS
     return messages
@@ -72,6 +75,8 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
     """Run each pattern's messages on topics of both types, beside the same messages with small latencies."""
     records = int(case.parameters["records"])
     small = generate(Workload("good things, small", SEED, records, HOURS * HOUR_MS / records, SMALL_LATENCY))
+    for pattern in LATENCIES:
+        yield Measurement(WORKLOADS, pattern, WORKLOADS, "describes", text=workload(pattern, records).describe())
     for subject, timestamp_type in ACCEPTED.items():
         first = run(timestamp_type, small, work_dir / timestamp_type / "small")
         for number, pattern in enumerate(LATENCIES):

@@ -18,7 +18,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.studies.case import Case, Measurement
 from tidelog.studies.options.broker import Broker, IndexCopy
 from tidelog.studies.options.formats import Option
-from tidelog.studies.options.replicas import model_request
+from tidelog.studies.options.replicas import WORKLOADS, model_request
 from tidelog.studies.workload import DAY_MS, MINUTE_MS, Messages, Workload, build_batch, generate
 
 PART = "leader change"
@@ -31,7 +31,7 @@ MODEL_RULE = "option 1's broker"
 
 
 def cases(scale: float) -> list[Case]:
-    return [Case(PART, "clock behind", {"records": max(100, int(2_000 * scale)), "behind_ms": BEHIND_MS})]
+    return [Case(PART, "clock behind", {"records": max(100, int(2_000 * scale)), "behind_ms": BEHIND_MS, "seed": SEED})]
 
 
 def workload(case: Case) -> Workload:
@@ -42,6 +42,7 @@ def workload(case: Case) -> Workload:
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
     """Change the leader under each rule."""
     messages = generate(workload(case))
+    yield Measurement(WORKLOADS, str(case), WORKLOADS, "describes", text=workload(case).describe())
     runs = {
         ENGINE_RULE: _engine(messages, work_dir / "rule", monotonic=True),
         ENGINE_PLAIN: _engine(messages, work_dir / "plain", monotonic=False),

@@ -22,6 +22,7 @@ from tidelog.records.batch import NO_TIMESTAMP
 from tidelog.studies.case import Case, Measurement
 from tidelog.studies.options import pipeline
 from tidelog.studies.options.formats import Option
+from tidelog.studies.options.replicas import WORKLOADS
 from tidelog.studies.workload import (
     HOUR_MS,
     LARGE_LATENCY,
@@ -59,7 +60,7 @@ CASES = (*LATENCIES, WRONG_CLOCKS)
 
 def cases(scale: float) -> list[Case]:
     """Return a case for each latency."""
-    return [Case(PART, name, {"records": max(60, int(1_500 * scale))}) for name in CASES]
+    return [Case(PART, name, {"records": max(60, int(1_500 * scale)), "seed": SEED}) for name in CASES]
 
 
 def workload(case: Case) -> Workload:
@@ -76,6 +77,7 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
     made = pipeline.by_number(messages.numbers, messages.made_ms)
     said = pipeline.by_number(messages.numbers, messages.create_ms)
     delay = np.random.default_rng(SEED + 2).exponential(CONSUMER_DELAY_MS, len(messages)).astype(np.int64)
+    yield Measurement(WORKLOADS, str(case), WORKLOADS, "describes", text=workload(case).describe())
     with pipeline.Engines(work_dir, int(messages.arrival_ms[0])) as engines:
         for subject in pipeline.SUBJECTS:
             run = pipeline.run(subject, messages, copied, engines)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Cell, Claim, Millis, Table, Verdict
 from tidelog.studies.options import good_things, leader_change, migration, observed, pipeline, replicas, sizes
-from tidelog.studies.options.broker import INDEX_ENTRY_BYTES
-from tidelog.studies.options.option_table import APPEND, CREATE, OPTION_1, OPTION_3, Worst, percent, verdict
+from tidelog.studies.options.fetch_response import INDEX_ENTRY_BYTES
+from tidelog.studies.options.option_table import APPEND, CREATE, LATE_TOO, OPTION_1, OPTION_3, Worst, percent, verdict
 from tidelog.studies.report.cells import show_float, show_millis
 
 SHOWN_SIZES = (0, 16, 100, 1024)
@@ -35,11 +35,16 @@ def size_tables(m: Measurements) -> list[Table]:
                     f"{sizes.MESSAGES} messages a request, no keys, values of words (seed {sizes.SEED}), CreateTimes"
                     f" {sizes.STEP_MS} ms apart; compressed as one wrapper, v2 as one batch.",
                     f"Option 3's index comes on top: {INDEX_ENTRY_BYTES} bytes for a minute and for a segment's first and last"
-                    " message, on each replica and on the way to it.",
+                    " message, on each replica and on the way to it; where retention was run, "
+                    f"{show_float(_index_bytes(m))} bytes a message.",
                 ),
             )
         )
     return tables
+
+
+def _index_bytes(m: Measurements) -> float:
+    return m.value(replicas.RETENTION, replicas.FOLLOWER, LATE_TOO, "index bytes fetched a message")
 
 
 def size_claims(m: Measurements) -> Table:

@@ -57,6 +57,7 @@ def chapter(name: str, title: str, m: Measurements) -> Chapter:
             " its recovery.",
             "Fields stand in the draft's order (size, offset), which compresses a little better than Kafka's (offset, size).",
             f"Retention is asked every millisecond; {show_millis(replicas.RETENTION_MS)} is its limit.",
+            *dict.fromkeys(one.text for one in m if one.part == replicas.WORKLOADS and one.text),
         ),
         findings=_findings(m),
     )

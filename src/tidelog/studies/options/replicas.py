@@ -43,6 +43,9 @@ ROLLING = "rolling"
 PARTS = (RETENTION, ROLLING)
 ALL_MODELS = "all options"
 
+WORKLOADS = "workloads"
+"""The part under which every case tells its workload, for the chapter's assumptions."""
+
 SEED = 3200
 HOURS = 12
 """How long messages are made."""
@@ -92,6 +95,8 @@ class Layout(NamedTuple):
     """When each segment goes, epoch ms."""
     index_entries: int = 0
     """Entries of option 3's index."""
+    fetched_index_bytes: int = 0
+    """Bytes of such entries in the responses that a follower got."""
 
 
 class Replicas(NamedTuple):
@@ -156,6 +161,7 @@ def run_models(option: Option, copy: IndexCopy, messages: Messages, *, by_size: 
             one.end_offset,
             tuple(one.deletion_times(RETENTION_MS)[base] for base in one.base_offsets),
             sum(len(segment.entries) for segment in one.segments),
+            one.fetched_index_bytes,
         )
         for role, one in brokers.items()
     }
@@ -277,7 +283,7 @@ def _limits(request_bytes: int, count: int, by_size: bool) -> tuple[int, int]:
 def cases(scale: float) -> list[Case]:
     """Return, for retention and for rolling, a case for the models and one for each accepted type."""
     records = max(200, int(6_000 * scale))
-    return [Case(part, name, {"records": records}) for part in PARTS for name in (ALL_MODELS, *ACCEPTED)]
+    return [Case(part, name, {"records": records, "seed": SEED}) for part in PARTS for name in (ALL_MODELS, *ACCEPTED)]
 
 
 def workload(case: Case) -> Workload:
@@ -288,6 +294,7 @@ def workload(case: Case) -> Workload:
 def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
     """Run the subjects; the measurements' cases are the roles."""
     messages = generate(workload(case))
+    yield Measurement(WORKLOADS, str(case), WORKLOADS, "describes", text=workload(case).describe())
     for number, subject in enumerate(MODELS if case.name == ALL_MODELS else [case.name]):
         outcome = run(subject, messages, work_dir / str(number), by_size=case.part == RETENTION)
         leader = outcome.layouts[LEADER]
@@ -305,6 +312,8 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
                 yield found("segments", errors.segments, "segments")
                 if subject in MODELS and MODELS[subject][0] is Option.CREATE_TIME:
                     yield found("index entries", layout.index_entries, "entries")
+                    size = layout.fetched_index_bytes / len(messages)
+                    yield found("index bytes fetched a message", size, "bytes")
             else:
                 rolling = rolling_errors(outcome.append_ms, layout, leader)
                 yield found("segments", rolling.segments, "segments")
