@@ -87,7 +87,7 @@ class _UnforcedScheduler(Scheduler):
         return super().schedule(name, task, delay_ms=delay_ms, period_ms=period_ms)
 
 
-_FORCING = ("flush-log", "leader-epoch-checkpoint")
+_FORCING = ("flush-log",)
 
 
 def _manager(folder: Path, clock: ManualClock, properties: Mapping[str, PropertyValue] | None = None) -> LogManager:
