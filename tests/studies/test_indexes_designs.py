@@ -98,13 +98,17 @@ class TestLookUps:
                     assert reader.look_up(timestamp).offset == first_at(written.times, timestamp)
 
     def test_minute_and_second_index_where_times_never_go_back(self, written: Written) -> None:
-        if written.times != sorted(written.times):
-            pytest.skip("not what they are for")
+        in_order = written.times == sorted(written.times)
         with WalkedLog(written.log.directory) as walked:
             for builder in (written.minute, written.second):
                 reader = GranularReader(walked, builder.folder)
                 for timestamp in wanted(written.times):
-                    assert reader.look_up(timestamp).offset == first_at(written.times, timestamp)
+                    answer, truth = reader.look_up(timestamp).offset, first_at(written.times, timestamp)
+                    if in_order:
+                        assert answer == truth
+                    elif answer is not None:  # Elsewhere they may be late, never early.
+                        assert truth is not None
+                        assert answer >= truth
 
     def test_append_time_index_is_early_by_less_than_a_minute(self, written: Written) -> None:
         with WalkedLog(written.log.directory) as walked:
