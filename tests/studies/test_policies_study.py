@@ -8,8 +8,9 @@ from tidelog.studies.case import Measurement, Measurements, run_all
 from tidelog.studies.chapter import Chapter, Claim, Plot, Table, Verdict
 from tidelog.studies.policies import preferences
 from tidelog.studies.policies.preferences import CT, EITHER, LAT, RETENTION_CRITERIA, preferred, verdict
-from tidelog.studies.policies.scenarios import SCENARIOS
+from tidelog.studies.policies.scenarios import INTERVAL_MS, MADE_DAYS, SCENARIOS, scenario
 from tidelog.studies.policies.study import STUDY
+from tidelog.studies.workload import DAY_MS, EPOCH_MS
 
 FEW = 0.02
 
@@ -62,6 +63,27 @@ def test_the_chapter_is_complete(chapter: Chapter) -> None:
             assert all(len(one.xs) == len(one.ys) for one in part.series)
     assert any("seed 32" in one for one in chapter.assumptions)
     assert len(chapter.findings) >= 8
+
+
+def test_sentences_have_their_measurements(chapter: Chapter) -> None:
+    said = [row[1] for row in table(chapter, "policies-arguments").rows]
+    assert all(isinstance(claim, Claim) for claim in said)
+    verdicts = {claim.claimed: claim.verdict for claim in said if isinstance(claim, Claim)}
+    assert verdicts["monotonically increasing"] is Verdict.CONFIRMED
+    assert [verdict for claimed, verdict in verdicts.items() if "Public Interfaces" in claimed] == [Verdict.REFUTED]
+
+
+@pytest.mark.parametrize("name", [one.name for one in SCENARIOS])
+def test_a_scale_changes_no_duration(name: str) -> None:
+    chosen = scenario(name)
+    for scale in (0.1, 1.0):
+        first, second = chosen.messages(scale)
+        assert len(first) == len(second) == round(MADE_DAYS * DAY_MS / INTERVAL_MS * scale)
+        assert int(first.made_ms.max()) - EPOCH_MS == pytest.approx(MADE_DAYS * DAY_MS, rel=0.25)
+        assert (first.arrival_ms >= first.made_ms).all()
+        by_number = [one.arrival_ms[one.numbers.argsort()] for one in (first, second)]
+        assert (by_number[1] > by_number[0]).all()
+        assert chosen.messages(scale)[0].create_ms.tolist() == first.create_ms.tolist()
 
 
 @pytest.mark.parametrize(
