@@ -65,6 +65,11 @@ def test_chapters_and_summary(ran: tuple[JobResult, list[Chapter]], heard: list[
     assert heard[-1] == (CASES + 1, CASES + 1)
 
 
+def test_what_the_engine_warns_of_in_a_study_is_not_told(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    run(spark, [fake_study("one", 1)])
+    assert [record for record in caplog.records if record.name.startswith("tidelog")] == []
+
+
 def test_an_error_in_a_case_is_the_jobs(spark: SparkSession) -> None:
     with pytest.raises(NotFoundError, match="no case 3"):
         run(spark, [fake_study("one", CASES, failing=3)])

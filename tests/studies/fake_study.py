@@ -8,6 +8,7 @@ from tidelog.studies.case import Study
 def fake_study(name: str, cases: int, failing: int | None = None) -> Study:
     """Return a study of so many cases; number `failing` fails."""
     # Within a function: a worker, which cannot import the tests, is sent the class itself.
+    import logging
     from collections.abc import Iterable
     from pathlib import Path
 
@@ -29,6 +30,7 @@ def fake_study(name: str, cases: int, failing: int | None = None) -> Study:
                 raise NotFoundError(f"no case {failing}")
             assert list(work_dir.iterdir()) == []
             (work_dir / "file").write_text("something")
+            logging.getLogger("tidelog.storage").warning("on purpose")
             product = np.int64(case.parameters["number"]) * np.float64(case.parameters["scale"])
             yield Measurement("part", case.name, "subject", "product", product, "pieces")
             yield Measurement("part", case.name, "subject", "said", text=str(case))
