@@ -207,6 +207,23 @@ def test_the_index_has_firsts_of_segments_and_minutes_and_lasts_of_finished_segm
     assert leader.end_offset == kept == len(leader.read())
 
 
+def test_a_new_copy_rolls_only_if_it_knows_the_leaders_times():
+    """All that it fetches at once has one time on a copy that goes by its own clock."""
+    for option, copy, segments in (
+        (Option.BEFORE, IndexCopy.OWN, 1),
+        (Option.CREATE_TIME, IndexCopy.OWN, 1),
+        (Option.CREATE_TIME, IndexCopy.FETCHED, 5),
+        (Option.BOTH, IndexCopy.OWN, 5),
+        (Option.APPEND_TIME, IndexCopy.OWN, 5),
+    ):
+        leader, new = broker(option, copy), broker(option, copy)
+        for hour in range(5):
+            leader.append_as_leader(sent(option, 3), hour * (HOUR_MS + 1))
+        leader.replicate(new, 6 * HOUR_MS)
+        assert len(leader.base_offsets) == 5
+        assert len(new.base_offsets) == segments
+
+
 def test_rolling_errors_by_hand():
     times = [0, 10, HOUR_MS + 20, HOUR_MS + 30, 3 * HOUR_MS]
     found = rolling_errors(times, Layout((0, 3), 5, ()), Layout((0, 2, 4), 5, ()))
