@@ -97,7 +97,7 @@ def _lying_bars(plot: Plot) -> Markup:
                 bars.text(max(zero, end) + 5, place + BAR_HEIGHT - 3, show_tick(y, kind), "tick")
             place += BAR_HEIGHT
         place += 9
-    for tick in ticks(low, high, kind, log=plot.log_y, wanted=3):
+    for tick in ticks(low, high, kind, log=plot.log_y, wanted=4):
         at = x(tick.at)
         canvas.line(at, top, at, place, "grid")
         half = CHAR_WIDTH / 2 * len(tick.label)
