@@ -104,6 +104,27 @@ def test_played_back_by_hand(rolling: RollingRule, retention: RetentionRule) -> 
         assert gone.tolist() == expected.gone
 
 
+def test_both_rules_together() -> None:
+    found = Measurements(measuring.measure_combined(scenario("mixed latency"), SCALE))
+    messages, _ = scenario("mixed latency").messages(SCALE)
+    due = [made + RETENTION_MS for made in messages.made_ms.tolist()]
+    for rule, kind in measuring.RULES_AND_TYPES:
+        for retention in RetentionRule:
+            gone = model.keep(
+                messages.arrival_ms.tolist(),
+                stamps_of(messages, kind),
+                CHECKS,
+                SEGMENT_MS,
+                RETENTION_MS,
+                rule=RULES[rule],
+                by=BY[retention],
+            ).gone
+            late = [min(went, END_MS) - expected for went, expected in zip(gone, due, strict=True)]
+            subject = measuring.combined_subject(rule, kind, retention)
+            assert found.value("combined", "mixed latency", subject, "latest after due") == max(late)
+            assert found.value("combined", "mixed latency", subject, "early") == sum(one < 0 for one in late)
+
+
 def test_a_scenarios_measurements(tmp_path: Path) -> None:
     """The study's rows, from the model's deletions, message by message."""
     chosen = scenario("large latency")

@@ -10,5 +10,5 @@
 | `preferences` | which timestamp the measurements prefer, by criteria that are stated, and the verdict on KIP-32's cells |
 | `measuring`, `moving` | what each case measures |
 | `study` | the cases |
-| `presenting`, `plots` | the chapter |
+| `presenting`, `…_tables`, `argument_table`, `plots` | the chapter |
 """

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from tidelog.studies.workload import (
     DAY_MS,
     EPOCH_MS,
     MINUTE_MS,
+    MIXED_LATENCY,
     Int64s,
     Latency,
     Messages,
@@ -241,18 +243,19 @@ RATIOS = (0.0, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
 """Latency over retention.ms."""
 ROLL_RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0)
 """Latency over segment.ms."""
+MIXED_RATIOS = (0.05, 0.125, 0.25, 0.5, 1.0, 1.5)
+"""How much later half of the messages come, over retention.ms."""
+SEEDS = (SEED, SEED + 1, SEED + 2)
 
 
 def measure_sweep(scale: float) -> Iterator[Measurement]:
-    """Let all messages be late alike, by a growing part of retention.ms, and of segment.ms."""
+    """Let all messages be late alike, by a growing part of retention.ms, and of segment.ms; then, half of them."""
     for ratio in RATIOS:
-        messages = _late_alike(round(ratio * RETENTION_MS), scale)
-        for kind, timestamps in ((CREATE_TIME, messages.create_ms), (LOG_APPEND_TIME, messages.arrival_ms)):
-            gone = by_hand.play(RollingRule.FIRST_MESSAGE, RetentionRule.LARGEST, timestamps, messages.arrival_ms)
-            found = lateness(messages.made_ms, messages.arrival_ms, gone)
-            case = f"latency {ratio:g} × retention.ms"
-            for name in ("off_ms", "age_off_ms", "stay_off_ms", "unread", "messages"):
-                yield Measurement(SWEEP, case, kind, name, float(getattr(found, name)))
+        yield from _both_types(f"latency {ratio:g} × retention.ms", "", _late_alike(round(ratio * RETENTION_MS), scale))
+    for ratio in MIXED_RATIOS:
+        for seed in SEEDS:
+            messages = _half_late(round(ratio * RETENTION_MS), scale, seed)
+            yield from _both_types(f"half of them {ratio:g} × retention.ms later", f", seed {seed}", messages)
     for ratio in ROLL_RATIOS:
         messages = _late_alike(round(ratio * SEGMENT_MS), scale)
         for rule in (RollingRule.CLOCK_AND_FIRST_MESSAGE, RollingRule.FIRST_MESSAGE, RollingRule.LARGEST_TIMESTAMP):
@@ -262,6 +265,20 @@ def measure_sweep(scale: float) -> Iterator[Measurement]:
             subject = rule_subject(rule, CREATE_TIME)
             yield Measurement(SWEEP, case, subject, "segments", found_segments.segments, "segments")
             yield Measurement(SWEEP, case, subject, "one_message", found_segments.one_message, "segments")
+
+
+def _both_types(case: str, suffix: str, messages: Messages) -> Iterator[Measurement]:
+    """Keep messages by the accepted rules, with either type."""
+    for kind, timestamps in ((CREATE_TIME, messages.create_ms), (LOG_APPEND_TIME, messages.arrival_ms)):
+        gone = by_hand.play(RollingRule.FIRST_MESSAGE, RetentionRule.LARGEST, timestamps, messages.arrival_ms)
+        found = lateness(messages.made_ms, messages.arrival_ms, gone)
+        for name in ("off_ms", "age_off_ms", "stay_off_ms", "unread", "messages"):
+            yield Measurement(SWEEP, case, kind + suffix, name, float(getattr(found, name)))
+
+
+def _half_late(late_ms: int, scale: float, seed: int) -> Messages:
+    mixed = dataclasses.replace(MIXED_LATENCY, late_ms=late_ms)
+    return generate(dataclasses.replace(scenario("mixed latency").workload(scale), latency=mixed, seed=seed))
 
 
 def _late_alike(latency_ms: int, scale: float) -> Messages:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Cell, Chapter, Claim, Table, Verdict
-from tidelog.studies.policies import preferences, retention_tables, rolling_tables
+from tidelog.studies.policies import preferences, retention_tables, rolling_tables, sweep_tables
 from tidelog.studies.policies.argument_table import arguments
 from tidelog.studies.policies.measuring import ROLLING, measured
 from tidelog.studies.policies.plots import plots
@@ -52,7 +52,8 @@ def present(found: Measurements) -> Chapter:
             retention_tables.pinned(found),
             pictures["policies-disk"],
             retention_tables.broker_clocks(found),
-            retention_tables.sweep(found),
+            sweep_tables.late_alike(found),
+            sweep_tables.half_late(found),
             retention_tables.file_times(found),
             retention_tables.reassignment(found),
             retention_tables.migration(found),
@@ -63,7 +64,7 @@ def present(found: Measurements) -> Chapter:
             rolling_tables.spans(found),
             rolling_tables.engine(found),
             rolling_tables.copied(found),
-            rolling_tables.sweep(found),
+            sweep_tables.rolling(found),
             rolling_tables.combined(found),
             arguments(found),
         ),

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Bytes, Cell, Claim, Millis, Table, Verdict
-from tidelog.studies.policies import broker, moving
+from tidelog.studies.policies import broker, moving, sweep_tables
 from tidelog.studies.policies.measuring import (
     BOTH,
     FILE_TIMES,
     FILE_TIMES_COPIED,
+    MIXED_RATIOS,
     PLAIN_CLOCK,
     RATIOS,
     RETENTION,
     SANITY,
-    SWEEP,
+    SEEDS,
     measured,
     on_cluster,
 )
-from tidelog.studies.policies.preferences import CT, LAT, RETENTION_CRITERIA, preferred
+from tidelog.studies.policies.preferences import CT, EITHER, LAT
 from tidelog.studies.policies.scenarios import BROKER
 
 FUTURE = "one from the future"
@@ -181,49 +183,6 @@ def pinned(found: Measurements) -> Table:
     )
 
 
-def sweep(found: Measurements) -> Table:
-    """Latency over retention.ms, and what is preferred."""
-    rows: list[tuple[Cell, ...]] = []
-    for ratio in RATIOS:
-        create, append = (_sweep(found, ratio, kind, "off_ms") for kind in broker.TYPES)
-        stays = [_sweep(found, ratio, kind, "stay_off_ms") for kind in broker.TYPES]
-        unread = [_sweep(found, ratio, kind, "unread") / _sweep(found, ratio, kind, "messages") for kind in broker.TYPES]
-        rows.append(
-            (
-                ratio,
-                Millis(create),
-                Millis(append),
-                preferred(create, append, RETENTION_CRITERIA[0].tie),
-                preferred(stays[0], stays[1], RETENTION_CRITERIA[3].tie),
-                f"{unread[0]:.0%}",
-                f"{unread[1]:.0%}",
-                preferred(unread[0], unread[1], 0.01),
-            )
-        )
-    return Table(
-        "policies-latency-sweep",
-        "Pattern 2: where the preference flips",
-        (
-            "latency / retention.ms",
-            "off, CreateTime",
-            "off, LogAppendTime",
-            "by criterion 1",
-            "by criterion 4",
-            "gone within an hour, CreateTime",
-            "the same, LogAppendTime",
-            "by that",
-        ),
-        tuple(rows),
-        "KIP-32, pattern 2",
-        ("all messages are late alike, but for 20 ms; one cluster; played back, with the engine's retention rule",),
-        ("a message that is deleted within an hour of its arrival may not have been read by anybody",),
-    )
-
-
-def _sweep(found: Measurements, ratio: float, kind: str, metric: str) -> float:
-    return found.value(SWEEP, f"latency {ratio:g} × retention.ms", kind, metric)
-
-
 def file_times(found: Measurements) -> Table:
     """The rule before KIP-33."""
     rows: list[tuple[Cell, ...]] = []
@@ -358,13 +317,18 @@ def findings(found: Measurements) -> Iterable[str]:
         f"LogAppendTime by {mixed[LOG_APPEND_TIME]:.1f}. A late message shares its segment with fresh ones and goes with them "
         f"under either; what KIP-32 called difficult, knowing a segment's latest CreateTime, is what KIP-33's index does."
     )
-    flips = [ratio for ratio in RATIOS if _preferred_by_age(found, ratio) == CT]
-    lost = [ratio for ratio in RATIOS if _sweep(found, ratio, CREATE_TIME, "unread") > 0]
+    flips = [ratio for ratio in RATIOS if sweep_tables.preferred_by_age(found, ratio) == CT]
+    lost = [ratio for ratio in RATIOS if sweep_tables.unread(found, ratio, CREATE_TIME) > 0]
     if flips and lost:
         yield (
             f"Pattern 2: CreateTime is preferred by true age from a latency of {flips[0]:g} × retention.ms on, and from "
             f"{lost[0]:g} × on it deletes messages before anybody can have read them: there only {LAT} is of any use."
         )
+    chosen = Counter(sweep_tables.preferred_when_mixed(found, ratio, seed) for ratio in MIXED_RATIOS for seed in SEEDS)
+    yield (
+        f"Pattern 3 on one cluster, {len(MIXED_RATIOS)} differences in latency and {len(SEEDS)} seeds: by true age CreateTime is "
+        f"preferred in {chosen[CT]} runs, LogAppendTime in {chosen[LAT]}, and {chosen[EITHER]} are as good as equal."
+    )
     refused = found.value(RETENTION, FUTURE, SANITY, "refused")
     left = found.value(RETENTION, FUTURE, on_cluster(CREATE_TIME, 1), "left")
     yield (
@@ -375,8 +339,3 @@ def findings(found: Measurements) -> Iterable[str]:
     past = found.get(RETENTION, "one from the past", on_cluster(CREATE_TIME, 1), "off_ms")
     if past is not None and past.value == 0:
         yield "One timestamp 30 days behind changes nothing under CreateTime: the largest timestamp of its segment counts."
-
-
-def _preferred_by_age(found: Measurements, ratio: float) -> str:
-    create, append = (_sweep(found, ratio, kind, "off_ms") for kind in broker.TYPES)
-    return preferred(create, append, RETENTION_CRITERIA[0].tie)

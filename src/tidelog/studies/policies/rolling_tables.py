@@ -12,10 +12,8 @@ from tidelog.studies.policies.by_hand import RetentionRule
 from tidelog.studies.policies.measuring import (
     COMBINED,
     ENGINE,
-    ROLL_RATIOS,
     ROLLING,
     RULES_AND_TYPES,
-    SWEEP,
     combined_subject,
     measured,
     rule_subject,
@@ -173,28 +171,6 @@ def copied(found: Measurements) -> Table:
         tuple(rows),
         "KIP-32 and KIP-33, motivation: rolling breaks for a newly created replica",
         ("the new broker appends everything at the end of the run, at once; each message is a batch of its own",),
-    )
-
-
-def sweep(found: Measurements) -> Table:
-    """Latency over segment.ms, and segments of one message under CreateTime."""
-    rules = (RollingRule.CLOCK_AND_FIRST_MESSAGE, RollingRule.LARGEST_TIMESTAMP, RollingRule.FIRST_MESSAGE)
-    rows: list[tuple[Cell, ...]] = []
-    for ratio in ROLL_RATIOS:
-        case = f"latency {ratio:g} × segment.ms"
-        cells = [
-            f"{found.value(SWEEP, case, rule_subject(rule, CREATE_TIME), 'one_message'):.0f} of "
-            f"{found.value(SWEEP, case, rule_subject(rule, CREATE_TIME), 'segments'):.0f}"
-            for rule in rules
-        ]
-        rows.append((ratio, *cells))
-    return Table(
-        "policies-rolling-sweep",
-        "Pattern 2 with CreateTime: segments of one message, of all, as latency grows",
-        ("latency / segment.ms", *(rule.value for rule in rules)),
-        tuple(rows),
-        "KIP-32, time based log rolling, pattern 2",
-        ("all messages are late alike, but for 20 ms",),
     )
 
 
