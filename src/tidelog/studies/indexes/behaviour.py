@@ -17,11 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from tidelog.clock import ManualClock
+from tidelog.log.names import HIGH_WATERMARK_CHECKPOINT
 from tidelog.log.time_index import TimeIndex
 from tidelog.storage.loading.log_recovery import RecoveryProgress
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.studies.case import Case, Measurement, one_of
+from tidelog.studies.indexes.builders import TIME_ENTRY
 from tidelog.studies.indexes.side_by_side import HALF_LATE
 from tidelog.studies.indexes.written_log import TOPIC, WrittenLog, write_log
 from tidelog.studies.workload import DAY_MS, EPOCH_MS, MINUTE_MS, Workload, generate
@@ -30,6 +32,7 @@ PART = "behaviour"
 TRUNCATION, STARTS, STAIRCASE = "truncation", "starts", "staircase"
 SEGMENT_BYTES = 512 << 10
 PROPERTIES = {"segment.bytes": SEGMENT_BYTES}
+BATCH_RECORDS = 4
 
 
 def workload(scale: float) -> Workload:
@@ -56,56 +59,44 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 def _truncate(case: Case, work_dir: Path, scale: float) -> Iterator[Measurement]:
     """Cut the log a quarter of the last segment back, then into the first segment."""
-    found: list[tuple[str, int, dict[str, float]]] = []
-
-    def cut(log: PartitionLog) -> None:
+    written = write_log(work_dir / "log", [(generate(workload(scale)), 0)], properties=PROPERTIES, batch_records=BATCH_RECORDS)
+    # As a follower's: none of this is known to be on other replicas, or it would not be cut.
+    (work_dir / "log" / HIGH_WATERMARK_CHECKPOINT).unlink()
+    with LogManager(work_dir / "log", ManualClock(EPOCH_MS + DAY_MS)) as manager:
+        log = manager.log(TOPIC, 0)
         active = log.segments.active.base_offset
         for subject, target in (
             ("within the active segment", active + (log.log_end_offset - active) * 3 // 4),
             ("back into the first segment", max(1, log.segments.values()[0].read_next_offset() // 2)),
         ):
-            before = sum(segment.time_index.entries for segment in log.segments)
-            kept = sum(
-                _entries_below(segment.time_index.to_bytes(), segment.base_offset, target) for segment in log.segments.values()
-            )
-            segments_before, bytes_before = len(log.segments), log.size_bytes
-            log.truncate_to(target)
-            last = log.segments.active
-            entry = last.time_index.last_entry
-            walked = last.size_bytes - last.offset_index.lookup(entry.offset).position
-            found.append(
-                (
-                    subject,
-                    target,
-                    {
-                        "entries before": before,
-                        "entries after": sum(segment.time_index.entries for segment in log.segments),
-                        "entries of records that stay": kept,
-                        "segments before": segments_before,
-                        "segments after": len(log.segments),
-                        "bytes cut": bytes_before - log.size_bytes,
-                        "largest timestamp": last.max_timestamp_and_offset_so_far.timestamp,
-                        "last entry": entry.timestamp,
-                        "bytes walked": walked,
-                        "base offset": last.base_offset,
-                    },
-                )
-            )
-
-    written = write_log(work_dir / "log", [(generate(workload(scale)), 0)], properties=PROPERTIES, before_close=cut)
-    for subject, target, values in found:
-        base = int(values.pop("base offset"))
-        # A cut removes whole batches: the record at the target, and those with it in its batch.
-        largest = values.pop("largest timestamp")
-        true = written.timestamps[base : target - target % 4].max(initial=-1)
-        values["largest timestamp is right"] = float(largest == true)
-        values["last entry is the largest"] = float(values.pop("last entry") == true)
-        for metric, value in values.items():
-            yield Measurement(case.part, case.name, subject, metric, float(value))
+            for metric, value in _cut(log, target, written).items():
+                yield Measurement(case.part, case.name, subject, metric, float(value))
 
 
-def _entries_below(raw: bytes, base_offset: int, target: int) -> int:
-    return TimeIndex.from_bytes(base_offset, raw).entries_below(target)
+def _cut(log: PartitionLog, target: int, written: WrittenLog) -> dict[str, float]:
+    """Cut a log at an offset, and say what became of its time indexes."""
+    entries = [
+        segment.base_offset + relative
+        for segment in log.segments
+        for _, relative in TIME_ENTRY.iter_unpack(segment.time_index.to_bytes())
+    ]
+    segments, size = len(log.segments), log.size_bytes
+    log.truncate_to(target)
+    last = log.segments.active
+    entry = last.time_index.last_entry
+    # Whole batches go: the record at the target, and those with it in its batch.
+    true = int(written.timestamps[last.base_offset : target - target % BATCH_RECORDS].max(initial=-1))
+    return {
+        "entries before": len(entries),
+        "entries after": sum(segment.time_index.entries for segment in log.segments),
+        "entries of records that stay": sum(offset < target for offset in entries),
+        "segments before": segments,
+        "segments after": len(log.segments),
+        "bytes cut": size - log.size_bytes,
+        "bytes walked": last.size_bytes - last.offset_index.lookup(entry.offset).position,
+        "largest timestamp is right": last.max_timestamp_and_offset_so_far.timestamp == true,
+        "last entry is the largest": entry.timestamp == true,
+    }
 
 
 def _start(case: Case, work_dir: Path, scale: float) -> Iterator[Measurement]:

@@ -74,7 +74,7 @@ def _row(found: Measurements, case: str, subject: str) -> tuple[Cell, ...]:
         Bytes(value("look-up: log bytes, p99")) if subject != APPEND_TIME else "by the consumer",
         value("look-up: records before the answer, mean"),
         f"{wrong:.0f} of {asked:.0f}",
-        Bytes(value("start: index bytes")),
+        f"{value('start: entries'):,.0f} entries, {value('start: index bytes'):,.0f} B",
         Bytes(value("start: log bytes")),
         Bytes(value("crash: log bytes")),
         bool(value("crash: same file")),

@@ -105,6 +105,8 @@ class Outcome(NamedTuple):
     """The one whose index was lost, as it was then."""
     fetches: int
     fetched_bytes: int
+    fetched_again: int
+    """Entries that came from the leader after the crash, because the replica's own were lost."""
     entry_bytes: int
     """How much longer the responses were because of the entries."""
 
@@ -148,7 +150,7 @@ def simulate(coming: Sequence[Arrival], history: History) -> Outcome:
     crash_ms = coming[int(len(coming) * CRASH_SHARE)].at_ms if history.crash else None
     back_ms = coming[-1].at_ms if crash_ms is None else crash_ms + history.down_ms
     append_ms: dict[int, int] = {}
-    fetches = fetched_bytes = entry_bytes = takeover_offset = 0
+    fetches = fetched_bytes = fetched_again = entry_bytes = takeover_offset = 0
     next_fetch = coming[0].at_ms + history.fetch_every_ms
     down: Replica | None = None
     recovered: Replica | None = None
@@ -163,11 +165,12 @@ def simulate(coming: Sequence[Arrival], history: History) -> Outcome:
             entry_bytes += entry_overhead_bytes(len(fetched.entries))
 
     def come_back(replica: Replica) -> None:
+        nonlocal fetched_again
         if history.crash == "leader":
             # What it took and nobody fetched: the new leader went on from where it was itself.
             replica.truncate_to(takeover_offset, entries_too=history.entries_cut)
         if history.crash == "both" or history.recovery == "fetched":
-            replica.copy_index(leader, history.segments)
+            fetched_again = replica.copy_index(leader, history.segments)
         elif history.recovery == "rebuilt":
             replica.rebuild(back_ms - history.clock_behind_ms, history.segments)
 
@@ -196,7 +199,9 @@ def simulate(coming: Sequence[Arrival], history: History) -> Outcome:
         come_back(down)
         recovered, down = copy.deepcopy(down), None
     fetch()
-    return Outcome(leader, follower, append_ms, back_ms, recovered or follower, fetches, fetched_bytes, entry_bytes)
+    return Outcome(
+        leader, follower, append_ms, back_ms, recovered or follower, fetches, fetched_bytes, fetched_again, entry_bytes
+    )
 
 
 def deletions(facts: Sequence[SegmentFacts], largest: Callable[[int], int], from_ms: int) -> dict[int, int]:
@@ -293,6 +298,7 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
         ("segments without a last entry", sum(part.entries[-1].offset != part.end_offset - 1 for part in closed), "segments"),
         ("wrong first times", sum(some[0].append_ms != true[base] for base, some in replica), "segments"),
         ("entries rebuilt", len(rebuilt), "entries"),
+        ("entries fetched again", outcome.fetched_again, "entries"),
         ("different times among them", len(set(rebuilt)), "times"),
         ("deleted too early", mistakes.early, "segments"),
         ("deleted too early, at most", mistakes.early_ms, "ms"),
