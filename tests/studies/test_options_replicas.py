@@ -216,7 +216,8 @@ def test_a_new_copy_rolls_only_if_it_knows_the_leaders_times():
         (Option.BOTH, IndexCopy.OWN, 5),
         (Option.APPEND_TIME, IndexCopy.OWN, 5),
     ):
-        leader, new = broker(option, copy), broker(option, copy)
+        leader = broker(option, copy)
+        new = Broker(option, segment_ms=HOUR_MS, segment_bytes=1 << 30, now_ms=6 * HOUR_MS, copy=copy)
         for hour in range(5):
             leader.append_as_leader(sent(option, 3), hour * (HOUR_MS + 1))
         leader.replicate(new, 6 * HOUR_MS)
