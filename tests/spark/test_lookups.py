@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from tidelog.log.log_dir import LogDir
 from tidelog.log.time_search import find_offset
 from tidelog.spark.jobs import lookups
 from tidelog.spark.jobs.lookups import look_up
-from tidelog.spark.jobs.questions import read_questions
+from tidelog.spark.jobs.questions import epoch_ms, read_questions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +45,8 @@ def questions(count: int) -> list[tuple[int, str, int, int]]:
 
 
 def test_answers_are_those_of_single_searches(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "QUESTIONS_PER_TASK", 150)
-    asked = questions(20)
+    monkeypatch.setattr(lookups, "QUESTIONS_PER_TASK", 60)
+    asked = questions(6)
     heard: list[tuple[int, int]] = []
     result = look_up(
         spark, log_dir(), spark.createDataFrame(asked, COLUMNS.format("long")), lambda *how_far: heard.append(how_far)
@@ -72,29 +71,38 @@ def test_answers_are_those_of_single_searches(spark: SparkSession, monkeypatch: 
 
 
 def test_times_of_all_kinds(spark: SparkSession) -> None:
-    topic, partition = "v2-none-ct", 0
-    with LogDir(log_dir()).log(topic, partition) as log:
-        time = next(header.max_timestamp for header in log.headers())
-    instant = datetime.fromtimestamp(time // 1000, UTC)
-    text = f"{instant:%Y-%m-%d}"
-    with LogDir(log_dir()).log(topic, partition) as log:
-        found, of_day = (find_offset(log, ms) for ms in (time // 1000 * 1000, time // 86_400_000 * 86_400_000))
-    assert found is not None and of_day is not None
+    """In milliseconds, floored, and UTC without a zone, whatever the session's zone is: it is New York's here."""
+    from pyspark.sql import functions as f
 
-    def offsets(kind: str, *times: Any) -> list[int]:
-        rows = [(number, topic, partition, time) for number, time in enumerate(times)]
-        answers = look_up(spark, log_dir(), spark.createDataFrame(rows, COLUMNS.format(kind))).rows.orderBy("id").collect()
-        # A golden record's time is no whole second, and all of Spark's types can say it.
-        assert {kind for name, kind in spark.createDataFrame(answers).dtypes if name == "found_timestamp"} == {"timestamp"}
-        return [row.offset for row in answers]
-
-    assert offsets("timestamp", instant, instant.replace(microsecond=999)) == [found.offset] * 2
-    assert offsets("timestamp_ntz", instant.replace(tzinfo=None)) == [found.offset]
-    assert offsets("date", instant.date()) == [of_day.offset]
-    clock = f"{instant:%H:%M:%S}"
-    texts = [f"{text}T{clock}Z", f" {text} {clock}", f"{text}T{clock}.000", f"{text}T{clock}+00:00", str(time // 1000 * 1000)]
-    of_days = [text, f"{text}T00:00", f"{text}T02:00+02:00", f"{text}T02:00:00.00+0200", f"{text} 02:00+02"]
-    assert offsets("string", *texts, *of_days) == [found.offset] * 5 + [of_day.offset] * 5
+    day, noon = 1_373_414_400_000, 1_373_457_600_250
+    cases: list[tuple[str, str, int | None]] = [
+        ("bigint", "1373457600250", noon),
+        ("int", "-7", -7),
+        ("timestamp", "2013-07-10T12:00:00.250999Z", noon),
+        ("timestamp", "1969-12-31T23:59:59.9999Z", -1),
+        ("timestamp_ntz", "2013-07-10T12:00:00.250999", noon),
+        ("timestamp_ntz", "1969-12-31T23:59:59.9999", -1),
+        ("date", "2013-07-10", day),
+        ("string", "1373457600250", noon),
+        ("string", "2013-07-10", day),
+        ("string", "2013-07-10T00:00", day),
+        ("string", " 2013-07-10 12:00:00.25 ", noon),
+        ("string", "2013-07-10T12:00:00.250Z", noon),
+        ("string", "2013-07-10T14:00:00.25+02:00", noon),
+        ("string", "2013-07-10T14:00:00.25+0200", noon),
+        ("string", "2013-07-10T02:00+02", day),
+        ("string", "2013-07-09 20:00-04:00", day),
+        *(
+            ("string", text, None)
+            for text in ("", "T12:00", "12:00", "yesterday", "2013-07", "2013-13-10", "2013-07-10T25:00", "99999999999999999999")
+        ),
+    ]
+    one = spark.range(1)
+    columns = []
+    for kind, text, _ in cases:
+        value = f.lit(text).cast(kind)
+        columns.append(epoch_ms(value, one.select(value).schema[0].dataType))
+    assert list(one.select(*columns).first() or ()) == [expected for *_, expected in cases]
 
 
 def test_questions_from_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -103,13 +111,19 @@ def test_questions_from_files(spark: SparkSession, tmp_path: Path) -> None:
         f"topic,partition,timestamp,id\n{topic},{partition},{time},7\n{topic},{partition},2013-07-10,8\n"
     )
     (tmp_path / "q.jsonl").write_text(f'{{"topic":"{topic}","partition":{partition},"timestamp":{time},"id":7}}\n')
-    read_questions(spark, str(tmp_path / "q.csv")).drop("id").write.parquet(str(tmp_path / "q"))
-    answers = {}
-    for name in ("q.csv", "q.jsonl", "q"):
-        rows = look_up(spark, log_dir(), read_questions(spark, str(tmp_path / name))).rows.collect()
-        answers[name] = [(row.partition, row.offset) for row in rows if str(row.timestamp) == str(time)]
-        assert {type(row.partition) for row in rows} == {int} and len(rows) == (1 if name == "q.jsonl" else 2)
-    assert answers["q.csv"] == answers["q.jsonl"] == answers["q"] != []
+    read_questions(spark, str(tmp_path / "q.csv")).write.parquet(str(tmp_path / "q"))
+    rows = [tuple(row) for row in read_questions(spark, str(tmp_path / "q")).orderBy("id").collect()]
+    assert rows == [(topic, partition, str(time), "7"), (topic, partition, "2013-07-10", "8")]
+    (row,) = read_questions(spark, str(tmp_path / "q.jsonl")).collect()
+    assert row.asDict() == {"topic": topic, "partition": partition, "timestamp": time, "id": 7}
+    answers = look_up(spark, log_dir(), read_questions(spark, str(tmp_path / "q.csv"))).rows
+    assert dict(answers.dtypes)["found_timestamp"] == "timestamp"
+    with LogDir(log_dir()).log(topic, partition) as log:
+        found = [find_offset(log, target) for target in (time, 1_373_414_400_000)]
+    offsets = [
+        (row.offset, row.ms) for row in answers.selectExpr("*", "unix_millis(found_timestamp) AS ms").orderBy("id").collect()
+    ]
+    assert offsets == [(None, None) if one is None else (one.offset, one.timestamp) for one in found]
     (tmp_path / "notes.txt").write_text("no table")
     for name, error in (("nothing.csv", NotFoundError), ("notes.txt", InvalidArgumentError)):
         with pytest.raises(error):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.spark.jobs.distribute import Progress, watch
+from tidelog.spark.jobs.questions import epoch_ms
 from tidelog.spark.jobs.result import JobResult, Summary
 
 if TYPE_CHECKING:
@@ -57,22 +58,19 @@ def look_up(spark: SparkSession, directory: str, questions: DataFrame, progress:
 
     began = time.perf_counter()
     time_type = _check_columns(questions)
-    asked = questions.withColumn(_MS, _epoch_ms(f.col("timestamp"), time_type))
+    asked = questions.withColumn(_MS, epoch_ms(f.col("timestamp"), time_type))
     with watch(spark, "look-ups by time", progress):
         total, starts = _check_questions(directory, asked)
         tasks = max(spark.sparkContext.defaultParallelism, -(-total // QUESTIONS_PER_TASK))
         answered = _answered(asked, tasks, directory, starts).persist()
         try:
-            found = (
-                answered.groupBy("topic", "partition")
-                .agg(f.count("*"), f.count(_OFFSET), f.sum(_SECONDS), f.max(_FAULT))
-                .orderBy("topic", "partition")
-                .collect()
-            )
+            by_place = answered.groupBy("topic", "partition")
+            found = by_place.agg(f.count("*"), f.count(_OFFSET), f.sum(_SECONDS), f.max(_FAULT)).collect()
             for *_, fault in found:
                 if fault is not None:
                     error: TidelogError = pickle.loads(fault)
                     raise error
+            found.sort()
         except BaseException:
             answered.unpersist()
             raise
@@ -110,34 +108,6 @@ def _check_columns(questions: DataFrame) -> DataType:
     return kinds["timestamp"]
 
 
-def _epoch_ms(column: Column, kind: DataType) -> Column:
-    """Return a timestamp of any accepted type in epoch ms; null for a text that is none."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
-    if isinstance(kind, t.IntegerType | t.LongType):
-        return column.cast("bigint")
-    if isinstance(kind, t.TimestampType):
-        return f.unix_millis(column)
-    if isinstance(kind, t.StringType):
-        text = f.trim(column)
-        # Spark's own reading wants seconds, and a colon in the zone.
-        clock = f.regexp_replace(text, "^([^ T]+[ T][0-9]{2}:[0-9]{2})(?!:)", "$1:00")
-        # Without a zone it is UTC: said here, for Spark would take the session's.
-        zoned = (
-            f.when(text.rlike("^[^ T]*$"), f.concat(text, f.lit("T00:00:00Z")))
-            .when(
-                text.rlike("(?i)([0-9]z|[+-][0-9]{2}(:?[0-9]{2})?)$"),
-                f.regexp_replace(clock, "([+-][0-9]{2}):?([0-9]{2})$", "$1:$2"),
-            )
-            .otherwise(f.concat(clock, f.lit("Z")))
-        )
-        return f.when(text.rlike("^-?[0-9]+$"), text.try_cast("bigint")).otherwise(f.unix_millis(zoned.try_cast("timestamp")))
-    local = column.cast("timestamp_ntz")
-    micros = f.timestamp_diff("MICROSECOND", f.lit("1970-01-01").cast("timestamp_ntz"), local)
-    return f.floor(micros / f.lit(1000)).cast("bigint")
-
-
 def _as_asked(found_ms: Column, kind: DataType) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
@@ -158,17 +128,15 @@ def _check_questions(directory: str, asked: DataFrame) -> tuple[int, dict[_Place
     is_bad = f.col(_MS).isNull() | (f.col(_MS) < 0)
     # Text, so that every type can be shown; NULL is no text.
     example = f.coalesce(f.col("timestamp").cast("string"), f.lit("null"))
-    places = (
-        asked.groupBy("topic", "partition")
-        .agg(f.count("*"), f.count_if(is_bad), f.max(f.when(is_bad, example)))
-        .orderBy("topic", "partition")
-        .collect()
-    )
+    by_place = asked.groupBy("topic", "partition")
+    places = by_place.agg(f.count("*"), f.count_if(is_bad), f.max(f.when(is_bad, example))).collect()
+    nowhere = sum(place[2] for place in places if place[0] is None or place[1] is None)
+    if nowhere:
+        raise InvalidArgumentError("questions without a topic or partition", found=nowhere)
+    places.sort()
     log_dir = LogDir(directory)
     starts: dict[_Place, int] = {}
-    for topic, partition, count, *_ in places:
-        if topic is None or partition is None:
-            raise InvalidArgumentError("questions without a topic or partition", found=count)
+    for topic, partition, *_ in places:
         log_dir.directory(topic, partition)
         starts[topic, partition] = log_dir.log_start_offsets.get(TopicPartition(topic, partition), 0)
     bad = [place for place in places if place[3]]

@@ -1,4 +1,4 @@
-"""The questions of the job `lookup` from files.
+"""The questions of the job `lookup`: from files, and their times in milliseconds.
 
 | file | how columns are read |
 |---|---|
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from tidelog.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 KINDS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
@@ -51,3 +52,35 @@ def _kind_of(path: str) -> str:
         if kind is not None:
             return kind
     raise InvalidArgumentError("questions of an unknown kind", path=path, expected=", ".join(KINDS))
+
+
+def epoch_ms(column: Column, kind: DataType) -> Column:
+    """Return a timestamp of any accepted type in epoch ms; null for a text that is none."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.IntegerType | t.LongType):
+        return column.cast("bigint")
+    if isinstance(kind, t.TimestampType):
+        return f.unix_millis(column)
+    if isinstance(kind, t.StringType):
+        text = f.trim(column)
+        # Spark's own reading wants seconds, and a colon in the zone.
+        clock = f.regexp_replace(text, "^([^ T]+[ T][0-9]{2}:[0-9]{2})(?!:)", "$1:00")
+        # Without a zone it is UTC: said here, for Spark would take the session's.
+        zoned = (
+            f.when(text.rlike("^[^ T]*$"), f.concat(text, f.lit("T00:00:00Z")))
+            .when(
+                text.rlike("(?i)([0-9]z|[+-][0-9]{2}(:?[0-9]{2})?)$"),
+                f.regexp_replace(clock, "([+-][0-9]{2}):?([0-9]{2})$", "$1:$2"),
+            )
+            .otherwise(f.concat(clock, f.lit("Z")))
+        )
+        # A clock alone would be today's, for Spark.
+        is_dated = text.rlike("^[+]?[0-9]{4,9}-[0-9]{2}-[0-9]{2}")
+        return f.when(text.rlike("^-?[0-9]+$"), text.try_cast("bigint")).when(
+            is_dated, f.unix_millis(zoned.try_cast("timestamp"))
+        )
+    local = column.cast("timestamp_ntz")
+    micros = f.timestamp_diff("MICROSECOND", f.lit("1970-01-01").cast("timestamp_ntz"), local)
+    return f.floor(micros / f.lit(1000)).cast("bigint")
