@@ -9,11 +9,13 @@ BENCHMARKS = (
     "kernel_bench",
     "append_bench",
     "recovery_bench",
+    "index_job_bench",
     "open_bench",
     "scan_bench",
     "time_range_bench",
     "find_bench",
     "spark_bench",
+    "lookup_bench",
 )
 
 

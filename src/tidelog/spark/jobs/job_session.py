@@ -13,8 +13,10 @@ import logging
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
 from tidelog.errors import InvalidArgumentError, TidelogError
@@ -93,8 +95,32 @@ def _start(name: str, master: str | None, config: dict[str, str], java_log: IO[b
     if is_submitted():
         return session(name, config=config)
     master = master or config.get("spark.master", LOCAL)
-    given = {**QUIET, **(LOCAL_CONFIG if master.startswith("local") else {}), **config}
-    return session(name, master=master, config=given, java_output=java_log)
+    is_local = master.startswith("local")
+    given = {**QUIET, **(LOCAL_CONFIG if is_local else {}), **config}
+    spark = session(name, master=master, config=given, java_output=java_log)
+    if is_local:
+        _wake(spark)
+    return spark
+
+
+def _wake(spark: SparkSession) -> None:
+    """Start at the same time what a session of this machine starts when it is first needed: Python workers, and DataFrames."""
+    context = spark.sparkContext
+    tasks = context.parallelize(range(context.defaultParallelism), context.defaultParallelism)
+
+    def wake() -> None:
+        with suppress(Exception):  # What keeps workers from starting is told by the first task that needs them.
+            tasks.foreach(_import_logs)
+
+    thread = threading.Thread(target=wake, name="tidelog-job-wake", daemon=True)
+    thread.start()
+    spark.createDataFrame([], "kind string")
+    thread.join()
+
+
+def _import_logs(task: int) -> None:
+    """What every job needs, loaded on a worker."""
+    import_module("tidelog.log.log_dir")
 
 
 def _is_sparks(error: Exception) -> bool:
