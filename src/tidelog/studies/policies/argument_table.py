@@ -18,19 +18,19 @@ JUMP = "broker jumps 30 days"
 def arguments(found: Measurements) -> Table:
     """Every sentence that a measurement answers."""
     rows: list[tuple[Cell, ...]] = [
-        ("the article, for LogAppendTime", _robust(found)),
-        ("the article, for LogAppendTime", _never_back(found)),
-        ("the article, for LogAppendTime", _deterministic(found)),
-        ("the article, for CreateTime", _when_made(found)),
-        ("KIP-32, log retention", _in_reality(found)),
-        ("KIP-32, time based log rolling", _server_side(found)),
-        ("KIP-32, time based log rolling", _low_volume(found)),
-        ("KIP-33, time based log rolling", _largest_or_first(found)),
+        ("robustness", "the article, for LogAppendTime", _robust(found)),
+        ("monotonic times", "the article, for LogAppendTime", _never_back(found)),
+        ("determinism", "the article, for LogAppendTime", _deterministic(found)),
+        ("retention by age", "the article, for CreateTime", _when_made(found)),
+        ("all patterns together", "KIP-32, log retention", _in_reality(found)),
+        ("whose time rolls", "KIP-32, time based log rolling", _server_side(found)),
+        ("low volume topics", "KIP-32, time based log rolling", _low_volume(found)),
+        ("two rules for rolling", "KIP-33, public interfaces; time based log rolling", _largest_or_first(found)),
     ]
     return Table(
         "policies-arguments",
         "What else the documents say",
-        ("from", "says"),
+        ("about", "from", "claim"),
         tuple(rows),
         "the article on KIP-32 and KIP-33 (what speaks for either timestamp); KIP-32; KIP-33",
         ("h: hours off a message by criterion 1 of retention, where nothing else is said",),

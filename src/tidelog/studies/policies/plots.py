@@ -87,24 +87,23 @@ def _apart(found: Measurements) -> Plot:
 
 
 def _off(found: Measurements) -> Plot:
-    names = tuple(name for name in found.cases(RETENTION) if name in found.cases(ROLLING))
+    names = tuple(found.cases(RETENTION))
 
-    def bars(name: str, kind: str, count: str, mean: str, sign: int) -> Series:
+    def bars(name: str, kind: str, count: str, mean: str) -> Series:
         values = []
         for case in names:
             subject = on_cluster(kind, 1)
             total = found.value(RETENTION, case, subject, count) * found.value(RETENTION, case, subject, mean)
-            # No bar is plus zero, and not minus zero.
-            values.append(sign * total / found.value(RETENTION, case, subject, "messages") / HOUR_MS + 0.0)
+            values.append(total / found.value(RETENTION, case, subject, "messages") / HOUR_MS)
         return Series(name, names, tuple(values))
 
     return Plot(
         "policies-off",
-        "Too early (below zero) and too long, a message",
+        "Too early and too long, by scenario",
         tuple(
-            bars(f"{kind}, {what}", kind, count, mean, sign)
+            bars(f"{kind}, {what}", kind, count, mean)
             for kind in broker.TYPES
-            for what, count, mean, sign in (("too early", "early", "early_mean_ms", -1), ("too long", "long", "long_mean_ms", 1))
+            for what, count, mean in (("too early", "early", "early_mean_ms"), ("too long", "long", "long_mean_ms"))
         ),
         Mark.BARS,
         "scenario",
