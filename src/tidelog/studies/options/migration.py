@@ -81,8 +81,11 @@ def _measure_codec(codec_name: str, repeats: int) -> Iterator[Measurement]:
     times: dict[str, float] = {}
     for cell in CELLS:
         works = produce(cell, codec) if cell.kind == "produce" else fetch(cell.disk, cell.magic, codec)
+        converted = works()
+        if cell.kind == "fetch" and not converted:
+            works = copy(cell.disk, codec)
         times[cell.subject] = _microseconds(works, repeats) / sizes.MESSAGES
-        yield Measurement(PART, codec_name, cell.subject, "converted", float(works()), "share")
+        yield Measurement(PART, codec_name, cell.subject, "converted", converted, "share")
         yield Measurement(PART, codec_name, cell.subject, "processor time a message", times[cell.subject], "µs")
     for cell in CELLS:
         cheapest = min(times[other.subject] for other in CELLS if other.kind == cell.kind)
@@ -118,11 +121,15 @@ def fetch(disk: int, magic: int, codec: Codec) -> Callable[[], float]:
     stored = request(disk, codec, BASE_OFFSET)
 
     def works() -> float:
-        if disk <= magic:
-            return float(bytes(memoryview(stored)) != stored)
         return float(down_convert(stored, iter_headers(stored), magic, BASE_OFFSET) != stored)
 
     return works
+
+
+def copy(disk: int, codec: Codec) -> Callable[[], float]:
+    """Return what stands for sending stored bytes without looking at them: one copy, where a broker would need none."""
+    stored = memoryview(request(disk, codec, BASE_OFFSET))
+    return lambda: float(len(bytes(stored)))
 
 
 def mixed(codec: Codec) -> float:

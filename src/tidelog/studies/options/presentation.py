@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Chapter, Mark, Plot, Series
-from tidelog.studies.options import good_things, leader_change, observed, other_tables, pipeline, replicas, sizes
+from tidelog.studies.options import good_things, leader_change, migration, observed, other_tables, pipeline, replicas, sizes
 from tidelog.studies.options.option_table import (
     APPEND,
     DRAFTED,
@@ -85,18 +85,57 @@ def _findings(m: Measurements) -> tuple[str, ...]:
     entries = {one: int(m.value(replicas.RETENTION, replicas.FOLLOWER, one, "index entries")) for one in (DRAFTED, LATE_TOO)}
     exact = m.value("mirror", observed.SHORTEST, OPTION_3, "LogAppendTime in the index")
     same = m.value("mirror", observed.SHORTEST, APPEND, "CreateTime same in both")
-    return (
-        "Option 3's FetchResponse, as drafted, carries the entries of the messages that come with it. The entry for a segment's"
-        " last message comes into being only when the next segment begins, after the message was fetched: a follower that keeps"
-        f" up never gets it ({entries[DRAFTED]} entries instead of {entries[LATE_TOO]}), and its segments go {drafted}.",
-        "Option 3's rule that a replica never rebuilds its index cannot be followed by one that has no leader to ask: after a"
-        " crash of the only replica, times are those of the recovery, as the draft fears.",
-        f"Option 3 does not know as much as option 1: the index has the exact LogAppendTime of {percent(exact)} of the messages.",
-        "Where a wrapper is compressed, the second time is nearly free: all of a request's LogAppendTimes are alike.",
-        "In a mirror between LogAppendTime topics, Kafka's consumer hands on the first cluster's append time as the producer's:"
-        f" CreateTime is kept for {percent(same)} of the messages, and v2's deltas then hold the wrong time for ever.",
-        "Phase 1 of the migration cannot spare recompression for v0 messages, as the draft has it: their offsets lie inside the"
-        " compressed bytes.",
+    alone = retention_worst(m, LATE_TOO, (replicas.ALONE,))
+    recompressed = m.value(migration.PART, "gzip", migration.CELLS[0].subject, "converted") == 1
+    found = (
+        (
+            entries[DRAFTED] < entries[LATE_TOO],
+            "Option 3's FetchResponse, as drafted, carries the entries of the messages that come with it. The entry for a"
+            " segment's last message comes into being only when the next segment begins, after the message was fetched: a"
+            f" follower that keeps up never gets it ({entries[DRAFTED]} entries instead of {entries[LATE_TOO]}); how far off"
+            f" retention is: {drafted}.",
+        ),
+        (
+            alone.either > 0,
+            "Option 3's rule that a replica never rebuilds its index cannot be followed by one that has no leader to ask: after a"
+            f" crash of the only replica, times are those of the recovery, as the draft fears; retention: {alone}.",
+        ),
+        (
+            exact < 1,
+            f"Option 3 does not know as much as option 1: the index has the exact LogAppendTime of {percent(exact)} of the"
+            " messages.",
+        ),
+        (
+            True,
+            "The draft does not say what the int32 offset of an index entry in a FetchResponse counts from: an absolute offset"
+            " does not fit, and a segment's base is not in the response. Here it counts from the offset that was fetched.",
+        ),
+        (
+            _second_time(m) < 1,
+            f"Where a wrapper is compressed, the second time is nearly free, at most {_second_time(m):.2g} bytes a message: all"
+            " of a request's LogAppendTimes are alike.",
+        ),
+        (
+            same < 1,
+            "In a mirror between LogAppendTime topics, Kafka's consumer hands on the first cluster's append time as the"
+            f" producer's: CreateTime is kept for {percent(same)} of the messages, and v2's deltas then hold the wrong time for"
+            " ever.",
+        ),
+        (
+            recompressed,
+            "Phase 1 of the migration cannot spare recompression for v0 messages, as the draft has it: their offsets lie inside"
+            " the compressed bytes.",
+        ),
+    )
+    return tuple(text for holds, text in found if holds)
+
+
+def _second_time(m: Measurements) -> float:
+    """Return what option 1 takes more than option 3 where a wrapper is compressed, at most (bytes a message)."""
+    return max(
+        m.value(sizes.PART, codec, OPTION_1, metric) - m.value(sizes.PART, codec, OPTION_3, metric)
+        for codec in ("gzip", "lz4")
+        for metric in (f"bytes a message, {value_bytes} B" for value_bytes in sizes.VALUE_BYTES)
     )
 
 
