@@ -68,8 +68,8 @@ def latency(
     tasks = _bundled(spark, _with_largest_before(spark, splits))
     schema = pa.schema([pa.field("topic", pa.string()), pa.field("partition", pa.int32()), *SCHEMA])
     with run_arrow_tasks(spark, "delays of records", tasks, _count, schema, progress) as counts:
-        rows = _figures(counts, "minute_ms").persist()
-        whole = _figures(counts).collect()
+        rows = _figures(counts, "minute_ms").orderBy("topic", "partition", "kind", "minute").persist()
+        whole = sorted(_figures(counts).collect(), key=lambda row: row[:3])
         rows.count()
     places = ("topic", "partition", "kind")
     return JobResult(rows, Summary((*places, *_FIGURES), tuple(tuple(row) for row in whole)))
@@ -135,6 +135,4 @@ def _figures(counts: DataFrame, *by: str) -> DataFrame:
         for place, name in enumerate(("p50_ms", "p90_ms", "p99_ms"))
     ]
     minutes = [f.expr(f"timestamp_millis(LEAST(minute_ms, {LAST_MS}))").alias("minute") for _ in by]
-    return figures.select("topic", "partition", "kind", *minutes, "records", *percentiles, *_FIGURES[4:]).orderBy(
-        "topic", "partition", "kind", *(["minute"] if by else [])
-    )
+    return figures.select("topic", "partition", "kind", *minutes, "records", *percentiles, *_FIGURES[4:])
