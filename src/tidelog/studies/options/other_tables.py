@@ -22,7 +22,7 @@ def size_tables(m: Measurements) -> list[Table]:
             for value_bytes in SHOWN_SIZES:
                 size = m.value(sizes.PART, codec, name, f"bytes a message, {value_bytes} B")
                 over = m.value(sizes.PART, codec, name, f"over v0, {value_bytes} B")
-                cells.append(f"{show_float(size)} ({over:+.3g} %)" if name != "v0" else show_float(size))
+                cells.append(f"{round(size, 2):,.6g} ({over:+,.1f} %)")
             rows.append(tuple(cells))
         tables.append(
             Table(
@@ -67,7 +67,7 @@ def size_claims(m: Measurements) -> Table:
                 "Two times in a message",
                 Claim(
                     "Two timestamps are an overhead of each message",
-                    f"The second one adds {show_float(min(plain))} bytes uncompressed, {min(packed):+.2g} to {max(packed):+.2g}"
+                    f"The second one adds {show_float(min(plain))} bytes uncompressed, {min(packed):.2g} to {max(packed):.2g} bytes"
                     " where a wrapper is compressed, because all inner LogAppendTimes are alike",
                     verdict(min(plain) > 0, max(packed) >= 1),
                 ),
@@ -381,7 +381,7 @@ def good_things_table(m: Measurements) -> Table:
             Claim(
                 "It grows monotonically",
                 f"{int(rule_back)} steps back when a slower broker takes over, by KIP-32's rule; {int(plain_back)} by the plain"
-                f" clock, which Kafka takes. CreateTime, pattern 3: {int(value(third, CREATE, 'steps back'))} of the batches",
+                f" clock, which Kafka takes. CreateTime, pattern 3: {int(value(third, CREATE, 'steps back'))} batches",
                 verdict(rule_back == 0, plain_back == 0),
             ),
         ),
@@ -443,8 +443,8 @@ def good_things_table(m: Measurements) -> Table:
             "Comment",
             Claim(
                 "Payloads usually have an event time, so LogAppendTime alone will do",
-                f"For windows it does ({percent(wrong_payload)} wrong); brokers then time"
-                f" {int(m.value('latency', observed.SHORTEST, pipeline.PAYLOAD, 'first hop computable'))} of the first hops,"
+                f"For windows it does ({percent(wrong_payload)} wrong); brokers can time"
+                f" {percent(m.value('latency', observed.SHORTEST, pipeline.PAYLOAD, 'first hop computable'))} of the first hops,"
                 " and search, retention and tools go by the append time only",
                 verdict(wrong_payload == 0, m.value("latency", observed.SHORTEST, pipeline.PAYLOAD, "first hop computable") == 1),
             ),
