@@ -11,7 +11,7 @@
 | `leader_change` | LogAppendTime under a slower new leader |
 | `migration` | conversions in the two phases of the migration plan |
 | `good_things` | the article's praise of either timestamp |
-| `presentation`, `option_table`, `other_tables` | the chapter |
+| `presentation`, `option_table`, `replica_tables`, `other_tables` | the chapter |
 """
 
 from tidelog.studies.options.study import STUDY as STUDY

@@ -6,7 +6,7 @@ from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Cell, Claim, Millis, Table, Verdict
 from tidelog.studies.options import good_things, leader_change, migration, observed, pipeline, replicas, sizes
 from tidelog.studies.options.fetch_response import INDEX_ENTRY_BYTES
-from tidelog.studies.options.option_table import APPEND, CREATE, LATE_TOO, OPTION_1, OPTION_3, Worst, percent, verdict
+from tidelog.studies.options.option_table import APPEND, CREATE, LATE_TOO, OPTION_1, OPTION_3, percent, verdict
 from tidelog.studies.report.cells import show_float, show_millis
 
 SHOWN_SIZES = (0, 16, 100, 1024)
@@ -67,8 +67,8 @@ def size_claims(m: Measurements) -> Table:
                 "Two times in a message",
                 Claim(
                     "Two timestamps are an overhead of each message",
-                    f"The second one adds {show_float(min(plain))} bytes uncompressed, {min(packed):.2g} to {max(packed):.2g} bytes"
-                    " where a wrapper is compressed, because all inner LogAppendTimes are alike",
+                    f"The second one adds {show_float(min(plain))} bytes uncompressed, {min(packed):.2g} to {max(packed):.2g}"
+                    " bytes where a wrapper is compressed, because all inner LogAppendTimes are alike",
                     verdict(min(plain) > 0, max(packed) >= 1),
                 ),
             ),
@@ -145,61 +145,6 @@ def _hops(m: Measurements, subject: str) -> tuple[Cell, Cell]:
     return hop("first"), hop("second")
 
 
-def retention_table(m: Measurements) -> Table:
-    """Return by how much segments go too late or too early on each kind of replica."""
-    rows = []
-    for subject in replicas.SUBJECTS:
-        worst = [
-            Worst(
-                m.value(replicas.RETENTION, role, subject, "kept too long, most"),
-                m.value(replicas.RETENTION, role, subject, "deleted too early, most"),
-            )
-            for role in replicas.ROLES
-        ]
-        rows.append((subject, *map(str, worst)))
-    return Table(
-        "options-retention",
-        "Retention: how far from the truth segments go",
-        ("Rule", *replicas.ROLES),
-        tuple(rows),
-        source="KIP-32 draft 31, Options comparison, Log retention",
-        assumptions=(_replica_assumption(), f"{replicas.SEGMENTS} segments, rolled by size so that they are alike everywhere."),
-        notes=(
-            "CreateTime topics go by when messages were made: earlier than the append by the latency, on every replica alike.",
-        ),
-    )
-
-
-def rolling_table(m: Measurements) -> Table:
-    """Return how segments of each kind of replica compare with the leader's."""
-    rows = []
-    for subject in replicas.SUBJECTS:
-        cells: list[Cell] = [subject]
-        for role in replicas.ROLES:
-            segments = int(m.value(replicas.ROLLING, role, subject, "segments"))
-            alike = m.value(replicas.ROLLING, role, subject, "segments as the leader's")
-            overdue = m.value(replicas.ROLLING, role, subject, "overdue, most")
-            late = f", one {show_millis(overdue)} too long" if overdue else ""
-            cells.append(f"{segments} segments, {percent(alike)} as the leader's{late}")
-        rows.append(tuple(cells))
-    return Table(
-        "options-rolling",
-        "Rolling by time: where segments begin",
-        ("Rule", *replicas.ROLES),
-        tuple(rows),
-        source="KIP-32 draft 31, Options comparison, Log rolling",
-        assumptions=(_replica_assumption(), f"`segment.ms` {show_millis(replicas.SEGMENT_MS)}, no limit of size."),
-    )
-
-
-def _replica_assumption() -> str:
-    return (
-        f"{replicas.HOURS} h of messages in requests of {replicas.REQUEST_MESSAGES}; followers are"
-        f" {show_millis(replicas.FOLLOWER_LAG_MS)} behind, their clocks {show_millis(-replicas.FOLLOWER_SKEW_MS)} slow; crash"
-        f" after {percent(replicas.CRASH_AT)} of the messages, reassignment after {percent(replicas.REASSIGNED_AT)}."
-    )
-
-
 def window_table(m: Measurements) -> Table:
     """Return the share of messages in wrong windows, by latency."""
     rows = [
@@ -254,50 +199,6 @@ def latency_table(m: Measurements) -> Table:
         assumptions=(
             f"Consumers read {show_millis(observed.CONSUMER_DELAY_MS)} after the append on average, with right clocks.",
             "Wrong clocks: 1 % of the messages say ten minutes ahead.",
-        ),
-    )
-
-
-def leader_table(m: Measurements) -> Table:
-    """Return the corner case of a slower new leader."""
-    case = "clock behind"
-
-    def value(subject: str, metric: str) -> float:
-        return m.value(leader_change.PART, case, subject, metric)
-
-    rows: list[tuple[Cell, ...]] = []
-    for subject in (leader_change.ENGINE_RULE, leader_change.MODEL_RULE, leader_change.ENGINE_PLAIN):
-        back = int(value(subject, "steps back"))
-        plain = subject == leader_change.ENGINE_PLAIN
-        claimed = (
-            "Times go backward in the log"
-            if plain
-            else "Times do not go backward; the last one is given until the clock has passed it"
-        )
-        rows.append(
-            (
-                subject,
-                Claim(claimed, f"{back} steps back", verdict((back > 0) == plain)),
-                Millis(value(subject, "largest step back")),
-                int(value(subject, "messages with the old leader's last time")),
-                Millis(value(subject, "largest error of LogAppendTime")),
-            )
-        )
-    return Table(
-        "options-leader-change",
-        "A new leader with a slower clock",
-        (
-            "Rule",
-            "Order of times",
-            "Largest step back",
-            "Messages with the old leader's last time",
-            "Largest error of LogAppendTime",
-        ),
-        tuple(rows),
-        source="KIP-32 draft 31, A corner case for LogAppendTime",
-        assumptions=(
-            f"The new leader's clock is {show_millis(leader_change.BEHIND_MS)} slow; two brokers of the storage engine,"
-            " `tidelog.log.append.time.monotonic` true and false.",
         ),
     )
 

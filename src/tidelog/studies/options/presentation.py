@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Chapter, Mark, Plot, Series
-from tidelog.studies.options import good_things, leader_change, migration, observed, other_tables, pipeline, replicas, sizes
+from tidelog.studies.options import (
+    good_things,
+    leader_change,
+    migration,
+    observed,
+    other_tables,
+    pipeline,
+    replica_tables,
+    replicas,
+    sizes,
+)
 from tidelog.studies.options.option_table import (
     APPEND,
     DRAFTED,
@@ -39,13 +49,13 @@ def chapter(name: str, title: str, m: Measurements) -> Chapter:
             *other_tables.size_tables(m),
             overhead_plot(m),
             other_tables.mirror_table(m),
-            other_tables.retention_table(m),
+            replica_tables.retention_table(m),
             retention_plot(m),
-            other_tables.rolling_table(m),
+            replica_tables.rolling_table(m),
             other_tables.window_table(m),
             window_plot(m),
             other_tables.latency_table(m),
-            other_tables.leader_table(m),
+            replica_tables.leader_table(m),
             other_tables.good_things_table(m),
             other_tables.migration_table(m),
         ),
