@@ -6,13 +6,20 @@ import base64
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+import tidelog
 from tests.log.build import LogBuilder, batch, marker
 from tests.log.golden import GOLDEN
+from tests.scanning.logs import ROW_COLUMNS, plain, rows_of
+from tests.scanning.test_property import NOON, steps, write
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, UnknownTopicOrPartitionError
 from tidelog.log.log_dir import LogDir
@@ -197,6 +204,35 @@ def test_gaps_transactions_producers_and_configuration(tmp_path: Path) -> None:
         assert 7 in {entry.producer_id for entry in log.producer_state.active_producers.values()}
         log.append_as_leader(build_batch_v2([Record(0, 9000, CREATE_TIME, b"k", b"v")]), leader_epoch=0)
     assert records(out_dir, "t")[-1].offset == 323
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    happened=st.lists(steps(), min_size=1, max_size=25),
+    indexes=st.sampled_from([frozenset({".index", ".timeindex"}), frozenset({".index"}), frozenset()]),
+    segment_bytes=st.sampled_from([300, 2000]),
+    max_segment_bytes=st.sampled_from([700, 1 << 30]),
+    times=st.lists(st.integers(NOON - 2, NOON + 40), max_size=10),
+)
+def test_any_log_says_the_same(
+    happened: list[dict[str, Any]], indexes: frozenset[str], segment_bytes: int, max_segment_bytes: int, times: list[int]
+) -> None:
+    with TemporaryDirectory() as folder:
+        source, out_dir = Path(folder) / "old", Path(folder) / "new"
+        builder = write(source, happened, segment_bytes=segment_bytes, indexes=indexes)
+        builder.close()
+        done = migrate(source, out_dir, max_segment_bytes=max_segment_bytes)
+        expected = [replace(row, timestamp_type=max(row.timestamp_type, CREATE_TIME)) for row in builder.rows]
+        assert rows_of(tidelog.scan(out_dir, builder.topic, columns=ROW_COLUMNS)) == plain(expected)
+        assert faults(out_dir) == []
+        with LogDir(source).log(builder.topic, 0, message_format=2) as old, LogDir(out_dir).log(builder.topic, 0) as new:
+            assert new.log_end_offset == old.log_end_offset
+            assert {header.magic for header in new.headers()} <= {2}
+            assert new.high_watermark == new.log_end_offset
+            aborted = [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in new.aborted_transactions(0, 1 << 40)]
+            assert aborted == builder.aborted
+            assert [find_offset(new, time) for time in times] == [find_offset(old, time) for time in times]
+        assert sum(one.records for one in done) >= len(builder.rows)
 
 
 def test_a_segment_that_outgrows_its_positions_is_split(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ removes it.
 |---|---|
 | segments, time maps | `segment_migration` |
 | `.snapshot`, `leader-epoch-checkpoint`, `partition.metadata` | copied: offsets and producers stay what they were |
-| high watermarks, log starts, where compaction goes on | the old checkpoints' lines |
+| high watermarks, log starts, where compaction goes on | the old checkpoints; an unknown high watermark is the end |
 | `tidelog-topics.json` | the old one, without a `message.format.version` below 2 |
 | `meta.properties`, `tidelog-producer-ids.json`, KRaft's metadata log | copied, the last two if the whole folder is migrated |
 | recovery points, snapshots that were missing, clean-shutdown mark | the engine |
@@ -142,6 +142,9 @@ def finish(migration: Migration, done: Sequence[MigratedSegment], clock: Clock, 
         ends[key] = max(ends[key], segment.next_offset)
     work_dir = migration.work_dir
     write_offset_checkpoint(work_dir / names.RECOVERY_POINT_CHECKPOINT, {key: end for key, end in ends.items() if end})
+    # Of a partition that no checkpoint knows, a backup's, everything may be read; the engine would begin at its start.
+    high_watermarks = read_offset_checkpoint(work_dir / names.HIGH_WATERMARK_CHECKPOINT)
+    write_offset_checkpoint(work_dir / names.HIGH_WATERMARK_CHECKPOINT, {**ends, **high_watermarks})
     with LogManager(work_dir, clock, properties={"num.recovery.threads.per.data.dir": str(threads)}) as manager:
         for key, reason in manager.offline_partitions().items():
             raise StorageError(f"the new partition {names.log_dir_name(*key)} cannot be opened: {reason}", path=work_dir)
