@@ -259,6 +259,13 @@ def test_errors_come_before_and_after_the_work(spark: SparkSession, tmp_path: Pa
         pass  # It was given back.
 
 
+def test_two_workers_at_one_segment_are_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    conf = spark.sparkContext.getConf().set("spark.speculation", "true")
+    monkeypatch.setattr(spark.sparkContext, "getConf", lambda: conf)
+    with pytest.raises(InvalidArgumentError, match=r"spark\.speculation"):
+        rebuild_indexes(spark, KAFKA_3, out_dir=tmp_path / "out")
+
+
 def test_a_worker_without_the_folder_is_no_missing_file(tmp_path: Path) -> None:
     log = Log.open(shutil.copytree(KAFKA_3 / "two-partitions-0", tmp_path / "two-partitions-0"))
     with pytest.raises(StorageError, match="must be the same on every machine"):

@@ -20,7 +20,9 @@ import pytest
 from tests.cli.conftest import ROOT, run, run_ok, run_process, start
 from tests.log.golden import GOLDEN
 from tidelog.cli.job import SUBMIT_SCRIPT
+from tidelog.errors import TidelogError
 from tidelog.spark import ensure_java
+from tidelog.spark.jobs.job_session import job_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +105,35 @@ def test_errors_are_one_line(spark: SparkSession, data: Path, tmp_path: Path) ->
     assert "Java" not in ran.stderr
 
 
+def test_a_bug_in_a_worker_is_one_line_too(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(number: int) -> int:
+        return 1 // number
+
+    with (
+        pytest.raises(TidelogError, match=r"^Spark: a worker raised ZeroDivisionError: .*TIDELOG_TRACEBACK"),
+        job_session("test") as same,
+    ):
+        assert same is spark
+        same.sparkContext.parallelize([1, 0], 2).map(work).collect()
+    with pytest.raises(TidelogError, match=r"^Spark: .*nowhere") as caught, job_session("test"):
+        spark.read.parquet("/nowhere/at/all").collect()
+    assert "\n" not in str(caught.value)
+    monkeypatch.setenv("TIDELOG_TRACEBACK", "1")
+    with pytest.raises(Exception, match="Traceback") as whole, job_session("test"):
+        spark.sparkContext.parallelize([0], 1).map(work).collect()
+    assert not isinstance(whole.value, TidelogError)
+    assert spark.range(1).count() == 1  # A session that was there stays.
+
+
 # --- as people run it
+
+
+@pytest.mark.spark
+def test_a_spark_that_does_not_start_says_why(data: Path) -> None:
+    ran = run_process("job", "verify", data, "--master", "nonsense")
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr == f"{ran.error}\n"
+    assert "Master must" in ran.error
 
 
 @pytest.mark.spark

@@ -24,7 +24,7 @@ from contextlib import nullcontext
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from tidelog.errors import SegmentChangedError, StorageError
+from tidelog.errors import InvalidArgumentError, SegmentChangedError, StorageError
 from tidelog.log.log_dir import LogDir
 from tidelog.log.segment import Segment
 from tidelog.spark.jobs.bundles import bundle
@@ -86,6 +86,7 @@ def rebuild_indexes(
     Rows are files (`kind` "file") and faults of the logs ("fault"); `faults` counts the latter. See `index_rows`.
     Raises what opening the folder raises, InvalidArgumentError, StorageError, SegmentChangedError.
     """
+    _check_no_speculation(spark)
     log_dir = LogDir(_absolute(directory))
     wanted = select_partitions(log_dir, topic, partitions)
     out = checked_out_dir(None if out_dir is None else _absolute(out_dir), log_dir.path)
@@ -192,6 +193,12 @@ def _sorted(
         return map(work, pieces)
 
     return sorted(run_tasks(spark, what, bundles, each, progress), key=itemgetter(0))
+
+
+def _check_no_speculation(spark: SparkSession) -> None:
+    """Refuse a session that may give one task to two workers at once: both would write the same files."""
+    if spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true":
+        raise InvalidArgumentError("files are to be written by one worker each: turn spark.speculation off", found="true")
 
 
 def _check_shared(gone: Sequence[Segment]) -> None:

@@ -119,8 +119,9 @@ def _wake(spark: SparkSession) -> None:
 
 
 def _import_logs(task: int) -> None:
-    """What every job needs, loaded on a worker."""
-    import_module("tidelog.log.log_dir")
+    """Load on a worker what most jobs need there."""
+    for module in ("tidelog.log.log_dir", "tidelog.storage.index_tools.segment_rebuild"):
+        import_module(module)
 
 
 def _is_sparks(error: Exception) -> bool:
