@@ -163,7 +163,7 @@ def failover_plots(found: Measurements) -> tuple[Plot, Plot]:
     def plot(name: str, metric: str, title: str) -> Plot:
         part, case = failover.FAILOVER, TRUE_CLOCKS.name
         series = []
-        for topic in TYPES:
+        for topic in reversed(TYPES):
             known = [one for one in failover.STRATEGIES if found.get(part, case, f"{topic}: {one}", metric) is not None]
             values = [
                 found.value(part, case, f"{topic}: {one}", metric) / found.value(part, case, f"{topic}: {one}", "crashes")
@@ -289,7 +289,7 @@ def latency_plot(found: Measurements) -> Plot:
             tuple(float(minute) for minute in minutes),
             tuple(max(1.0, found.value(part, case, minute, metric)) for minute in minutes),
         )
-        for metric in ("p50", "p90", "p99", "max")
+        for metric in ("p50", "p90", "p99")
     )
     return Plot(
         "use-cases-latency-by-minute",

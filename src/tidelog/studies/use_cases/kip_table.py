@@ -112,8 +112,8 @@ def _search(read: _Read) -> list[tuple[Cell, ...]]:
                 f"{read.nothing_a_search(TRUE, less):.0f} read for nothing a search",
                 _if(lost_less == 0),
             ),
-            None,
-            None,
+            "",
+            "",
         ),
         (
             "1",
@@ -124,8 +124,8 @@ def _search(read: _Read) -> list[tuple[Cell, ...]]:
                 f"{own_lost} missed or read for nothing, whatever the clocks",
                 _if(own_lost == 0),
             ),
-            None,
-            None,
+            "",
+            "",
         ),
     ]
 
@@ -220,7 +220,7 @@ def _failover(read: _Read) -> list[tuple[Cell, ...]]:
                 f"{read.twice_a_crash(TRUE, CREATE_TIME, failover.OWN_CREATE_TIME):.1f} read twice a crash",
                 _if(plain[CREATE_TIME, failover.OWN_CREATE_TIME] == 0),
             ),
-            None,
+            "",
         ),
         (
             "3",
@@ -254,7 +254,7 @@ def _failover(read: _Read) -> list[tuple[Cell, ...]]:
             "3",
             "Failover, m1 and m2",
             "Not lose messages",
-            None,
+            "",
             Claim(
                 "who read m2 on cluster 2 and searches cluster 1 with CT2 misses m1; CT2 less the largest latency finds it",
                 f"CT2: m1 {_missed(meant)} as the case is meant, {_missed(written)} under what is written; less "
@@ -264,7 +264,7 @@ def _failover(read: _Read) -> list[tuple[Cell, ...]]:
                 "with cluster 2's, m1's own included",
                 _if(meant and not by_left and not by_seen and not by_other and written, _partly(meant and not by_left)),
             ),
-            None,
+            "",
         ),
     ]
 
@@ -297,7 +297,7 @@ def _lag(read: _Read) -> list[tuple[Cell, ...]]:
                 f"{shares[CREATE_TIME]} (median)",
                 Verdict.PARTLY if created > 0 else Verdict.REFUTED,
             ),
-            None,
+            "",
         )
     ]
 
@@ -345,8 +345,8 @@ def _latency(read: _Read) -> list[tuple[Cell, ...]]:
 def _overall(read: _Read) -> tuple[Cell, Cell, Cell]:
     ct, lat = _score(read, CREATE_TIME), _score(read, LOG_APPEND_TIME)
     return (
-        None,
-        None,
+        "",
+        "",
         Claim(
             "on the whole an index on LogAppendTime is better",
             f"messages missed: search {lat[0]:,} on LogAppendTime, {ct[0]:,} on CreateTime; failover less the "
