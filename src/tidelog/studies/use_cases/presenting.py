@@ -60,7 +60,8 @@ def _assumptions(measurements: Measurements) -> tuple[str, ...]:
         for one in (clusters.LATENCY, clusters.SECOND_LATENCY)
     )
     return (
-        f"Seed {seed}; {records:,} messages of 100 bytes a case, one a second on average (exponential; the metric's five a second), each a batch of its own; "
+        f"Seed {seed}; {records:,} messages of 100 bytes a case, one a second on average (exponential; the "
+        "metric's five a second), each a batch of its own; "
         f"segments of {clusters.SEGMENT_BYTES // 1024} KiB, Kafka's index interval of 4 KiB, one partition.",
         f"Latency, {ways}.",
         f"Skews, each {SKEW_MS // SECOND_MS} s: "
