@@ -126,8 +126,8 @@ def mirror_table(m: Measurements) -> Table:
         ),
         notes=(
             "'-': the format has no such field. In Kafka's LogAppendTime topics a mirror hands on T1 as if it were CreateTime.",
-            "Leader and follower never differed in what their messages say: "
-            f"{int(sum(m.value('mirror', case, one, 'leader and follower differ') for one in pipeline.SUBJECTS))} messages.",
+            "Messages of which leader and follower say different things: "
+            f"{int(sum(m.value('mirror', case, one, 'leader and follower differ') for one in pipeline.SUBJECTS))}.",
         ),
     )
 

@@ -44,11 +44,11 @@ def rolling_table(m: Measurements) -> Table:
             alike = m.value(replicas.ROLLING, role, subject, "segments as the leader's")
             overdue = m.value(replicas.ROLLING, role, subject, "overdue, most")
             late = f", one {show_millis(overdue)} too long" if overdue else ""
-            cells.append(f"{segments} segments, {percent(alike)} as the leader's{late}")
+            cells.append(f"{segments}, {percent(alike)}{late}")
         rows.append(tuple(cells))
     return Table(
         "options-rolling",
-        "Rolling by time: where segments begin",
+        "Rolling by time: segments, and how many of them begin where the leader's do",
         ("Rule", *replicas.ROLES),
         tuple(rows),
         source="KIP-32 draft 31, Options comparison, Log rolling",
