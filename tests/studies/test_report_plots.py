@@ -120,6 +120,16 @@ def test_lying_bars_are_as_long_as_their_values() -> None:
     assert short / long == pytest.approx(12 / 1534, abs=0.005)
 
 
+def test_among_many_bars_zeros_are_left_out_and_said_to_be() -> None:
+    series = tuple(Series(f"s{n}", ("one", "two"), (float(n), 0.0)) for n in range(4))
+    svg = parsed(Plot("p", "t", series, Mark.BARS, "x", "messages"))
+    texts = [text.text for text in svg.iter("text")]
+    assert len(list(svg.iter("rect"))) == 3 and texts.count("all 0") == 1
+    assert any("a bar that is missing is 0" in (text or "") for text in texts)
+    few = parsed(Plot("p", "t", series[:3], Mark.BARS, "x", "messages"))
+    assert len(list(few.iter("rect"))) == 6 and "all 0" not in [text.text for text in few.iter("text")]
+
+
 def test_points_and_lines_go_where_the_numbers_are() -> None:
     xs, ys = (0.0, 10.0, 20.0), (5.0, 0.0, 10.0)
     svg = parsed(Plot("p", "t", (Series("", xs, ys),), Mark.LINE, "x", "y"))

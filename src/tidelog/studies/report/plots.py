@@ -34,6 +34,9 @@ BAR_HEIGHT = 15
 BESIDE_CHARS = 15
 """Names up to this length stand beside the bars, longer ones above them."""
 
+MOST_WITH_ZEROS = 3
+"""Among more series than that a bar of zero is left out, and said to be."""
+
 DOTTED_POINTS = 25
 """A line of up to so many points shows each of them."""
 
@@ -74,6 +77,8 @@ def _lying_bars(plot: Plot) -> Markup:
     names = list(dict.fromkeys(str(x) for series in plot.series for x in series.xs))
     values = [{str(x): y for x, y in zip(series.xs, series.ys, strict=True)} for series in plot.series]
     low, high = domain([y for series in plot.series for y in series.ys], log=plot.log_y, from_zero=True)
+    # Nobody tells the fifth zero from the sixth.
+    sparse = len(plot.series) > MOST_WITH_ZEROS and any(y == 0 for series in plot.series for y in series.ys)
     beside = max(map(len, names)) <= BESIDE_CHARS
     left = CHAR_WIDTH * max(map(len, names)) + 10 if beside else 0.0
     value_chars = max(len(show_tick(y, kind)) for series in plot.series for y in series.ys)
@@ -87,8 +92,13 @@ def _lying_bars(plot: Plot) -> Markup:
         if not beside:
             place = write_lines(bars, wrapped(name), place + 12) + 5
         present = [(index, by_name[name]) for index, by_name in enumerate(values) if name in by_name]
+        if sparse:
+            present = [(index, y) for index, y in present if y]
         if beside:
             bars.text(left - 8, place + len(present) * BAR_HEIGHT / 2 + 4, name, "title", "end")
+        if not present:
+            bars.text(left + 5, place + BAR_HEIGHT - 3, "all 0", "tick")
+            place += BAR_HEIGHT
         for index, y in present:
             if math.isfinite(y):
                 end = x(y)
@@ -104,9 +114,8 @@ def _lying_bars(plot: Plot) -> Markup:
         canvas.text(min(max(at, half), WIDTH - half), place + 14, tick.label, "tick", "middle")
     canvas.line(zero, top, zero, place, "axis")
     canvas.add(Markup(bars))
-    bottom = write_lines(
-        canvas, wrapped(title(plot.y_label, kind, plot.log_y)), place + 14 + LINE_HEIGHT + 2, (left + WIDTH) / 2, "middle"
-    )
+    below = title(plot.y_label, kind, plot.log_y) + ("; a bar that is missing is 0" if sparse else "")
+    bottom = write_lines(canvas, wrapped(below), place + 14 + LINE_HEIGHT + 2, (left + WIDTH) / 2, "middle")
     return canvas.svg(plot.id, plot.title, _description(plot), bottom + 8)
 
 
