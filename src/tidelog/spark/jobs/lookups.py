@@ -28,6 +28,8 @@ from tidelog.spark.jobs.questions import epoch_ms
 from tidelog.spark.jobs.result import JobResult, Summary
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
@@ -44,7 +46,9 @@ _MS, _SECONDS, _FAULT = "_tidelog_ms", "_tidelog_seconds", "_tidelog_fault"
 _Place = tuple[str, int]
 
 
-def look_up(spark: SparkSession, directory: str, questions: DataFrame, progress: Progress | None = None) -> JobResult:
+def look_up(
+    spark: SparkSession, directory: str | PathLike[str], questions: DataFrame, progress: Progress | None = None
+) -> JobResult:
     """Answer `questions` from the data folder `directory`; the module's docstring has the columns.
 
     The summary has a line for each partition, whose seconds are those of the workers, and a last one without a topic for the
@@ -57,12 +61,13 @@ def look_up(spark: SparkSession, directory: str, questions: DataFrame, progress:
     from pyspark.sql import functions as f
 
     began = time.perf_counter()
+    folder = Path(directory).absolute()
     time_type = _check_columns(questions)
     asked = questions.withColumn(_MS, epoch_ms(f.col("timestamp"), time_type))
     with watch(spark, "look-ups by time", progress):
-        total, starts = _check_questions(directory, asked)
+        total, starts = _check_questions(folder, asked)
         tasks = max(spark.sparkContext.defaultParallelism, -(-total // QUESTIONS_PER_TASK))
-        answered = _answered(asked, tasks, directory, starts).persist()
+        answered = _answered(asked, tasks, folder, starts).persist()
         try:
             by_place = answered.groupBy("topic", "partition")
             found = by_place.agg(f.count("*"), f.count(_OFFSET), f.sum(_SECONDS), f.max(_FAULT)).collect()
@@ -115,7 +120,7 @@ def _as_asked(found_ms: Column, kind: DataType) -> Column:
     return found_ms if isinstance(kind, t.IntegerType | t.LongType) else f.timestamp_millis(found_ms)
 
 
-def _check_questions(directory: str, asked: DataFrame) -> tuple[int, dict[_Place, int]]:
+def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Place, int]]:
     """Return how many questions there are, and the log start offset that the checkpoint has of each partition asked for.
 
     Raises UnknownTopicOrPartitionError for the first partition that is not there, InvalidArgumentError for what is no question.
@@ -150,7 +155,7 @@ def _check_questions(directory: str, asked: DataFrame) -> tuple[int, dict[_Place
     return sum(place[2] for place in places), starts
 
 
-def _answered(asked: DataFrame, tasks: int, directory: str, starts: dict[_Place, int]) -> DataFrame:
+def _answered(asked: DataFrame, tasks: int, directory: Path, starts: dict[_Place, int]) -> DataFrame:
     """Return the questions with answers, in ms, and with this job's own columns."""
     from pyspark.sql.types import BinaryType, DoubleType, LongType, StructField, StructType
 
@@ -159,7 +164,7 @@ def _answered(asked: DataFrame, tasks: int, directory: str, starts: dict[_Place,
     schema = StructType([*fields, *(StructField(name, kind) for name, kind in added)])
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _answer(list(batches), Path(directory), starts)
+        return _answer(list(batches), directory, starts)
 
     return asked.repartitionByRange(tasks, "topic", "partition", _MS).mapInArrow(answer, schema)
 
