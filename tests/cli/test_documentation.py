@@ -24,7 +24,7 @@ def command_named(name: str) -> click.Command:
 
 
 def parameters(name: str) -> list[click.Parameter]:
-    """What a command takes; of a group, also what all its commands take. Jobs, which are imported one by one, have their own page."""
+    """What a command takes; of a group, also what all its commands take. Jobs, imported one by one, have their own page."""
     command = command_named(name)
     commands = command.commands.values() if isinstance(command, click.Group) else []
     return [parameter for one in (command, *commands) for parameter in one.params]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterator
 from datetime import date, datetime
 from pathlib import Path
@@ -50,8 +49,7 @@ def write_rows(rows: DataFrame, target: str, data_dir: str | None) -> None:
         rows.write.parquet(target if _is_url(target) else Path(target).absolute().as_uri())
         return
     lines = _csv_lines(rows) if kind == "csv" else _json_lines(rows)
-    # Where no folder is read, any place will do.
-    with open_output(target, format_name=kind, binary=False, data_dir=data_dir or os.devnull) as out:
+    with open_output(target, format_name=kind, binary=False, data_dir=data_dir) as out:
         for line in lines:
             out.write(line.encode("utf-8", "surrogateescape"))
 

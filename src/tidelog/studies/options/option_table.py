@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Cell, Claim, Table, Verdict
 from tidelog.studies.options import observed, pipeline, replicas
-from tidelog.studies.report.cells import show_millis
+from tidelog.studies.quantities import show_millis
 
 OPTION_1, OPTION_2, OPTION_3 = "option 1", "option 2", "option 3"
 DRAFTED, LATE_TOO, REBUILT = (

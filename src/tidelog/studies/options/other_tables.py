@@ -7,7 +7,7 @@ from tidelog.studies.chapter import Cell, Claim, Millis, Table, Verdict
 from tidelog.studies.options import good_things, leader_change, migration, observed, pipeline, replicas, sizes
 from tidelog.studies.options.fetch_response import INDEX_ENTRY_BYTES
 from tidelog.studies.options.option_table import APPEND, CREATE, LATE_TOO, OPTION_1, OPTION_3, percent, verdict
-from tidelog.studies.report.cells import show_float, show_millis
+from tidelog.studies.quantities import show_float, show_millis
 
 SHOWN_SIZES = (0, 16, 100, 1024)
 

@@ -28,7 +28,7 @@ from tidelog.studies.options.option_table import (
     retention_worst,
     table,
 )
-from tidelog.studies.report.cells import show_millis
+from tidelog.studies.quantities import show_millis
 from tidelog.studies.workload import HOUR_MS
 
 

@@ -6,7 +6,7 @@ from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Cell, Claim, Millis, Table
 from tidelog.studies.options import leader_change, replicas
 from tidelog.studies.options.option_table import Worst, percent, verdict
-from tidelog.studies.report.cells import show_millis
+from tidelog.studies.quantities import show_millis
 
 
 def retention_table(m: Measurements) -> Table:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tidelog.studies.report.cells import DURATION_UNITS, show_bytes, show_float
+from tidelog.studies.quantities import DURATION_UNITS, show_bytes, show_float
 
 _SECOND, _MINUTE, _HOUR, _DAY = (unit_ms for _, unit_ms in DURATION_UNITS[1:])
 _CLOCK_STEPS = tuple(

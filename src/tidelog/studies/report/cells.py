@@ -14,15 +14,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tidelog.studies.chapter import Bytes, Cell, Claim, Millis, Verdict
-
-DURATION_UNITS = (("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000))
-SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+from tidelog.studies.quantities import show_bytes, show_float, show_millis
 
 SIGNS = {Verdict.CONFIRMED: "✓", Verdict.REFUTED: "✗", Verdict.PARTLY: "◐", Verdict.NOT_MEASURABLE: "–"}
 """What stands before a verdict's word."""
@@ -64,46 +60,6 @@ def view(cell: Cell) -> CellView:
             return CellView("number", show_float(cell))
         case str():
             return CellView("number" if _NUMBER.fullmatch(cell) else "text", cell)
-
-
-def show_float(value: float) -> str:
-    """Return a number with three significant digits."""
-    if not math.isfinite(value):
-        return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    if value == 0:
-        return "0"
-    if abs(value) < 0.0001:
-        return f"{value:.2e}"
-    digits = 2 - math.floor(math.log10(abs(value)))
-    rounded = round(value, digits)
-    text = f"{rounded:,.{max(digits, 0)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def show_bytes(value: float) -> str:
-    """Return a size with three significant digits."""
-    size, unit = value, 0
-    # What would be rounded to 1,024 of a unit is one of the next.
-    while abs(size) >= 1023.5 and unit < len(SIZE_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:,.0f} {SIZE_UNITS[unit]}" if abs(size) >= 1000 else f"{show_float(size)} {SIZE_UNITS[unit]}"
-
-
-def show_millis(value: float) -> str:
-    """Return a duration in its largest unit with three significant digits; minutes and hours with what is left of them."""
-    if not math.isfinite(value):
-        return show_float(value)
-    size = abs(value)
-    sign = "−" if value < 0 else ""
-    if size < 1000:
-        return f"{sign}{show_float(size)} ms"
-    if size < 59_950:
-        return f"{sign}{show_float(size / 1000)} s"
-    for (smaller, smaller_ms), (unit, unit_ms) in pairwise(DURATION_UNITS[1:4]):
-        whole, rest = divmod(round(size / smaller_ms), unit_ms // smaller_ms)
-        if whole < (60 if unit == "min" else 24):
-            return f"{sign}{whole} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return f"{sign}{show_float(size / DURATION_UNITS[-1][1])} d"
 
 
 def pieces(text: str) -> list[tuple[bool, str]]:
