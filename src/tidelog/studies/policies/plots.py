@@ -31,6 +31,15 @@ def _steps(name: str, text: str, scale: float = 1.0) -> Series:
     return Series(name, tuple(EPOCH_MS + minute * MINUTE_MS for minute, _ in points), tuple(value * scale for _, value in points))
 
 
+def _to_the_end(*all_series: Series) -> tuple[Series, ...]:
+    """Draw each as far as the one that changes last: measured are changes only, and what does not change is still there."""
+    ends = [one.xs[-1] for one in all_series if one.xs]
+    return tuple(
+        one._replace(xs=(*one.xs, max(ends)), ys=(*one.ys, one.ys[-1])) if one.xs and one.xs[-1] != max(ends) else one
+        for one in all_series
+    )
+
+
 def _disk(found: Measurements) -> Plot:
     subjects = {
         "CreateTime": on_cluster(CREATE_TIME, 1),
@@ -40,9 +49,11 @@ def _disk(found: Measurements) -> Plot:
     return Plot(
         "policies-disk",
         "Disk kept, with one timestamp 30 days in the future",
-        tuple(
-            _steps(name, found.text(RETENTION, FUTURE, subject, "bytes over time"), 1 / 1024)
-            for name, subject in subjects.items()
+        _to_the_end(
+            *(
+                _steps(name, found.text(RETENTION, FUTURE, subject, "bytes over time"), 1 / 1024)
+                for name, subject in subjects.items()
+            )
         ),
         Mark.STEPS,
         "time",
@@ -78,7 +89,7 @@ def _apart(found: Measurements) -> Plot:
     return Plot(
         "policies-divergence",
         "Messages that only one of two clusters still has: large latency",
-        tuple(_steps(kind, found.text(RETENTION, case, f"{kind}, {BOTH}", "apart over time")) for kind in broker.TYPES),
+        _to_the_end(*(_steps(kind, found.text(RETENTION, case, f"{kind}, {BOTH}", "apart over time")) for kind in broker.TYPES)),
         Mark.STEPS,
         "time",
         "messages deleted on one cluster only",
