@@ -13,7 +13,7 @@ The indexes must come out the same.
 Kafka makes no time maps, so the ratio is that of a rebuild without; one with them, which walks twice, is shown too. Then the same
 rebuild on one CPU (`taskset -c 0`, `local[1]`) and on two (`taskset -c 0,1`, `local[2]`), with the JVM on the same CPUs.
 
-    python -m bench.index_job_bench [--gb 4.3] [--runs 3] [--batch-bytes 1024 16384] [--min-ratio 3] [--min-scaling 1.6] [--json]
+    python -m bench.index_job_bench [--gb 8.6] [--runs 3] [--batch-bytes 1024 16384] [--min-ratio 3] [--min-scaling 1.6] [--json]
 
 `--gb 0.3 --runs 1` is a quick trial. Needs Java and Maven (without: `--core`, Spark alone). What it makes lies in bench/out,
 and is removed at the end. The logs are in the page cache for all, if there is memory for them.
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description="indexes rebuilt on Spark, against Kafka 3.9.1's recovery, and on one CPU and two"
     )
-    parser.add_argument("--gb", type=float, default=4.3, help="bytes of all logs, in units of 10^9")
+    parser.add_argument("--gb", type=float, default=8.6, help="bytes of all logs, in units of 10^9")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--batch-bytes", type=int, nargs="+", default=[1024, 16384])
     parser.add_argument("--min-ratio", type=float, default=3.0, help="end with 1 below this ratio to Kafka")
