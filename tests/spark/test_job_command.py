@@ -23,6 +23,7 @@ from tidelog.cli.job import SUBMIT_SCRIPT
 from tidelog.errors import TidelogError
 from tidelog.spark import ensure_java
 from tidelog.spark.jobs.job_session import job_session
+from tidelog.studies.work_dir import PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,6 +166,25 @@ def test_interrupted(data: Path) -> None:
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
             time.sleep(0.05)
+
+
+@pytest.mark.interop
+@pytest.mark.spark
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ended_while_workers_work(tmp_path: Path, number: signal.Signals, exit_code: int) -> None:
+    """Not even what the workers were writing is left."""
+    cases = tmp_path / "cases"
+    cases.mkdir()
+    arguments = ("job", "study", "options", "--out", tmp_path / "report.html", *QUICK)
+    with start(*arguments, start_new_session=True, env={"TMPDIR": str(cases)}) as process:
+        deadline = time.monotonic() + 60
+        while not any(cases.glob(f"{PREFIX}*")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr) == (exit_code, b"", b"")
+    assert list(cases.glob(f"{PREFIX}*")) == []
 
 
 @pytest.mark.interop

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,3 +56,31 @@ def test_the_environment_says_where(memory: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TMPDIR", str(memory.parent))
     with work_dir() as folder:
         assert folder.parent == memory.parent
+
+
+LEAVES_ONE = """
+import os, pathlib, sys
+from tidelog.studies import work_dir as module
+module.MEMORY = pathlib.Path(sys.argv[1])
+module.PLENTY_BYTES = 0
+with module.work_dir() as folder:
+    (folder / "log").mkdir()
+    os._exit(9)
+"""
+
+
+def test_what_a_killed_process_leaves_is_removed(memory: Path) -> None:
+    with work_dir() as own:
+        (own / "kept").touch()
+        subprocess.run([sys.executable, "-c", LEAVES_ONE, memory], check=False, env={**os.environ, "PYTHONPATH": "src"})
+        assert len(list(memory.iterdir())) == 2
+        module.remove_abandoned()
+        assert list(memory.iterdir()) == [own] and list(own.iterdir()) == [own / "kept"]
+        with work_dir() as other:
+            assert set(memory.iterdir()) == {own, other}
+
+
+def test_patience_has_an_end(memory: Path) -> None:
+    with work_dir() as own:
+        module.remove_abandoned(patience_s=0.2)
+        assert own.is_dir()

@@ -15,6 +15,7 @@ from tidelog.cli.output import STDOUT, open_output
 from tidelog.clock import SystemClock
 from tidelog.errors import NotFoundError
 from tidelog.studies.catalogue import STUDIES
+from tidelog.studies.work_dir import remove_abandoned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
     from tidelog.studies.chapter import Chapter
     from tidelog.studies.report.page import Facts
+
+
+GOING_SECONDS = 4.0
+"""How long a run that ends early waits for its workers to be gone: Spark kills them after two."""
 
 
 @click.command("study", short_help="Measure the claims of KIP-32 and KIP-33; write a report.")
@@ -56,7 +61,11 @@ def command(names: tuple[str, ...], out: str, scale: float, options: JobOptions)
         _write(out, chapters, _facts(spark, scale, time.monotonic() - began))
         return result
 
-    run_job(options, "study", work)
+    try:
+        run_job(options, "study", work)
+    except BaseException:
+        remove_abandoned(GOING_SECONDS)
+        raise
     if out != STDOUT:
         notices.say(f"the report is in {out}")
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 import pickle
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
@@ -30,6 +31,8 @@ Task = TypeVar("Task")
 Row = tuple[Any, ...]
 
 POLL_SECONDS = 0.2
+CANCEL_SECONDS = 5.0
+"""How long a process that is asked to end waits for Java to take note."""
 
 
 class Progress(Protocol):
@@ -169,8 +172,14 @@ class _Watch:
         self._progress = progress
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="tidelog-job-progress", daemon=True)
+        self._terminate: Any = None
+        self._termination: tuple[int, FrameType | None] | None = None
 
     def __enter__(self) -> _Watch:
+        terminate = signal.getsignal(signal.SIGTERM)
+        if callable(terminate) and threading.current_thread() is threading.main_thread():
+            self._terminate = terminate
+            signal.signal(signal.SIGTERM, self._end)
         self._context.setJobGroup(self._group, self._what, interruptOnCancel=True)
         if self._progress is not None:
             self._thread.start()
@@ -178,6 +187,11 @@ class _Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._done.set()
+        if self._terminate is not None:
+            signal.signal(signal.SIGTERM, self._terminate)
+        if self._termination is not None:
+            # Whatever PySpark has made of it meanwhile.
+            self._terminate(*self._termination)
         if isinstance(error, KeyboardInterrupt):
             self._context.cancelJobGroup(self._group)
         if self._progress is not None:
@@ -187,6 +201,17 @@ class _Watch:
                 self._progress(total, total)
         self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
         self._context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        """Cancel the tasks before the handler that was there raises, as PySpark does for Ctrl-C.
+
+        This thread waits for the job's answer, and so would any further call to Java of its own: another thread asks.
+        """
+        self._termination = number, frame
+        canceller = threading.Thread(target=self._context.cancelJobGroup, args=(self._group,), daemon=True)
+        canceller.start()
+        canceller.join(CANCEL_SECONDS)
+        self._terminate(number, frame)
 
     def _poll(self) -> None:
         assert self._progress is not None
