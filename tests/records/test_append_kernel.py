@@ -139,7 +139,7 @@ records = st.lists(
         leader_epoch=st.integers(0, 2**31 - 1),
     ),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_it_is_never_of_another_opinion(
     fields: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
     damage: list[tuple[int, int]],

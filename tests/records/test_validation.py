@@ -671,7 +671,7 @@ class TestRules:
 # --- Properties -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     found=batches(),
     magic=st.sampled_from([0, 1, 2]),
@@ -702,7 +702,7 @@ def test_whatever_is_taken_can_be_read(
         assert [r.timestamp for r in records] == [r.timestamp for r in found.records]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(section=st.binary(max_size=80), count=st.integers(0, 12), base=st.sampled_from([0, -1, NOW, 2**63 - 1, -(2**63)]))
 def test_the_check_is_as_strict_as_the_reader(kernel: ModuleType, section: bytes, count: int, base: int) -> None:
     """A records section of random bytes: what the check lets pass, offsets in order, the reader reads; else neither does."""

@@ -129,6 +129,7 @@ def test_a_bug_in_a_worker_is_one_line_too(spark: SparkSession, monkeypatch: pyt
 # --- as people run it
 
 
+@pytest.mark.interop
 @pytest.mark.spark
 def test_a_spark_that_does_not_start_says_why(data: Path) -> None:
     ran = run_process("job", "verify", data, "--master", "nonsense")
