@@ -104,6 +104,8 @@ class Writer:
             "bootstrap.servers": broker.bootstrap,
             "enable.idempotence": True,
             "linger.ms": 1,
+            # A broker that was killed and is back is found again at once.
+            "reconnect.backoff.max.ms": 1000,
             "batch.num.messages": 30,
             "log_level": 0,
         }
@@ -121,7 +123,7 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join(TIMEOUT_S)
-        left = self._producer.flush(TIMEOUT_S)
+        left = self._producer.flush(4 * TIMEOUT_S)
         assert self._failure is None, self._failure
         assert not left, f"{left} records unacknowledged"
         assert not any(topic.errors for topic in self._topics), [topic.errors[:1] for topic in self._topics]
