@@ -23,7 +23,7 @@ from tidelog.log.producer_state import ProducerState
 from tidelog.log.segment import Segment
 from tidelog.log.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
-from tidelog.storage.index_tools.index_content import index_path, read_index
+from tidelog.storage.index_tools.index_content import check_in_place, index_path, read_index
 from tidelog.storage.index_tools.index_finding import Finding, shortened
 from tidelog.storage.index_tools.index_rebuild import ProducerBatch, aborted_by, state_at
 from tidelog.storage.index_tools.offset_entry_forms import Form
@@ -159,6 +159,7 @@ class PartitionVerification:
         aborted = aborted_by(batches, self._state)
         path = index_path(segment.log_path, names.TXN_INDEX_SUFFIX)
         content = read_index(path, TXN_ENTRY_BYTES)
+        check_in_place(segment)
         self._result.aborted_transactions += len(aborted)
         markers = [header.position for header, _ in batches if header.is_control]
         found = check_txn_index(path, content, aborted, segment.file, markers, self._has_lost_records)

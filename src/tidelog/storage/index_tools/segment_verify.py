@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import SegmentChangedError
-from tidelog.log import names
 from tidelog.log.segment import Segment
 from tidelog.log.time_map_file import time_map_path
-from tidelog.storage.index_tools.index_content import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, index_path, read_index
+from tidelog.storage.index_tools.index_content import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, read_indexes
 from tidelog.storage.index_tools.index_finding import Finding
 from tidelog.storage.index_tools.index_rebuild import ProducerBatch, transaction_batches
 from tidelog.storage.index_tools.log_faults import log_faults
@@ -84,8 +83,7 @@ def _look_at(one: SegmentToVerify, progress: Progress | None) -> ExaminedSegment
         if found is not None:
             maps += 1
             findings += found
-    offsets = read_index(index_path(segment.log_path, names.INDEX_SUFFIX), OFFSET_ENTRY_BYTES)
-    times = read_index(index_path(segment.log_path, names.TIME_INDEX_SUFFIX), TIME_ENTRY_BYTES)
+    offsets, times = read_indexes(segment)
     is_as_expected = (
         offsets is not None
         and times is not None
