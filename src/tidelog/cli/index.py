@@ -15,11 +15,11 @@ from contextlib import nullcontext
 import click
 
 from tidelog.cli import notices
+from tidelog.cli.index_options import interval_option, out_option, time_map_dir_option, time_maps_option
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
-from tidelog.cli.options import directory_argument, json_option, partition_option
+from tidelog.cli.options import directory_argument, json_option, optional_topic
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
-from tidelog.config import INT32_MAX
 from tidelog.log.log_dir import LogDir
 from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, RebuiltFile, RebuiltPartition, rebuild_partitions
@@ -32,13 +32,6 @@ from tidelog.storage.index_tools.partition_verify import checked_time_map_dir
 FAULTS_FOUND = 1
 """Exit code of a run that found a fault."""
 
-_interval_option = click.option(
-    "--interval",
-    "interval_bytes",
-    type=click.IntRange(0, INT32_MAX),
-    metavar="BYTES",
-    help="index.interval.bytes of the topics. [default: found from the indexes]",
-)
 _jobs_option = click.option(
     "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Segments gone through at a time. [default: one a processor]"
 )
@@ -51,10 +44,9 @@ def command() -> None:
 
 @command.command("verify", short_help="Say whether every index is right and complete.")
 @directory_argument
-@click.argument("topic", metavar="[TOPIC]", required=False)
-@partition_option
-@_interval_option
-@click.option("--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, verified beside those in DIR.")
+@optional_topic
+@interval_option
+@time_map_dir_option
 @_jobs_option
 @json_option
 def verify(
@@ -74,7 +66,7 @@ def verify(
     """
     time_maps = checked_time_map_dir(time_map_dir)
     log_dir = LogDir(directory)
-    wanted = _wanted(log_dir, topic, partitions)
+    wanted = select_partitions(log_dir, topic, partitions)
     verified = []
     with _Walk("verify", log_dir, wanted) as walk:
         options = VerifyOptions(interval_bytes, time_maps, jobs or _processors(), walk.advance)
@@ -88,13 +80,10 @@ def verify(
 
 @command.command("rebuild", short_help="Build every index anew from the logs.")
 @directory_argument
-@click.argument("topic", metavar="[TOPIC]", required=False)
-@partition_option
-@click.option(
-    "--out", "out_dir", metavar="DIR", type=click.Path(), help="Write the files below this folder; the data folder is only read."
-)
-@_interval_option
-@click.option("--time-map/--no-time-map", "time_maps", default=True, show_default=True, help="Build time maps, too.")
+@optional_topic
+@out_option
+@interval_option
+@time_maps_option
 @_jobs_option
 @json_option
 def rebuild(
@@ -113,7 +102,7 @@ def rebuild(
     folder, as TOPIC-PARTITION/FILE, and DIR is only read.
     """
     log_dir = LogDir(directory)
-    wanted = _wanted(log_dir, topic, partitions)
+    wanted = select_partitions(log_dir, topic, partitions)
     out = checked_out_dir(out_dir, log_dir.path)
     rebuilt = []
     with nullcontext() if out is not None else DirLock(log_dir.path), _Walk("rebuild", log_dir, wanted) as walk:
@@ -130,12 +119,6 @@ def rebuild(
 
 def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _wanted(log_dir: LogDir, topic: str | None, partitions: tuple[int, ...]) -> list[tuple[str, int]]:
-    if topic is None and partitions:
-        raise click.UsageError("--partition needs a TOPIC.")
-    return select_partitions(log_dir, topic, partitions)
 
 
 class _Walk:

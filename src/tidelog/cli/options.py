@@ -7,8 +7,9 @@ is echoed on stderr by `echo_moment`, whatever the output format: a zone that wa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
@@ -104,6 +105,18 @@ def partition_option(function: Decorated) -> Decorated:
         metavar="N",
         help="Only this partition; may be given several times. [default: all]",
     )(function)
+
+
+def optional_topic(function: Decorated) -> Decorated:
+    """[TOPIC], none for all, and --partition, which needs one."""
+
+    @functools.wraps(function)
+    def checked(*args: Any, topic: str | None, partitions: tuple[int, ...], **rest: Any) -> Any:
+        if topic is None and partitions:
+            raise click.UsageError("--partition needs a TOPIC.")
+        return function(*args, topic=topic, partitions=partitions, **rest)
+
+    return click.argument("topic", metavar="[TOPIC]", required=False)(partition_option(cast("Decorated", checked)))
 
 
 def isolation_option(function: Decorated) -> Decorated:

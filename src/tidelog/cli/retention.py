@@ -14,7 +14,7 @@ import click
 
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_time, table
-from tidelog.cli.options import Decorated, directory_argument, json_option, partition_option, run_clock, wanted_partitions
+from tidelog.cli.options import Decorated, directory_argument, json_option, optional_topic, run_clock, wanted_partitions
 from tidelog.cli.output import print_lines
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
@@ -47,8 +47,7 @@ _LIMITS = (
 
 @click.command(short_help="Say when each segment goes, and which record keeps it.")
 @directory_argument
-@click.argument("topic", metavar="[TOPIC]", required=False)
-@partition_option
+@optional_topic
 @limit_options
 @json_option
 @click.pass_context
@@ -66,8 +65,6 @@ def command(
     The settings are those that the folder knows of the topic; a folder from Kafka knows none, and Kafka's defaults (7 days, any
     size) are taken. Nothing is deleted here.
     """
-    if partitions and topic is None:
-        raise click.UsageError("--partition needs a TOPIC.")
     given = given_limits(retention, retention_bytes)
     now_ms = run_clock(ctx).now_ms()
     log_dir = LogDir(directory)

@@ -21,7 +21,7 @@ import click
 
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_time, table
-from tidelog.cli.options import directory_argument, json_option, partition_option, wanted_partitions
+from tidelog.cli.options import directory_argument, json_option, optional_topic, wanted_partitions
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
 from tidelog.errors import TidelogError
@@ -82,8 +82,7 @@ class PartitionStat:
 
 @click.command(short_help="Show offsets, records, bytes and largest timestamps.")
 @directory_argument
-@click.argument("topic", metavar="[TOPIC]", required=False)
-@partition_option
+@optional_topic
 @click.option("--quick", is_flag=True, help="Do not count batches and records: only ends and indexes of the files are read.")
 @json_option
 def command(directory: str, topic: str | None, partitions: tuple[int, ...], quick: bool, as_json: bool) -> None:
@@ -91,8 +90,6 @@ def command(directory: str, topic: str | None, partitions: tuple[int, ...], quic
 
     Records are those that a consumer can read: control records and those below the log start do not count.
     """
-    if partitions and topic is None:
-        raise click.UsageError("--partition needs a TOPIC.")
     log_dir = LogDir(directory)
     stats = _stats(log_dir, _wanted(log_dir, topic, wanted_partitions(partitions)), quick, as_json)
     if as_json:

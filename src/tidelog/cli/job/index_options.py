@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tidelog.cli import notices
+from tidelog.cli.index_options import interval_option
 from tidelog.cli.layout import json_line, one_line
-from tidelog.cli.options import directory_argument, partition_option
-from tidelog.config import INT32_MAX
+from tidelog.cli.options import Decorated, directory_argument, optional_topic
 
 if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 FINDING_COLUMNS = ("topic", "partition", "path", "entry", "position", "what", "found", "expected")
 
 
 def index_arguments(function: Decorated) -> Decorated:
     """DIR, TOPIC, --partition and --interval, as `tidelog index` has them."""
-    for option in (
-        click.option(
-            "--interval",
-            "interval_bytes",
-            type=click.IntRange(0, INT32_MAX),
-            metavar="BYTES",
-            help="index.interval.bytes of the topics. [default: found from the indexes]",
-        ),
-        partition_option,
-        click.argument("topic", metavar="[TOPIC]", required=False),
-        directory_argument,
-    ):
-        function = option(function)
-    return function
-
-
-def check_partitions(topic: str | None, partitions: tuple[int, ...]) -> None:
-    """Refuse partitions of no topic, before Spark is started for them."""
-    if topic is None and partitions:
-        raise click.UsageError("--partition needs a TOPIC.")
+    return directory_argument(optional_topic(interval_option(function)))
 
 
 def finding_lines(result: JobResult, *, as_json: bool) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import directory_argument, partition_option
+from tidelog.cli.options import directory_argument, optional_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("latency", short_help="How long records were under way, by minute.")
 @directory_argument
-@click.argument("topic", metavar="[TOPIC]", required=False)
-@partition_option
+@optional_topic
 @job_options
 def command(directory: str, topic: str | None, partitions: tuple[int, ...], options: JobOptions) -> None:
     r"""Measure how long records were under way: percentiles for each partition, and with --rows for each minute.
@@ -30,8 +29,6 @@ def command(directory: str, topic: str | None, partitions: tuple[int, ...], opti
               when such a record was appended nobody knows
     unknown   records of old formats that have one time or none
     """
-    if partitions and topic is None:
-        raise click.UsageError("--partition needs a TOPIC.")
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs.latency import latency

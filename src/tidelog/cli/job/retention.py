@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import directory_argument, partition_option, run_clock
+from tidelog.cli.options import directory_argument, optional_topic, run_clock
 from tidelog.cli.retention import given_limits, limit_options
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("retention", short_help="What goes when, pinned by what, under each rule.")
 @directory_argument
-@click.argument("topic", metavar="[TOPIC]", required=False)
-@partition_option
+@optional_topic
 @limit_options
 @job_options
 @click.pass_context
@@ -45,8 +44,6 @@ def command(
     With --rows there is a row for each segment and rule. The settings are the topic's, Kafka's defaults where the folder
     knows none. Nothing is deleted.
     """
-    if partitions and topic is None:
-        raise click.UsageError("--partition needs a TOPIC.")
     limits = given_limits(retention, retention_bytes)
     clock = run_clock(ctx)
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.job.index_options import check_partitions, finding_lines, index_arguments
+from tidelog.cli.index_options import time_map_dir_option
+from tidelog.cli.job.index_options import finding_lines, index_arguments
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.output import print_lines
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("verify", short_help="Say whether every index and time map is right and complete.")
 @index_arguments
-@click.option("--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, verified beside those in DIR.")
+@time_map_dir_option
 @job_options
 def command(
     directory: str,
@@ -33,7 +34,6 @@ def command(
 
     The rules are those of `tidelog index verify`; nothing is written. Exit code 1 if there is a fault.
     """
-    check_partitions(topic, partitions)
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs.indexes import verify_indexes

@@ -1,0 +1,24 @@
+"""The options that `tidelog index` and the jobs for indexes share."""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.config import INT32_MAX
+
+interval_option = click.option(
+    "--interval",
+    "interval_bytes",
+    type=click.IntRange(0, INT32_MAX),
+    metavar="BYTES",
+    help="index.interval.bytes of the topics. [default: found from the indexes]",
+)
+out_option = click.option(
+    "--out", "out_dir", metavar="DIR", type=click.Path(), help="Write the files below this folder; the data folder is only read."
+)
+time_maps_option = click.option(
+    "--time-map/--no-time-map", "time_maps", default=True, show_default=True, help="Build time maps, too."
+)
+time_map_dir_option = click.option(
+    "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, verified beside those in DIR."
+)
