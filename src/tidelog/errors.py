@@ -33,6 +33,7 @@ All of them are one small tree::
     │   ├── InvalidProducerEpochError     a fenced producer's epoch
     │   ├── InvalidTxnStateError
     │   └── TransactionCoordinatorFencedError
+    ├── ProtocolError                 bytes on the wire that are not what the protocol says
     ├── InconsistentTopicIdError      a folder belongs to another topic of that name
     ├── TopicExistsError
     └── StorageError                  the file system refused (also an OSError)
@@ -241,6 +242,10 @@ class TransactionCoordinatorFencedError(ProducerError):
     """A marker of a coordinator that is not the newest one."""
 
 
+class ProtocolError(TidelogError):
+    """A request or response that breaks the protocol's format; `position` is the byte within its frame."""
+
+
 class InconsistentTopicIdError(TidelogError):
     """The folder belongs to another topic of the same name."""
 
@@ -267,6 +272,7 @@ KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
     InvalidTimestampError: (32, "INVALID_TIMESTAMP"),
     UnsupportedVersionError: (35, "UNSUPPORTED_VERSION"),
     TopicExistsError: (36, "TOPIC_ALREADY_EXISTS"),
+    ProtocolError: (42, "INVALID_REQUEST"),
     UnsupportedForMessageFormatError: (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
     OutOfOrderSequenceError: (45, "OUT_OF_ORDER_SEQUENCE_NUMBER"),
     InvalidProducerEpochError: (47, "INVALID_PRODUCER_EPOCH"),

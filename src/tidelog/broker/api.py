@@ -1,0 +1,67 @@
+"""What an API is to the broker: its messages, the versions that are served, and the function that answers.
+
+A module of `apis/` defines one, as `API`::
+
+    API = Api(ProduceRequest, ProduceResponse, 0, 11, handle)
+
+`handle(node, message, request)` is called on the loop's thread and must not block. It returns the response, or
+
+| | |
+|---|---|
+| `Outcome.LATER` | `request.respond(response)` will be called, once; the connection reads nothing further until then |
+| `Outcome.NOTHING` | no response is ever sent (Produce with acks=0) |
+| `Outcome.CLOSE` | the connection is closed, without a word |
+
+A handler answers what it foresees with Kafka's error codes; whatever else it raises, `dispatch` logs, and closes the connection.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from tidelog.broker.config import Listener
+    from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
+
+
+class Outcome(enum.Enum):
+    """What a handler returns that has no response, or none yet."""
+
+    LATER = enum.auto()
+    NOTHING = enum.auto()
+    CLOSE = enum.auto()
+
+
+class Request(Protocol):
+    """A request on its way, as a handler sees it: where it came from, and the way back."""
+
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    connection_id: int
+    """A number of the connection's own, never used twice."""
+    peer_host: str
+    listener: Listener
+    """Where it came in: metadata names the address that is advertised there."""
+
+    def respond(self, response: Message) -> None:
+        """Send a response that was put off. Once; nothing happens if the connection is gone."""
+
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called if the connection is lost before the response."""
+
+
+Handler: TypeAlias = "Callable[[Node, Any, Request], Message | Outcome]"
+
+
+class Api(NamedTuple):
+    """See the module. The key is the request's."""
+
+    request: type[Message]
+    response: type[Message]
+    min_version: int
+    max_version: int
+    handle: Handler

@@ -1,0 +1,1 @@
+"""The APIs that are served, one module each; `dispatch` collects them, and ApiVersions is derived from that."""

@@ -1,0 +1,47 @@
+"""What the APIs share: the logs, the configuration, the clock, timers, who waits for records. One for each running broker.
+
+Everything in here belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from tidelog.broker.config import BrokerConfig
+from tidelog.clock import Clock
+from tidelog.storage.log_manager import LogManager
+
+T = TypeVar("T")
+
+
+class Timer(Protocol):
+    """A call that waits for its time."""
+
+    def cancel(self) -> None:
+        """Forget it."""
+
+
+class Timers(Protocol):
+    """Calls back later, in real time: how long a client wants to wait has nothing to do with the log's clock."""
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Have `callback` called on the loop's thread."""
+
+
+class Blocking(Protocol):
+    """Does what may wait for a disk elsewhere than on the loop's thread."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Call `work` on another thread, then `done` with what it returned or raised, on the loop's."""
+
+
+class Node:
+    """See the module."""
+
+    def __init__(self, manager: LogManager, config: BrokerConfig, clock: Clock, timers: Timers, blocking: Blocking) -> None:
+        self.manager = manager
+        self.config = config
+        self.clock = clock
+        self.timers = timers
+        self.blocking = blocking
