@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from tidelog.broker.arrivals import Arrivals
 from tidelog.broker.config import BrokerConfig
 from tidelog.clock import Clock
 from tidelog.storage.log_manager import LogManager
@@ -45,3 +46,4 @@ class Node:
         self.clock = clock
         self.timers = timers
         self.blocking = blocking
+        self.arrivals = Arrivals(timers)

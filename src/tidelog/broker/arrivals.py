@@ -1,0 +1,87 @@
+"""Who waits for records: a fetch that cannot be answered yet is told when there may be more to answer with.
+
+| | |
+|---|---|
+| `appended(key)` | whoever moves a log's end, its high watermark or its start, or removes the log, calls this; it costs a look-up |
+| `watch(keys, callback)` | `callback(key)` is called each time, until `cancel` |
+
+Callbacks are not called inside `appended` but once the loop has come round: who appended gets its answer first, and what one
+request appends to twelve partitions wakes a waiting fetch after the last of them, not after the first.
+
+Belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from tidelog.log.names import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Timers
+
+
+class Watch:
+    """Waits for some partitions, until it is cancelled."""
+
+    __slots__ = ("_arrivals", "_keys", "callback")
+
+    def __init__(self, arrivals: Arrivals, keys: tuple[TopicPartition, ...], callback: Callable[[TopicPartition], None]) -> None:
+        self.callback: Callable[[TopicPartition], None] | None = callback
+        self._arrivals = arrivals
+        self._keys = keys
+
+    def cancel(self) -> None:
+        """Wait no longer: the callback is not called any more. Twice is no error."""
+        if self.callback is not None:
+            self.callback = None
+            self._arrivals._forget(self, self._keys)
+
+
+class Arrivals:
+    """See the module."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._watches: dict[TopicPartition, dict[Watch, None]] = {}
+        self._woken: dict[TopicPartition, None] = {}
+
+    def appended(self, key: TopicPartition) -> None:
+        """Note that `key` may have more, or less, to read than before."""
+        if key in self._watches:
+            if not self._woken:
+                self._timers.call_later(0, self._wake)
+            self._woken[key] = None
+
+    def watch(self, keys: Iterable[TopicPartition], callback: Callable[[TopicPartition], None]) -> Watch:
+        """Have `callback` called with each of `keys` whenever something was appended there, until the watch is cancelled."""
+        watch = Watch(self, tuple(keys), callback)
+        watches = self._watches
+        for key in watch._keys:
+            of_key = watches.get(key)
+            if of_key is None:
+                watches[key] = {watch: None}
+            else:
+                of_key[watch] = None
+        return watch
+
+    @property
+    def watched(self) -> int:
+        """How many partitions somebody waits for."""
+        return len(self._watches)
+
+    def _wake(self) -> None:
+        woken, self._woken = self._woken, {}
+        for key in woken:
+            for watch in tuple(self._watches.get(key, ())):
+                if watch.callback is not None:  # One before it may have cancelled it.
+                    watch.callback(key)
+
+    def _forget(self, watch: Watch, keys: tuple[TopicPartition, ...]) -> None:
+        for key in keys:
+            of_key = self._watches.get(key)
+            if of_key is not None:
+                of_key.pop(watch, None)
+                if not of_key:
+                    del self._watches[key]
