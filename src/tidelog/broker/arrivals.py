@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| `appended(key)` | whoever moves a log's end, its high watermark or its start, or removes the log, calls this; it costs a look-up |
+| `appended(key)` | whoever moves a log's end, its high watermark or its start, or removes it, calls this; it costs a look-up |
 | `watch(keys, callback)` | `callback(key)` is called each time, until `cancel` |
 
 Callbacks are not called inside `appended` but once the loop has come round: who appended gets its answer first, and what one
