@@ -1,24 +1,153 @@
-"""A broker's properties, under Kafka's names."""
+"""A broker's properties, under Kafka's names; which of Kafka's it looks at, and which it does not.
+
+=====================================  ==========  ====================================================================
+property                               default     meaning
+=====================================  ==========  ====================================================================
+listeners and what belongs to them     loopback    see `listeners`
+log.dirs, log.dir                      none        the data folder, one
+broker.rack                            none        told to clients
+socket.request.max.bytes               104857600   a larger request is refused, and its connection closed
+socket.send.buffer.bytes               102400      the kernel's buffer of a connection; -1: its own choice
+socket.receive.buffer.bytes            102400      the same
+socket.listen.backlog.size             50          connections that wait to be accepted
+max.connections                        2147483647  all at once
+max.connections.per.ip                 2147483647  ... of one address
+max.connections.per.ip.overrides       none        host:count, several with commas
+connections.max.idle.ms                600000      a silent connection is closed after this
+queued.max.request.bytes               -1          bytes of requests in memory before no more is read; -1: no bound
+queued.max.requests                    500         requests that wait for their turn, before no more is read
+auto.create.topics.enable              true        metadata creates the topics that it is asked for
+num.partitions                         1           of a topic that does not say
+default.replication.factor             1           the same
+delete.topic.enable                    true        whether topics can be deleted
+fetch.max.bytes                        57671680    of one fetch response
+max.incremental.fetch.session...slots  1000        fetch sessions that are kept
+message.max.bytes                      1048588     a batch never is larger; also every topic's max.message.bytes
+log.message.downconversion.enable      true        whether older clients get newer formats converted
+=====================================  ==========  ====================================================================
+
+Defaults and ranges are those of Apache Kafka 3.9. Defaults of topics, and what the data folder is looked after with, go to
+`LogManager`: see `server_properties`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.broker.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
+from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
+from tidelog.errors import InvalidArgumentError
+
+__all__ = ["BROKER_PROPERTIES", "BrokerConfig", "BrokerProperty", "Listener"]
 
 
-class Listener(NamedTuple):
-    """An address to listen on, and the one that clients are told. Port 0: any free one."""
+class BrokerProperty(NamedTuple):
+    """A property's name and Kafka's type of it; `parse` makes a value of its text and raises InvalidArgumentError."""
 
     name: str
-    host: str
-    port: int
-    advertised_host: str
-    advertised_port: int
+    kind: str
+    parse: Callable[[PropertyValue], Any]
+
+
+def _integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX) -> Any:
+    def parse(value: PropertyValue) -> int:
+        try:
+            number = int(value.strip()) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
+        if not minimum <= number <= maximum:
+            raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
+        return number
+
+    return field(default=default, metadata={"property": BrokerProperty(name, "INT" if maximum <= INT32_MAX else "LONG", parse)})
+
+
+def _flag(name: str, default: bool) -> Any:
+    def parse(value: PropertyValue) -> bool:
+        text = str(value).strip().lower()
+        if text not in ("true", "false"):
+            raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
+        return text == "true"
+
+    return field(default=default, metadata={"property": BrokerProperty(name, "BOOLEAN", parse)})
+
+
+def _text(name: str) -> Any:
+    return field(default=None, metadata={"property": BrokerProperty(name, "STRING", lambda value: str(value).strip() or None)})
+
+
+def _counts(name: str) -> Any:
+    def parse(value: PropertyValue) -> tuple[tuple[str, int], ...]:
+        found = []
+        for word in str(value).split(","):
+            host, _, count = word.strip().rpartition(":")
+            if word.strip():
+                if not host or not count.isdigit():
+                    raise InvalidArgumentError(f"{name} is a list", found=repr(word), expected="host:count")
+                found.append((host, int(count)))
+        return tuple(found)
+
+    return field(default=(), metadata={"property": BrokerProperty(name, "STRING", parse)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
-    """See the module."""
+    """See the module's table. Units are in the names."""
 
-    listeners: tuple[Listener, ...] = (Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092),)
-    socket_request_max_bytes: int = 104_857_600
+    listeners: tuple[Listener, ...] = (loopback(),)
+    log_dir: Path | None = None
+    broker_rack: str | None = _text("broker.rack")
+    socket_request_max_bytes: int = _integer("socket.request.max.bytes", 104_857_600, 1)
+    socket_send_buffer_bytes: int = _integer("socket.send.buffer.bytes", 102_400, -1)
+    socket_receive_buffer_bytes: int = _integer("socket.receive.buffer.bytes", 102_400, -1)
+    socket_listen_backlog_size: int = _integer("socket.listen.backlog.size", 50, 1)
+    max_connections: int = _integer("max.connections", INT32_MAX, 0)
+    max_connections_per_ip: int = _integer("max.connections.per.ip", INT32_MAX, 0)
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = _counts("max.connections.per.ip.overrides")
+    connections_max_idle_ms: int = _integer("connections.max.idle.ms", 600_000, -1, INT64_MAX)
+    queued_max_request_bytes: int = _integer("queued.max.request.bytes", -1, -1, INT64_MAX)
+    queued_max_requests: int = _integer("queued.max.requests", 500, 1)
+    auto_create_topics_enable: bool = _flag("auto.create.topics.enable", True)
+    num_partitions: int = _integer("num.partitions", 1, 1)
+    default_replication_factor: int = _integer("default.replication.factor", 1, -(2**15), 2**15 - 1)
+    delete_topic_enable: bool = _flag("delete.topic.enable", True)
+    fetch_max_bytes: int = _integer("fetch.max.bytes", 57_671_680, 1024)
+    max_incremental_fetch_session_cache_slots: int = _integer("max.incremental.fetch.session.cache.slots", 1000, 0)
+    message_max_bytes: int = _integer("message.max.bytes", 1_048_588, 0)
+    log_message_downconversion_enable: bool = _flag("log.message.downconversion.enable", True)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, PropertyValue]) -> BrokerConfig:
+        """Build from a broker's properties; names that are not in the table are somebody else's and left alone.
+
+        Raises InvalidArgumentError for a bad value.
+        """
+        values: dict[str, Any] = {}
+        for one in fields(cls):
+            known = one.metadata.get("property")
+            if known is not None and known.name in properties:
+                values[one.name] = known.parse(properties[known.name])
+        return cls(listeners=parse_listeners(properties), log_dir=_log_dir(properties), **values)
+
+
+BROKER_PROPERTIES: Mapping[str, BrokerProperty] = {
+    one.metadata["property"].name: one.metadata["property"] for one in fields(BrokerConfig) if "property" in one.metadata
+}
+"""The broker's own properties by name, but for those of listeners and of the data folder."""
+
+OTHER_PROPERTIES = LISTENER_PROPERTIES | {"log.dirs", "log.dir"}
+
+
+def _log_dir(properties: Mapping[str, PropertyValue]) -> Path | None:
+    text = str(properties.get("log.dirs") or properties.get("log.dir") or "")
+    folders = [word.strip() for word in text.split(",") if word.strip()]
+    if len(folders) > 1:
+        raise InvalidArgumentError(
+            "log.dirs has several folders", found=text, expected="one: a broker here keeps one data folder"
+        )
+    return Path(folders[0]) if folders else None

@@ -1,0 +1,163 @@
+"""Where a broker listens, and what clients are told: `listeners`, `advertised.listeners` and what belongs to them.
+
+| property | meaning |
+|---|---|
+| `listeners` | `NAME://host:port`, several with commas; no host: every interface; port 0: any free one |
+| `advertised.listeners` | what clients are told for the listener of that name; without it, the listener itself |
+| `listener.security.protocol.map` | `NAME:PROTOCOL`; a name that is a protocol needs none |
+| `controller.listener.names` | listeners of Kafka's controller; there is none here, they are left out |
+| `host.name`, `port`, `advertised.host.name`, `advertised.port` | the same before Kafka 3.0, where `listeners` is not given |
+
+Without any of them a broker listens on 127.0.0.1:9092: nobody is served who was not asked in. Only the protocol PLAINTEXT is
+spoken; a listener with TLS or SASL is refused at the start rather than opened without.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.config import PropertyValue
+from tidelog.errors import InvalidArgumentError
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 9092
+PLAINTEXT = "PLAINTEXT"
+_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_WILDCARDS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
+_MAX_PORT = 65535
+
+LISTENER_PROPERTIES = frozenset(
+    {
+        "listeners",
+        "advertised.listeners",
+        "listener.security.protocol.map",
+        "controller.listener.names",
+        "host.name",
+        "port",
+        "advertised.host.name",
+        "advertised.port",
+    }
+)
+"""The properties that `parse_listeners` looks at."""
+
+
+class Listener(NamedTuple):
+    """An address to listen on, and the one that clients are told.
+
+    `host` "": every interface. `port` 0: any free one, and `advertised_port` 0: the one that was found.
+    """
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+    def bound(self, port: int) -> Listener:
+        """Return the listener once it has a port."""
+        return self._replace(port=port, advertised_port=self.advertised_port or port)
+
+
+def loopback(port: int = DEFAULT_PORT) -> Listener:
+    """Return a listener for programs on this machine only."""
+    return Listener(PLAINTEXT, LOOPBACK, port, LOOPBACK, port)
+
+
+def parse_address(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
+    """Split `host:port`, `[v6]:port` or `port`. Raises InvalidArgumentError."""
+    host, separator, port = text.strip().rpartition(":")
+    if not separator:
+        host = default_host
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    if not (port.isascii() and port.isdigit()) or int(port) > _MAX_PORT:
+        raise InvalidArgumentError("not an address", found=repr(text), expected="host:port, a port up to 65535")
+    return host, int(port)
+
+
+def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, ...]:
+    """Return the listeners that a broker's properties ask for, at least one. Raises InvalidArgumentError."""
+    text = str(properties.get("listeners", "") or "")
+    if not text.strip():
+        return (_before_listeners(properties),)
+    protocols = _protocol_map(properties)
+    controllers = set(_words(properties.get("controller.listener.names")))
+    advertised = _addresses("advertised.listeners", properties.get("advertised.listeners"))
+    found = []
+    for name, (host, port) in _addresses("listeners", text).items():
+        if name in controllers:
+            continue
+        _check_protocol(name, protocols)
+        found.append(_listener(name, host, port, advertised.pop(name, None)))
+    left = sorted(advertised.keys() - controllers)
+    if left:
+        raise InvalidArgumentError("advertised.listeners names what listeners does not", found=", ".join(left))
+    if not found:
+        raise InvalidArgumentError("listeners has none for clients", found=repr(text), expected="PLAINTEXT://host:port")
+    return tuple(found)
+
+
+def _before_listeners(properties: Mapping[str, PropertyValue]) -> Listener:
+    if "host.name" in properties or "port" in properties:
+        host, port = str(properties.get("host.name", "")), _port("port", properties.get("port", DEFAULT_PORT))
+    else:
+        host, port = LOOPBACK, DEFAULT_PORT
+    advertised = _addresses("advertised.listeners", properties.get("advertised.listeners"))
+    if advertised:
+        name, address = next(iter(advertised.items()))
+        _check_protocol(name, _protocol_map(properties))
+        return _listener(name, host, port, address)
+    if "advertised.host.name" in properties or "advertised.port" in properties:
+        told = str(properties.get("advertised.host.name", "") or host), _port("", properties.get("advertised.port", port))
+        return _listener(PLAINTEXT, host, port, told)
+    return _listener(PLAINTEXT, host, port, None)
+
+
+def _listener(name: str, host: str, port: int, advertised: tuple[str, int] | None) -> Listener:
+    told_host, told_port = advertised or (host, port)
+    if told_host in _WILDCARDS:
+        raise InvalidArgumentError(
+            f"clients cannot be told to connect to {told_host}",
+            found=f"listener {name}",
+            expected="advertised.listeners with a name",
+        )
+    return Listener(name, host, port, told_host or socket.getfqdn(), told_port)
+
+
+def _addresses(property_name: str, text: PropertyValue | None) -> dict[str, tuple[str, int]]:
+    found: dict[str, tuple[str, int]] = {}
+    for word in _words(text):
+        name, separator, address = word.partition("://")
+        if not separator:
+            raise InvalidArgumentError(f"{property_name} is a list of addresses", found=repr(word), expected="NAME://host:port")
+        if name.upper() in found:
+            raise InvalidArgumentError(f"{property_name} has a name twice", found=name)
+        found[name.upper()] = parse_address(address, "")
+    return found
+
+
+def _protocol_map(properties: Mapping[str, PropertyValue]) -> dict[str, str]:
+    pairs = (word.rpartition(":") for word in _words(properties.get("listener.security.protocol.map")))
+    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+
+
+def _check_protocol(name: str, protocols: Mapping[str, str]) -> None:
+    protocol = protocols.get(name, name)
+    if protocol not in _PROTOCOLS:
+        raise InvalidArgumentError(
+            f"listener {name} has no protocol", expected=f"one for it in listener.security.protocol.map, like {name}:PLAINTEXT"
+        )
+    if protocol != PLAINTEXT:
+        raise InvalidArgumentError(f"listener {name}", found=protocol, expected="PLAINTEXT, the only protocol that is served")
+
+
+def _port(name: str, value: PropertyValue) -> int:
+    text = str(value).strip()
+    if not (text.isascii() and text.isdigit()) or int(text) > _MAX_PORT:
+        raise InvalidArgumentError(f"{name or 'advertised.port'} is a port", found=repr(value), expected="0 to 65535")
+    return int(text)
+
+
+def _words(text: PropertyValue | None) -> list[str]:
+    return [word.strip() for word in str(text or "").split(",") if word.strip()]
