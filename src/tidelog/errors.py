@@ -36,6 +36,9 @@ All of them are one small tree::
     ├── ProtocolError                 bytes on the wire that are not what the protocol says
     ├── InconsistentTopicIdError      a folder belongs to another topic of that name
     ├── TopicExistsError
+    ├── BrokerError                   a broker refused, with a code that has no class of its own here
+    │   └── RequestTimedOutError
+    ├── BrokerUnreachableError        a broker cannot be reached, or went away (also an OSError)
     └── StorageError                  the file system refused (also an OSError)
         └── LogOfflineError           the partition was taken offline, or its log is closed
 
@@ -104,7 +107,7 @@ class DataDirNotFoundError(NotFoundError):
 
 
 class UnknownTopicOrPartitionError(NotFoundError):
-    """The data folder holds no such topic or partition."""
+    """The data folder or broker has no such topic or partition."""
 
 
 class CorruptDataError(TidelogError):
@@ -254,6 +257,26 @@ class TopicExistsError(TidelogError):
     """The topic is there already."""
 
 
+class BrokerError(TidelogError):
+    """A broker refused what it was asked for; `error_code` is Kafka's, `found` its name."""
+
+    def __init__(self, message: str, *, error_code: int = -1, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.error_code = error_code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        place = {"path": self.path, "position": self.position, "found": self.found, "expected": self.expected}
+        return (_rebuild, (type(self), self.message, {**place, "error_code": self.error_code}))
+
+
+class RequestTimedOutError(BrokerError):
+    """No broker gave the answer in time."""
+
+
+class BrokerUnreachableError(TidelogError, OSError):
+    """No connection to a broker, or it was lost; `path` is the broker's host:port."""
+
+
 class StorageError(TidelogError, OSError):
     """The file system refused: no space, no permission, an I/O error."""
 
@@ -267,6 +290,7 @@ KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
     CorruptBatchError: (2, "CORRUPT_MESSAGE"),
     DecompressionError: (2, "CORRUPT_MESSAGE"),
     UnknownTopicOrPartitionError: (3, "UNKNOWN_TOPIC_OR_PARTITION"),
+    RequestTimedOutError: (7, "REQUEST_TIMED_OUT"),
     RecordTooLargeError: (10, "MESSAGE_TOO_LARGE"),
     RecordBatchTooLargeError: (18, "RECORD_LIST_TOO_LARGE"),
     InvalidTimestampError: (32, "INVALID_TIMESTAMP"),
