@@ -10,6 +10,8 @@ from typing import Protocol, TypeVar
 
 from tidelog.broker.arrivals import Arrivals
 from tidelog.broker.config import BrokerConfig
+from tidelog.broker.metrics import Metrics
+from tidelog.broker.topics import Topics
 from tidelog.clock import Clock
 from tidelog.storage.log_manager import LogManager
 
@@ -42,8 +44,12 @@ class Node:
 
     def __init__(self, manager: LogManager, config: BrokerConfig, clock: Clock, timers: Timers, blocking: Blocking) -> None:
         self.manager = manager
+        self.node_id = manager.owner.node_id
+        self.cluster_id = manager.owner.cluster_id
         self.config = config
         self.clock = clock
         self.timers = timers
         self.blocking = blocking
         self.arrivals = Arrivals(timers)
+        self.topics = Topics(self)
+        self.metrics = Metrics()

@@ -1,0 +1,192 @@
+"""What a broker counts while it serves: plain numbers, cheap enough for every request. `prometheus` shows them.
+
+| | counted by |
+|---|---|
+| requests, how long they took, errors, by API | `dispatch` |
+| connections, bytes received and sent | `connection` |
+| records, bytes and latencies by topic | Produce and Fetch |
+| batches that were decompressed, recompressed, converted up or down | Produce and Fetch |
+
+A latency's histogram has a bucket for each power of two, so that recording one is a shift and an addition: bucket n holds
+what is below 2^n and at least 2^(n-1), bucket 0 holds 0.
+
+**Append latency** is KIP-32's metric: the time of an append less the CreateTime of the youngest record that was appended, once
+for each append and partition. It says how old the newest of what arrives is, without a look at single records. Not counted:
+topics with LogAppendTime (the producers' times are gone), records without a time, repetitions. A producer whose clock is ahead
+counts as 0, and in `ahead` as well.
+
+Belongs to the loop's thread; `snapshot` there makes what another thread may read.
+"""
+
+from __future__ import annotations
+
+from tidelog.storage.partition.append_info import AppendInfo
+
+LATENCY_BUCKETS = 48
+"""2^47 ms are 4,460 years, 2^47 µs four and a half."""
+_LAST_BUCKET = LATENCY_BUCKETS - 1
+
+
+class Histogram:
+    """How often a number of each size was met, in whatever unit: see the module."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * LATENCY_BUCKETS
+        self.total = 0
+
+    def record(self, value: int) -> None:
+        """Count a value, 0 or more."""
+        bucket = value.bit_length()
+        self.counts[bucket if bucket < _LAST_BUCKET else _LAST_BUCKET] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        """How many values were recorded."""
+        return sum(self.counts)
+
+    def at_most(self, exponent: int) -> int:
+        """Return how many values were below 2^`exponent`."""
+        return sum(self.counts[: exponent + 1])
+
+    def copy(self) -> Histogram:
+        """Return the same numbers, apart."""
+        new = Histogram()
+        new.counts = self.counts[:]
+        new.total = self.total
+        return new
+
+
+class ApiMetrics:
+    """Of one API. `microseconds`: from a whole request to its answer, a fetch's waiting included."""
+
+    __slots__ = ("closed", "microseconds", "name", "waited")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.microseconds = Histogram()
+        self.waited = 0
+        """Requests that were not answered at once."""
+        self.closed = 0
+        """Requests that ended their connection: malformed, or an error that nobody foresaw."""
+
+    def copy(self) -> ApiMetrics:
+        """Return the same numbers, apart."""
+        new = ApiMetrics(self.name)
+        new.microseconds, new.waited, new.closed = self.microseconds.copy(), self.waited, self.closed
+        return new
+
+
+class TopicMetrics:
+    """Of one topic. `append_latency_ms`: see the module."""
+
+    __slots__ = ("ahead", "append_latency_ms", "appends", "received_bytes", "records", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.appends = 0
+        self.records = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.append_latency_ms = Histogram()
+        self.ahead = 0
+
+    def copy(self) -> TopicMetrics:
+        """Return the same numbers, apart."""
+        new = TopicMetrics()
+        new.appends, new.records = self.appends, self.records
+        new.received_bytes, new.sent_bytes = self.received_bytes, self.sent_bytes
+        new.append_latency_ms, new.ahead = self.append_latency_ms.copy(), self.ahead
+        return new
+
+
+class Counters:
+    """Numbers of the whole broker; those of connections are `connection`'s to change."""
+
+    __slots__ = (
+        "connections_accepted",
+        "connections_idle_closed",
+        "connections_open",
+        "connections_refused",
+        "decompressed_batches",
+        "down_converted_batches",
+        "malformed_requests",
+        "received_bytes",
+        "recompressed_batches",
+        "sent_bytes",
+        "up_converted_batches",
+    )
+
+    def __init__(self) -> None:
+        self.connections_open = 0
+        self.connections_accepted = 0
+        self.connections_refused = 0
+        """Over a limit."""
+        self.connections_idle_closed = 0
+        self.malformed_requests = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.decompressed_batches = 0
+        self.recompressed_batches = 0
+        self.up_converted_batches = 0
+        self.down_converted_batches = 0
+
+    def copy(self) -> Counters:
+        """Return the same numbers, apart."""
+        new = Counters()
+        for name in self.__slots__:
+            setattr(new, name, getattr(self, name))
+        return new
+
+
+class Metrics:
+    """See the module. `counters` is there to be added to."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self.apis: dict[int, ApiMetrics] = {}
+        self.topics: dict[str, TopicMetrics] = {}
+
+    def api(self, key: int, name: str) -> ApiMetrics:
+        """Return an API's numbers, to be kept and added to."""
+        found = self.apis.get(key)
+        if found is None:
+            found = self.apis[key] = ApiMetrics(name)
+        return found
+
+    def appended(self, topic: str, info: AppendInfo, now_ms: int) -> None:
+        """Count an append to one partition; `now_ms` is the clock's, at or after it."""
+        if info.is_duplicate or not info.size_bytes:
+            return
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicMetrics()
+        found.appends += 1
+        found.records += info.last_offset - info.first_offset + 1
+        found.received_bytes += info.size_bytes
+        if info.log_append_time < 0 <= info.max_timestamp:
+            latency_ms = now_ms - info.max_timestamp
+            if latency_ms < 0:
+                latency_ms = 0
+                found.ahead += 1
+            found.append_latency_ms.record(latency_ms)
+
+    def fetched(self, topic: str, size_bytes: int) -> None:
+        """Count record bytes that one partition's answer to a fetch has."""
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicMetrics()
+        found.sent_bytes += size_bytes
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop a deleted topic's numbers."""
+        self.topics.pop(topic, None)
+
+    def snapshot(self) -> Metrics:
+        """Return the numbers as they are now, apart."""
+        new = Metrics()
+        new.counters = self.counters.copy()
+        new.apis = {key: api.copy() for key, api in self.apis.items()}
+        new.topics = {name: topic.copy() for name, topic in self.topics.items()}
+        return new
