@@ -16,6 +16,7 @@ BENCHMARKS = (
     "find_bench",
     "spark_bench",
     "lookup_bench",
+    "broker_bench",
 )
 
 

@@ -1,0 +1,208 @@
+"""The broker beside Apache Kafka 3.9.1: the same clients, one run, one broker after the other, medians.
+
+    python -m bench.broker_bench [--runs 3] [--only PART …] [--scale 1.0] [--minutes 1] [--json]
+
+`--only` takes parts of the cases' names. Needs Java, Maven and a C compiler. Both brokers run all the time, on the same disk; a
+file of a gigabyte is written and removed before each run, so that no broker gets fresh memory and the other recycled memory.
+Processor time is the broker's, in seconds per gigabyte of records, or per million requests. `--scale 0.2` is a trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tests.kafka.jars import why_not
+
+from bench.broker import cases
+from bench.broker.cases import Case, Measure
+from bench.broker.clients import OUT
+from bench.broker.peers import Peer, seconds_to_first_metadata
+from tidelog.records.compression import Codec
+
+PRIME_BYTES = 1 << 30
+KAFKA, TIDELOG = "kafka", "tidelog"
+
+
+def catalogue(scale: float) -> list[Case]:
+    """Return the cases; `scale` is of bytes and seconds."""
+
+    def mb(megabytes: float) -> int:
+        return max(4, int(megabytes * scale))
+
+    s = max(0.5, 3 * scale)
+    lines: list[tuple[str, str, float | None, bool, Any]] = [
+        ("produce raw, 1 MB batches", "MB/s", 2.0, True, cases.raw_produce(1_000_000, mb(1000))),
+        ("produce raw, 64 KiB batches", "MB/s", 1.8, True, cases.raw_produce(65_536, mb(1000))),
+        ("produce raw, 16 KiB batches", "MB/s", 1.8, True, cases.raw_produce(16_384, mb(500))),
+        ("produce raw, 1 MB batches, lz4", "MB/s", 1.7, True, cases.raw_produce(1_000_000, mb(1500), codec=Codec.LZ4)),
+        ("produce librdkafka, 100 B, 1 partition", "MB/s", 1.0, True, cases.client_produce("rdkafka", 100, 1, mb(300) * 10_000)),
+        (
+            "produce librdkafka, 100 B, 12 partitions",
+            "MB/s",
+            1.0,
+            True,
+            cases.client_produce("rdkafka", 100, 12, mb(300) * 10_000),
+        ),
+        ("produce librdkafka, 1 KiB, 1 partition", "MB/s", 1.0, True, cases.client_produce("rdkafka", 1024, 1, mb(800) * 1000)),
+        (
+            "produce librdkafka, 1 KiB, 12 partitions",
+            "MB/s",
+            1.0,
+            True,
+            cases.client_produce("rdkafka", 1024, 12, mb(800) * 1000),
+        ),
+        ("produce Java, 100 B, 1 partition", "MB/s", 1.1, True, cases.client_produce("java", 100, 1, mb(150) * 10_000)),
+        ("produce Java, 100 B, 12 partitions", "MB/s", 1.1, True, cases.client_produce("java", 100, 12, mb(150) * 10_000)),
+        ("produce Java, 1 KiB, 1 partition", "MB/s", 1.1, True, cases.client_produce("java", 1024, 1, mb(400) * 1000)),
+        ("produce Java, 1 KiB, 12 partitions", "MB/s", 1.1, True, cases.client_produce("java", 1024, 12, mb(400) * 1000)),
+        ("fetch raw, 1 MiB", "MB/s", 1.3, True, cases.raw_fetch(mb(800))),
+        ("fetch raw, 1 MiB of 16 KiB batches", "MB/s", None, True, cases.raw_fetch(mb(400), batch_bytes=16_384)),
+        ("fetch raw, down-converted to v1", "MB/s", None, True, cases.raw_fetch(mb(20), version=2, rounds=1)),
+        ("fetch raw, down-converted to v0", "MB/s", None, True, cases.raw_fetch(mb(20), version=1, rounds=1)),
+        ("consume Java, assigned", "MB/s", 1.2, True, cases.client_consume("java", mb(800))),
+        ("consume librdkafka, assigned", "MB/s", 1.0, True, cases.client_consume("rdkafka", mb(500))),
+        ("one 100 B record, 1 connection, p50", "µs", 1.0, False, cases.small_produce(1, s, by_latency=True)),
+        ("one 100 B record, 16 connections", "req/s", 0.8, True, cases.small_produce(16, s, by_latency=False)),
+        ("list offsets by time, 1 connection", "req/s", 1.1, True, cases.list_offsets(1, s)),
+        ("list offsets by time, 16 connections", "req/s", 0.8, True, cases.list_offsets(16, s)),
+        ("list offsets by time, 100 partitions", "req/s", 1.0, True, cases.list_offsets(1, s, partitions=100)),
+        ("small request beside 64 KiB producers, p99", "µs", 1.0, False, cases.small_beside_bulk(s)),
+        ("small produce beside a cold reader, p50", "× alone", None, False, cases.beside_cold_reader(s, mb(1000))),
+    ]
+    return [Case(*line) for line in lines]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="the broker beside Apache Kafka 3.9.1")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="cases whose names contain one of these")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument(
+        "--minutes", type=float, default=1.0, help="of mixed traffic before the memory is looked at; 0: not at all"
+    )
+    parser.add_argument("--tidelog", action="store_true", help="Tidelog alone: no ratios")
+    parser.add_argument("--json", action="store_true", help="print one JSON line a case instead of the table")
+    options = parser.parse_args(arguments)
+    reason = why_not()
+    if reason and not options.tidelog:
+        print(reason, file=sys.stderr)
+        return 0
+    names = [TIDELOG] if options.tidelog else [KAFKA, TIDELOG]
+    chosen = [case for case in catalogue(options.scale) if not options.only or any(p in case.name for p in options.only)]
+    is_missed = False
+    peers = {name: Peer(name, OUT / name) for name in names}
+    try:
+        for peer in peers.values():
+            peer.__enter__()
+        if not options.json:
+            print(f"{'':45} {'Kafka':>10} {'Tidelog':>10}  ratio  target   CPU K → T          p50/p99 µs K → T", flush=True)
+        for case in chosen:
+            try:
+                is_missed |= report(case, measured(case, peers, options.runs), as_json=options.json)
+            except (RuntimeError, OSError) as error:
+                is_missed = True
+                print(f"{case.name:45} failed: {error}", flush=True)
+    finally:
+        for peer in peers.values():
+            peer.__exit__()
+    if not options.only or any("start" in part or "memory" in part for part in options.only):
+        is_missed |= start_and_memory(names, options.runs, options.minutes, as_json=options.json)
+    shutil.rmtree(OUT, ignore_errors=True)
+    return 1 if is_missed else 0
+
+
+def measured(case: Case, peers: dict[str, Peer], runs: int) -> dict[str, list[Measure]]:
+    """Run a case on each broker in turn, `runs` times."""
+    prepared = {name: case.prepare(peer) for name, peer in peers.items()}
+    turns: dict[str, list[Measure]] = {name: [] for name in peers}
+    try:
+        ready = {name: context.__enter__() for name, context in prepared.items()}
+        for _ in range(runs):
+            for name, run in ready.items():
+                prime()
+                turns[name].append(run())
+    finally:
+        for context in prepared.values():
+            context.__exit__(None, None, None)
+    return turns
+
+
+def prime() -> None:
+    """Have the machine back memory for the page cache before somebody's clock runs."""
+    path = OUT / "prime"
+    block = bytes(1 << 20)
+    with path.open("wb", buffering=0) as file:
+        for _ in range(PRIME_BYTES // len(block)):
+            file.write(block)
+    path.unlink()
+
+
+def report(case: Case, turns: dict[str, list[Measure]], *, as_json: bool) -> bool:
+    """Print a case's line; whether its target is missed."""
+    medians = {name: middle(measures) for name, measures in turns.items()}
+    ours, theirs = medians[TIDELOG], medians.get(KAFKA)
+    ratio = None if theirs is None else ours.value / theirs.value
+    is_missed = False
+    if ratio is not None and case.target is not None:
+        is_missed = ratio < case.target if case.is_more_better else ratio > case.target
+    if as_json:
+        told = {name: [one._asdict() for one in measures] for name, measures in turns.items()}
+        print(json.dumps({"case": case.name, "unit": case.unit, "ratio": ratio, "target": case.target, **told}), flush=True)
+        return is_missed
+    sign = "" if case.target is None else f"{'≥' if case.is_more_better else '≤'} {case.target}"
+    shown = [f"{'' if one is None else number(one.value):>10}" for one in (theirs, ours)]
+    cpu = " → ".join("" if one is None or one.cpu is None else f"{one.cpu:.2f}" for one in (theirs, ours))
+    times = " → ".join(
+        "" if one is None or one.p99_us is None else f"{one.p50_us or 0:.0f}/{one.p99_us:.0f}" for one in (theirs, ours)
+    )
+    told_ratio = "" if ratio is None else f"{ratio:.2f}"
+    mark = " missed" if is_missed else ""
+    print(f"{case.name:45} {shown[0]} {shown[1]} {told_ratio:>6}  {sign:7}  {cpu:17}  {times}{mark}", flush=True)
+    return is_missed
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def middle(measures: Sequence[Measure]) -> Measure:
+    """Return the median run's columns, each for itself."""
+    columns = []
+    for column in zip(*measures, strict=True):
+        known = [one for one in column if one is not None]
+        columns.append(statistics.median(known) if known else None)
+    return Measure(*columns)  # type: ignore[arg-type]
+
+
+def start_and_memory(names: list[str], runs: int, minutes: float, *, as_json: bool) -> bool:
+    """Measure starts, and private memory idle and after traffic."""
+    start: dict[str, list[Measure]] = {name: [] for name in names}
+    idle: dict[str, list[Measure]] = {name: [] for name in names}
+    after: dict[str, list[Measure]] = {name: [] for name in names}
+    for name in names:
+        peer = Peer(name, OUT / f"{name}-start")
+        with peer:
+            for turn in range(runs):
+                peer.process.stop()
+                start[name].append(Measure(seconds_to_first_metadata(peer)))
+                idle[name].append(Measure(peer.private_mb()))
+                if minutes and turn == runs - 1:
+                    cases.mixed_traffic(peer, minutes * 60)
+                    after[name].append(Measure(peer.private_mb()))
+    lines = [
+        (Case("start to first metadata", "s", 0.15, False, None), start),  # type: ignore[arg-type]
+        (Case("private memory, idle", "MB", 0.25, False, None), idle),  # type: ignore[arg-type]
+        (Case("private memory, after mixed traffic", "MB", 0.2, False, None), after),  # type: ignore[arg-type]
+    ]
+    missed = [report(case, turns, as_json=as_json) for case, turns in lines if turns[TIDELOG]]
+    return any(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
