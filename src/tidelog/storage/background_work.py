@@ -147,6 +147,10 @@ class BackgroundWork(LogEvents):
         if self.cleaner is not None:
             self.cleaner.manager.maybe_truncate_checkpoint(log.topic_partition, log.log_end_offset)
 
+    def went_offline(self, log: LogState) -> None:
+        """Have it seen."""
+        self._partitions.revision += 1
+
 
 def _offline_is_told() -> contextlib.suppress:
     # The log has taken itself offline and said why.

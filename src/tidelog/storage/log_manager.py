@@ -206,6 +206,11 @@ class LogManager:
         """The logs that were loaded, by partition."""
         return self._running.partitions.logs
 
+    @property
+    def revision(self) -> int:
+        """A number that grows whenever a topic or a partition comes, goes, changes, goes offline or is loaded anew."""
+        return self._running.partitions.revision
+
     def topics(self) -> dict[str, Topic]:
         """Return the topics that have a configuration, by name."""
         return self._running.lifecycle.topics()

@@ -66,6 +66,8 @@ class Partitions:
     """See the module. `events` is told what happens to the logs, `recovery_progress` how far the recovery of one is."""
 
     events: LogEvents = NO_EVENTS
+    revision = 0
+    """Grows with every partition that comes, goes, goes offline or is loaded anew."""
 
     def __init__(
         self,
@@ -225,11 +227,13 @@ class Partitions:
     def _add(self, key: TopicPartition, log: PartitionLog) -> None:
         log.events = self.events
         self.logs[key] = log
+        self.revision += 1
         self._loaded_ends[key] = log.log_end_offset
 
     def fail(self, key: TopicPartition, reason: str) -> None:
         """Note that a partition is there, but cannot be used."""
         self.failed[key] = reason
+        self.revision += 1
         logger.error("%s: offline: %s", self.directory_of(key), reason)
 
     # --- checkpoints
@@ -293,6 +297,7 @@ class Partitions:
         self._scheduler.schedule("delete-directory", lambda: remove_directory(directory), delay_ms=delay_ms)
 
     def _forget(self, key: TopicPartition) -> PartitionLog | None:
+        self.revision += 1
         self.failed.pop(key, None)
         self._loaded_ends.pop(key, None)
         return self.logs.pop(key, None)

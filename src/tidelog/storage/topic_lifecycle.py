@@ -285,6 +285,7 @@ class TopicLifecycle:
     def _take(self, topics: dict[str, Topic]) -> None:
         changed = {name for name in {*topics, *self._topics} if topics.get(name) != self._topics.get(name)}
         self._topics = topics
+        self._partitions.revision += 1
         for name in changed:
             self._configs.pop(name, None)
 

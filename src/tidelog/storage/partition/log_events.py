@@ -5,6 +5,7 @@
 | `segment_finished` | a segment gets no more records: rolled, or put in place by compaction | `time_map_writer` |
 | `before_truncation` | the log is about to be cut | compaction, which must not be in the middle of it |
 | `after_truncation` | the log was cut | the cleaner's checkpoint |
+| `went_offline` | nothing is written to the log any more | who tells clients of it |
 
 `LogEvents` itself listens to nothing: it is what a log has that nobody keeps. `log_manager` makes the one that does.
 """
@@ -29,6 +30,9 @@ class LogEvents:
 
     def after_truncation(self, log: LogState) -> None:
         """`log` was truncated."""
+
+    def went_offline(self, log: LogState) -> None:
+        """`log` has met an I/O error."""
 
 
 NO_EVENTS = LogEvents()

@@ -182,6 +182,7 @@ class LogState:
         if self.offline_reason is None:
             self.offline_reason = f"{what}: {error}"
             logger.error("%s: offline after an error: %s", self.directory, self.offline_reason)
+            self.events.went_offline(self)
         return LogOfflineError(f"the partition is offline: {self.offline_reason}", path=self.directory)
 
     @contextlib.contextmanager

@@ -1,0 +1,184 @@
+"""Metadata (key 3), versions 0 to 12: which brokers there are, which topics, who leads their partitions.
+
+| version | change |
+|---|---|
+| 0 | an empty list of topics asks for all |
+| 1 | null asks for all, an empty list for none; rack, controller id, is_internal |
+| 2 | cluster id |
+| 3 | throttle time |
+| 4 | allow_auto_topic_creation (KIP-204); before, a topic that is asked for is always created |
+| 5 | offline replicas (KIP-112) |
+| 6 | LISTENER_NOT_FOUND instead of LEADER_NOT_AVAILABLE; every listener of ours is on the one broker |
+| 7 | leader epochs (KIP-320) |
+| 8 | authorized operations (KIP-430); nobody is kept from anything here |
+| 9 | flexible |
+| 10 | topic ids are told (KIP-516) |
+| 11 | authorized operations of the cluster are asked of DescribeCluster (KIP-700) |
+| 12 | topics may be asked for by id; if one is, names are not looked at |
+
+A topic that does not exist and may be created (auto.create.topics.enable) is answered with UNKNOWN_TOPIC_OR_PARTITION, as Kafka
+answers before its controller has acted, and is there when the client asks again.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID, TopicView, why_invalid
+from tidelog.errors import InvalidArgumentError, TidelogError
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+logger = logging.getLogger("tidelog.broker")
+
+NOT_ASKED_FOR = -(2**31)
+"""Authorized operations that were not asked for."""
+
+# A bit for each operation of Kafka's AclOperation that the resource knows.
+ALL_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+ALL_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+
+def handle(node: Node, message: MetadataRequest, request: Request) -> MetadataResponse:
+    version = request.api_version
+    asked = message.topics
+    is_all = asked is None or (version == 0 and not asked)
+    if is_all:
+        topics = [_topic(view) for view in node.topics.all()]
+    else:
+        assert asked is not None
+        if version < 12 and any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in asked):
+            return _refusal(message)
+        ids = {topic.topic_id: None for topic in asked if topic.topic_id != NO_TOPIC_ID}
+        if ids:
+            topics = [_topic_of_id(node, topic_id) for topic_id in ids]
+        else:
+            names = {topic.name or "": None for topic in asked}
+            may_create = node.config.auto_create_topics_enable and message.allow_auto_topic_creation
+            topics = _topics_of_names(node, names, may_create=may_create)
+    cluster_operations = NOT_ASKED_FOR
+    if message.include_cluster_authorized_operations:
+        cluster_operations = ALL_CLUSTER_OPERATIONS
+    if message.include_topic_authorized_operations:
+        topics = [_with_operations(topic) for topic in topics]
+    listener = request.listener
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=node.node_id, host=listener.advertised_host, port=listener.advertised_port, rack=node.config.broker_rack
+            )
+        ],
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        topics=topics,
+        cluster_authorized_operations=cluster_operations,
+    )
+
+
+def _topics_of_names(node: Node, names: Iterable[str], *, may_create: bool) -> list[MetadataResponseTopic]:
+    topics = []
+    missing = []
+    for name in names:
+        view = node.topics.get(name)
+        if view is not None:
+            topics.append(_topic(view))
+            continue
+        is_invalid = why_invalid(name) is not None
+        topics.append(
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_TOPIC_EXCEPTION if is_invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                name=name,
+                is_internal=name in INTERNAL_TOPICS,
+            )
+        )
+        if not is_invalid:
+            missing.append(name)
+    if may_create:
+        for name in missing:
+            _create(node, name)
+    return topics
+
+
+def _create(node: Node, name: str) -> None:
+    """Create a topic that somebody wants to use. What keeps it from being created is told here: the answer has no room for it."""
+    try:
+        if node.config.default_replication_factor != 1:
+            raise InvalidArgumentError(
+                "one broker cannot replicate",
+                found=f"default.replication.factor={node.config.default_replication_factor}",
+                expected=1,
+            )
+        node.topics.create(name, node.config.num_partitions, {})
+        logger.info("created topic %s, which somebody asked for, with %d partitions", name, node.config.num_partitions)
+    except TidelogError as error:
+        logger.warning("could not create topic %s, which somebody asked for: %s", name, error)
+
+
+def _topic_of_id(node: Node, topic_id: uuid.UUID) -> MetadataResponseTopic:
+    view = node.topics.by_id(topic_id)
+    if view is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    return _topic(view)
+
+
+def _topic(view: TopicView) -> MetadataResponseTopic:
+    """Return what is told of a topic; made once, as many clients ask for it again and again."""
+    told = view.metadata
+    if not isinstance(told, MetadataResponseTopic):
+        told = view.metadata = MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=view.name,
+            topic_id=view.topic_id,
+            is_internal=view.is_internal,
+            partitions=[
+                MetadataResponsePartition(
+                    error_code=one.error_code,
+                    partition_index=one.partition,
+                    leader_id=one.leader_id,
+                    leader_epoch=one.leader_epoch,
+                    replica_nodes=one.replicas,
+                    isr_nodes=one.isr,
+                    offline_replicas=one.offline_replicas,
+                )
+                for one in view.partitions
+            ],
+        )
+    return told
+
+
+def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    if topic.name is None:
+        return topic
+    return MetadataResponseTopic(
+        error_code=topic.error_code,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=topic.partitions,
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )
+
+
+def _refusal(message: MetadataRequest) -> MetadataResponse:
+    """Versions 10 and 11 have room for ids and null names, but no meaning yet."""
+    topics = [
+        MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id)
+        for topic in message.topics or ()
+    ]
+    return MetadataResponse(topics=topics)
+
+
+API = Api(MetadataRequest, MetadataResponse, 0, 12, handle)

@@ -1,0 +1,171 @@
+"""The topics as a client sees them: which there are, who leads them. One broker, so it leads whatever can be read.
+
+| a partition | leader | error | offline replicas |
+|---|---|---|---|
+| is served | this broker | | |
+| met an I/O error; it is still read | this broker, who refuses what is produced (KAFKA_STORAGE_ERROR) | | this broker |
+| could not be loaded | none (-1) | LEADER_NOT_AVAILABLE | this broker |
+
+Topics that a folder has without a configuration (a backup, a folder from Kafka) are topics as all others. One whose partitions
+carry no id, as before Kafka 2.8, has none here either (all zeros).
+
+Views are kept until the manager's `revision` moves: asking for one that is known costs a look-up.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.config import PropertyValue
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+NO_TOPIC_ID = uuid.UUID(int=0)
+NO_LEADER = -1
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+MAX_NAME_LENGTH = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class PartitionView(NamedTuple):
+    """A partition as metadata tells it; replicas are node ids."""
+
+    partition: int
+    error_code: int
+    leader_id: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    offline_replicas: list[int]
+
+
+class TopicView:
+    """A topic, and its partitions in order. Nothing of it changes: a changed topic has another view."""
+
+    __slots__ = ("is_internal", "metadata", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: uuid.UUID, partitions: Sequence[PartitionView]) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
+        self.is_internal = name in INTERNAL_TOPICS
+        self.metadata: object = None
+        """What the Metadata API has made of it, to be made once."""
+
+    def __repr__(self) -> str:
+        return f"TopicView({self.name!r}, {len(self.partitions)} partitions)"
+
+
+class Topics:
+    """The topics of `node`: seen, created, enlarged, deleted. Changes raise what the manager's methods of these names do."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._revision = -1
+        self._views: dict[str, TopicView] = {}
+        self._by_id: dict[uuid.UUID, TopicView] = {}
+
+    # --- asking
+
+    def get(self, name: str) -> TopicView | None:
+        """Return a topic, None if there is none of that name."""
+        if self._revision != self._node.manager.revision:
+            self._look()
+        return self._views.get(name)
+
+    def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
+        """Return the topic of an id, None if there is none."""
+        if self._revision != self._node.manager.revision:
+            self._look()
+        return self._by_id.get(topic_id)
+
+    def all(self) -> list[TopicView]:
+        """Return all topics, by name."""
+        if self._revision != self._node.manager.revision:
+            self._look()
+        return list(self._views.values())
+
+    def colliding(self, name: str) -> str | None:
+        """Return a topic whose name differs from `name` in dots and underscores only: Kafka's metrics would mix them up."""
+        wanted = name.replace(".", "_")
+        return next((view.name for view in self.all() if view.name.replace(".", "_") == wanted), None)
+
+    # --- changing
+
+    def create(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> TopicView:
+        """Create a topic. Raises TopicExistsError, InvalidArgumentError, StorageError; nothing is left behind then."""
+        self._node.manager.create_topic(name, partitions, properties)
+        view = self.get(name)
+        assert view is not None
+        return view
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Let a topic have `partitions` in all. Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError."""
+        self._node.manager.add_partitions(name, partitions)
+
+    def delete(self, view: TopicView) -> None:
+        """Delete a topic; who waits for its records is woken. Raises UnknownTopicOrPartitionError, StorageError."""
+        try:
+            self._node.manager.delete_topic(view.name)
+        finally:
+            for one in view.partitions:
+                self._node.arrivals.appended(TopicPartition(view.name, one.partition))
+
+    # --- inside
+
+    def _look(self) -> None:
+        """Make the views anew; one of a topic that is as it was stays."""
+        manager = self._node.manager
+        revision = manager.revision
+        partitions: dict[str, list[PartitionView]] = defaultdict(list)
+        ids: dict[str, uuid.UUID] = {}
+        for key in manager.partitions():
+            partitions[key.topic].append(self._partition(key))
+            log = manager.logs.get(key)
+            if log is not None and log.topic_id is not None:
+                ids.setdefault(key.topic, log.topic_id)
+        ids |= {name: topic.topic_id for name, topic in manager.topics().items()}
+        before = self._views
+        self._views = {
+            name: _same_or_new(before.get(name), name, ids.get(name, NO_TOPIC_ID), found) for name, found in partitions.items()
+        }
+        self._by_id = {view.topic_id: view for view in self._views.values() if view.topic_id != NO_TOPIC_ID}
+        self._revision = revision
+
+    def _partition(self, key: TopicPartition) -> PartitionView:
+        node_id = self._node.node_id
+        log = self._node.manager.logs.get(key)
+        if log is None:
+            return PartitionView(key.partition, ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, 0, [node_id], [node_id], [node_id])
+        offline = [node_id] if log.is_offline else []
+        return PartitionView(key.partition, ErrorCode.NONE, node_id, self._node.leader_epoch(key), [node_id], [node_id], offline)
+
+
+def _same_or_new(before: TopicView | None, name: str, topic_id: uuid.UUID, partitions: list[PartitionView]) -> TopicView:
+    if before is not None and before.topic_id == topic_id and before.partitions == partitions:
+        return before
+    return TopicView(name, topic_id, partitions)
+
+
+def why_invalid(name: str) -> str | None:
+    """Say what keeps Kafka from taking `name` for a topic, in the words of its answer; None if nothing does."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name.encode("utf-16-le", "surrogatepass")) // 2 > MAX_NAME_LENGTH:
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not _LEGAL_NAME.fullmatch(name):
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return None
+    return f"Topic name is invalid: {reason}"
