@@ -283,16 +283,23 @@ _ALIASES: dict[str, tuple[str, Callable[[PropertyValue], PropertyValue]]] = {
     "max.message.time.difference.ms": ("message.timestamp.difference.max.ms", _same),
 }
 
+BROKER_NAMES = frozenset(
+    {alias for alias in _ALIASES if alias.startswith("log.")}
+    | {"message.max.bytes", "compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level"}
+    | {"tidelog.log.append.time.monotonic"}
+)
+"""What a broker's defaults of topics are called in its properties."""
+
 _told: set[str] = set()
 
 
-def unaliased(properties: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
+def unaliased(properties: Mapping[str, PropertyValue], *, tell: bool = True) -> dict[str, PropertyValue]:
     """Return the properties under a topic's names; a property's own name wins over an alias. One notice for each alias."""
     found: dict[str, PropertyValue] = {}
     for alias, (name, convert) in _ALIASES.items():
         if alias in properties:
             found[name] = convert(properties[alias])
-            if alias not in _told:
+            if tell and alias not in _told:
                 _told.add(alias)
                 logger.warning("%s is taken for %s", alias, name)
     return {**found, **{name: value for name, value in properties.items() if name not in _ALIASES}}

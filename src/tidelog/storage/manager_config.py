@@ -46,6 +46,9 @@ _NUMBERS = {
 
 _FLAGS = {"log.cleaner.enable": "is_cleaner_enabled", "tidelog.time.map.enable": "is_time_map_enabled"}
 
+MANAGER_PROPERTIES = frozenset({*_NUMBERS, *_FLAGS, "cluster.id"})
+"""Their names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ManagerConfig:
