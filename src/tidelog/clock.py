@@ -7,6 +7,7 @@ as an argument; tests hand in a `ManualClock` and seven days pass in no time.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -25,14 +26,30 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; it may also be set back, as real ones are."""
+    """A clock that moves only when told to; it may also be set back, as real ones are.
+
+    Whoever has to do something when time passes, as a broker has, hands in a listener: `advance` calls it, and returns after it.
+    """
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
+        self._listeners: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
         return self._now_ms
 
     def advance(self, milliseconds: int) -> None:
-        """Move by `milliseconds`, backward when negative."""
+        """Move by `milliseconds`, backward when negative, and tell those who listen."""
         self._now_ms += milliseconds
+        for listener in tuple(self._listeners):
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have `listener` called after each advance, on the thread that advances; return what ends that."""
+        self._listeners.append(listener)
+
+        def forget() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return forget
