@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Bytes, Cell, Claim, Table, Verdict
@@ -60,9 +61,7 @@ def side_by_side(found: Measurements) -> Iterator[Table]:
 
 
 def _row(found: Measurements, case: str, subject: str) -> tuple[Cell, ...]:
-    def value(metric: str) -> float:
-        return found.value(PART, case, subject, metric)
-
+    value = partial(found.value, PART, case, subject)
     wrong, asked = value("look-up: inexact answers"), value("look-ups")
     return (
         subject,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tidelog.config import CREATE_TIME
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Bytes, Cell, Claim, Table, Verdict
@@ -196,10 +198,7 @@ def densities(found: Measurements) -> Table:
     for case in found.cases(density.PART):
         for interval in density.INTERVALS:
             subject = density.interval_name(interval)
-
-            def value(metric: str, case: str = case, subject: str = subject) -> float:
-                return found.value(density.PART, case, subject, metric)
-
+            value = partial(found.value, density.PART, case, subject)
             within = value("entries") <= value("bound")
             exact = value("inexact answers") == 0
             rows.append(

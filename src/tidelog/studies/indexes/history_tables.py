@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Bytes, Cell, Claim, Millis, Table, Verdict
 from tidelog.studies.indexes import behaviour, replication
@@ -17,10 +19,7 @@ def truncation(found: Measurements) -> Table:
     """Return what a truncation does to the accepted index."""
     rows: list[tuple[Cell, ...]] = []
     for subject in found.subjects(behaviour.PART, behaviour.TRUNCATION):
-
-        def value(metric: str, subject: str = subject) -> float:
-            return found.value(behaviour.PART, behaviour.TRUNCATION, subject, metric)
-
+        value = partial(found.value, behaviour.PART, behaviour.TRUNCATION, subject)
         after, kept = value("entries after"), value("entries of records that stay")
         rows.append(
             (
@@ -58,10 +57,7 @@ def starts(found: Measurements) -> Table:
     """Return what the engine reads when it starts."""
     rows: list[tuple[Cell, ...]] = []
     for subject in found.subjects(behaviour.PART, behaviour.STARTS):
-
-        def value(metric: str, subject: str = subject) -> float:
-            return found.value(behaviour.PART, behaviour.STARTS, subject, metric)
-
+        value = partial(found.value, behaviour.PART, behaviour.STARTS, subject)
         segments, right = value("segments"), value("last entries that are the largest, before")
         clean = subject == "after a clean end"
         walked, active = value("bytes walked"), value("bytes of the active segment")
@@ -97,10 +93,7 @@ def carried(found: Measurements) -> Table:
     """Return how option 3's index fares between replicas."""
     rows: list[tuple[Cell, ...]] = []
     for history in found.cases(replication.PART):
-
-        def value(metric: str, history: str = history) -> float:
-            return found.value(replication.PART, history, REPLICA, metric)
-
+        value = partial(found.value, replication.PART, history, REPLICA)
         rows.append(
             (
                 history,
@@ -150,10 +143,7 @@ def consequences(found: Measurements) -> Table:
     """Return what retention and rolling then do wrong."""
     rows: list[tuple[Cell, ...]] = []
     for history in found.cases(replication.PART):
-
-        def value(metric: str, history: str = history) -> float:
-            return found.value(replication.PART, history, REPLICA, metric)
-
+        value = partial(found.value, replication.PART, history, REPLICA)
         rows.append(
             (
                 history,

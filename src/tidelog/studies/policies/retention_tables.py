@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.studies.case import Measurements
@@ -34,10 +35,7 @@ def off(found: Measurements) -> Table:
     for scenario in measured(found, RETENTION):
         for kind in broker.TYPES:
             one, two = on_cluster(kind, 1), on_cluster(kind, 2)
-
-            def value(metric: str, subject: str = one, case: str = scenario.name) -> float:
-                return found.value(RETENTION, case, subject, metric)
-
+            value = partial(found.value, RETENTION, scenario.name, one)
             rows.append(
                 (
                     scenario.name,
@@ -49,7 +47,7 @@ def off(found: Measurements) -> Table:
                     int(value("left")),
                     Bytes(value("mean bytes")),
                     Millis(value("off_ms")),
-                    Millis(value("off_ms", two)),
+                    Millis(found.value(RETENTION, scenario.name, two, "off_ms")),
                 )
             )
     return Table(
@@ -82,10 +80,7 @@ def divergence(found: Measurements) -> Table:
     for scenario in measured(found, RETENTION):
         for kind in broker.TYPES:
             subject = f"{kind}, {BOTH}"
-
-            def value(metric: str, case: str = scenario.name, subject: str = subject) -> float:
-                return found.value(RETENTION, case, subject, metric)
-
+            value = partial(found.value, RETENTION, scenario.name, subject)
             rows.append(
                 (
                     scenario.name,
@@ -111,10 +106,7 @@ def broker_clocks(found: Measurements) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for case in (one.name for one in measured(found, RETENTION) if one.pattern == BROKER):
         for subject in (on_cluster(CREATE_TIME, 1), on_cluster(LOG_APPEND_TIME, 1), PLAIN_CLOCK):
-
-            def value(metric: str, case: str = case, subject: str = subject) -> float:
-                return found.value(RETENTION, case, subject, metric)
-
+            value = partial(found.value, RETENTION, case, subject)
             rows.append(
                 (
                     case,
@@ -143,10 +135,7 @@ def pinned(found: Measurements) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for case in (one for one in ("producers ahead", FUTURE) if one in found.cases(RETENTION)):
         for subject in (on_cluster(CREATE_TIME, 1), SANITY, on_cluster(LOG_APPEND_TIME, 1)):
-
-            def value(metric: str, case: str = case, subject: str = subject) -> float:
-                return found.value(RETENTION, case, subject, metric)
-
+            value = partial(found.value, RETENTION, case, subject)
             still = found.get(RETENTION, case, subject, "pinned for")
             rows.append(
                 (
@@ -263,10 +252,7 @@ def migration(found: Measurements) -> Table:
         (moving.MIXED, "largest timestamp"),
         (moving.ONLY_NEW, "largest timestamp"),
     ):
-
-        def value(metric: str, kind: str = kind) -> float:
-            return found.value(moving.MIGRATION, case, kind, metric)
-
+        value = partial(found.value, moving.MIGRATION, case, kind)
         by = {name: int(value(f"goes by {name}")) for name in ("last modification", "largest timestamp")}
         fits = by[claimed] == value("segments") > 0
         measured = ", ".join(f"{count} by {name}" for name, count in by.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.studies.case import Measurements
@@ -114,10 +115,7 @@ def engine(found: Measurements) -> Table:
     for one in measured(found, ROLLING):
         for kind in broker.TYPES:
             subject = f"{ENGINE}, {kind}"
-
-            def value(metric: str, case: str = one.name, subject: str = subject) -> float:
-                return found.value(ROLLING, case, subject, metric)
-
+            value = partial(found.value, ROLLING, one.name, subject)
             same = bool(value("same as the rule")) and bool(value("same after a copy"))
             rows.append(
                 (
