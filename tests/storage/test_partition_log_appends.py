@@ -57,7 +57,7 @@ class TestAsLeader:
         log.roll()
         third = log.append_as_leader(batch(count=3), 0)
         assert [info.first_offset for info in (first, second, third)] == [0, 3, 6]
-        assert third == (6, 8, NOW_MS, -1, 0, len(batch(count=3)), False)
+        assert third == (6, 8, NOW_MS, -1, 0, len(batch(count=3)), False, None)
 
     def test_append_and_read_with_sequential_offsets(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testAppendAndReadWithSequentialOffsets."""
@@ -117,7 +117,7 @@ class TestAsLeader:
         whole = messages(count=2)
         info = log.append_as_leader(whole + messages()[:-1], 0)
         assert (info.last_offset, info.size_bytes) == (1, len(whole))
-        assert log.append_as_leader(whole[:20], 0) == (-1, -1, -1, -1, 0, 0, False)
+        assert log.append_as_leader(whole[:20], 0) == (-1, -1, -1, -1, 0, 0, False, None)
         assert offsets(log) == [0, 1]
 
     def test_message_set_size_check(self, tmp_path: Path) -> None:

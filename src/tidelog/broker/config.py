@@ -24,6 +24,7 @@ fetch.max.bytes                        57671680    of one fetch response
 max.incremental.fetch.session...slots  1000        fetch sessions that are kept
 message.max.bytes                      1048588     a batch never is larger; also every topic's max.message.bytes
 log.message.downconversion.enable      true        whether older clients get newer formats converted
+transaction.partition.verification...  true        whether records of transactions nobody knows are refused
 =====================================  ==========  ====================================================================
 
 Defaults and ranges are those of Apache Kafka 3.9. Defaults of topics, and what the data folder is looked after with, go to
@@ -120,6 +121,7 @@ class BrokerConfig:
     max_incremental_fetch_session_cache_slots: int = _integer("max.incremental.fetch.session.cache.slots", 1000, 0)
     message_max_bytes: int = _integer("message.max.bytes", 1_048_588, 0)
     log_message_downconversion_enable: bool = _flag("log.message.downconversion.enable", True)
+    transaction_partition_verification_enable: bool = _flag("transaction.partition.verification.enable", True)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> BrokerConfig:

@@ -10,9 +10,11 @@ from typing import Protocol, TypeVar
 
 from tidelog.broker.arrivals import Arrivals
 from tidelog.broker.config import BrokerConfig
+from tidelog.broker.leadership import Leadership
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.topics import Topics
 from tidelog.clock import Clock
+from tidelog.log.names import TopicPartition
 from tidelog.storage.log_manager import LogManager
 
 T = TypeVar("T")
@@ -51,5 +53,10 @@ class Node:
         self.timers = timers
         self.blocking = blocking
         self.arrivals = Arrivals(timers)
+        self.leadership = Leadership(manager)
         self.topics = Topics(self)
         self.metrics = Metrics()
+
+    def leader_epoch(self, key: TopicPartition) -> int:
+        """Return the epoch in which a partition is led, see `leadership`."""
+        return self.leadership.epoch

@@ -10,6 +10,17 @@ from tidelog.storage.producers.producer_state_entry import BatchMetadata
 UNKNOWN_OFFSET = -1
 
 
+class AppendWork(NamedTuple):
+    """What an append had to do with its records beside looking at them."""
+
+    is_decompressed: bool
+    """They came compressed, and were unpacked to be checked."""
+    is_recompressed: bool
+    """They were packed (anew) to be stored."""
+    is_converted: bool
+    """They are stored in another message format than they came in."""
+
+
 class AppendInfo(NamedTuple):
     """The outcome of one append. Timestamps in epoch ms, -1 for none."""
 
@@ -26,6 +37,8 @@ class AppendInfo(NamedTuple):
     """Bytes written, 0 for a duplicate."""
     is_duplicate: bool = False
     """Whether a producer repeated one of its last batches: nothing was appended, the offsets are the old ones."""
+    work: AppendWork | None = None
+    """None where the records were stored as they came, uncompressed."""
 
     @classmethod
     def nothing(cls, log_start_offset: int) -> AppendInfo:
@@ -34,11 +47,17 @@ class AppendInfo(NamedTuple):
 
 
 def append_info(
-    first_offset: int, last_offset: int, max_timestamp: int, log_append_time: int, log_start_offset: int, size_bytes: int
+    first_offset: int,
+    last_offset: int,
+    max_timestamp: int,
+    log_append_time: int,
+    log_start_offset: int,
+    size_bytes: int,
+    work: AppendWork | None = None,
 ) -> AppendInfo:
     """Return the outcome of an append that writes something; the fast way to make one."""
     return tuple.__new__(
-        AppendInfo, (first_offset, last_offset, max_timestamp, log_append_time, log_start_offset, size_bytes, False)
+        AppendInfo, (first_offset, last_offset, max_timestamp, log_append_time, log_start_offset, size_bytes, False, work)
     )
 
 

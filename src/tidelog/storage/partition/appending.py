@@ -27,10 +27,10 @@ from tidelog.errors import LogOfflineError, RecordBatchTooLargeError, Unexpected
 from tidelog.records.append_kernel import take_plain_batch
 from tidelog.records.batch import LOG_APPEND_TIME, NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
 from tidelog.records.compression import Bytes, Codec
-from tidelog.records.validation import AppendOrigin, ValidationRules, validate_and_assign_offsets
+from tidelog.records.validation import AppendOrigin, ValidatedRecords, ValidationRules, validate_and_assign_offsets
 from tidelog.records.validation_rules import MAX_TIME, MIN_TIME, time_bounds
 from tidelog.storage.partition.append_analysis import analyze_as_follower, analyze_as_leader, check_size
-from tidelog.storage.partition.append_info import UNKNOWN_OFFSET, AppendInfo, append_info, as_duplicate
+from tidelog.storage.partition.append_info import UNKNOWN_OFFSET, AppendInfo, AppendWork, append_info, as_duplicate
 from tidelog.storage.partition.log_append_time import LogAppendTime
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
@@ -38,8 +38,8 @@ from tidelog.storage.producers import producer_updates
 from tidelog.storage.producers.producer_updates import FollowerUpdates, LeaderUpdates
 from tidelog.storage.segment.segment import LogSegment, RollParams
 
-_Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int]
-"""Headers and bytes as they are to be written, and their largest timestamp."""
+_Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int, AppendWork | None]
+"""Headers and bytes as they are to be written, their largest timestamp, what was done with them."""
 
 
 class Appends:
@@ -69,9 +69,9 @@ class Appends:
             taken = self._validate(view, first_offset, append_ms if self._stamps else now_ms, origin)
             if taken is None:
                 return AppendInfo.nothing(state.log_start_offset)
-        headers, data, max_timestamp = taken
+        headers, data, max_timestamp, work = taken
         info = append_info(
-            first_offset, headers[-1].last_offset, max_timestamp, append_ms, state.watermarks.log_start_offset, len(data)
+            first_offset, headers[-1].last_offset, max_timestamp, append_ms, state.watermarks.log_start_offset, len(data), work
         )
         written = self._write(headers, data, info, origin, now_ms)
         if self._stamps and not written.is_duplicate:
@@ -88,7 +88,7 @@ class Appends:
         if fields is None:
             return None
         header = tuple.__new__(BatchHeader, fields)
-        return [header], records, header.max_timestamp
+        return [header], records, header.max_timestamp, None
 
     def _validate(self, records: memoryview, first_offset: int, now_ms: int, origin: AppendOrigin) -> _Taken | None:
         """Steps 1 and 2 for any records; None without a whole batch."""
@@ -103,7 +103,7 @@ class Appends:
         if validated.size_may_have_changed:
             for header in validated.headers:
                 check_size(header, self._config.max_message_bytes)
-        return validated.headers, validated.data, validated.max_timestamp
+        return validated.headers, validated.data, validated.max_timestamp, _work(headers, validated)
 
     def as_follower(self, records: Bytes, leader_epoch: int | None) -> AppendInfo:
         """See `PartitionLog.append_as_follower`."""
@@ -223,3 +223,12 @@ class Appends:
         by_time = fits and segment.size_bytes > 0 and waited_ms > params.max_segment_ms - segment.roll_jitter_ms
         expected = first_offset if first_offset >= 0 else params.max_offset_in_messages - INT32_MAX
         return self._state.roll(expected, by_time=by_time)
+
+
+def _work(came: Sequence[BatchHeader], stored: ValidatedRecords) -> AppendWork | None:
+    """Return what was done with batches that `came`; None for nothing."""
+    is_decompressed = came[0].is_compressed
+    if not stored.size_may_have_changed:
+        return AppendWork(True, False, False) if is_decompressed else None
+    header = stored.headers[0]
+    return AppendWork(is_decompressed, header.is_compressed, header.magic != came[0].magic)

@@ -1,0 +1,268 @@
+"""Produce (0): records into logs. Versions 0 to 11; each says which message format the producer speaks.
+
+| version | format | change |
+|---|---|---|
+| 0 | v0 | error and base offset for each partition |
+| 1 | v0 | throttle time in the answer (KIP-13) |
+| 2 | v1 | records have timestamps; the append time in the answer (KIP-32) |
+| 3 | v2 | transactional id; one batch of format v2 for each partition, nothing else (KIP-98) |
+| 4 | v2 | KAFKA_STORAGE_ERROR in the answer (KIP-112) |
+| 5 | v2 | log start offset in the answer (KIP-107) |
+| 6 | v2 | throttled after the answer (KIP-219) |
+| 7 | v2 | zstd (KIP-110) |
+| 8 | v2 | which records are at fault, and why (KIP-467) |
+| 9 | v2 | flexible |
+| 10 | v2 | the leader in the answer to who asked elsewhere (KIP-951) |
+| 11 | v2 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+
+What is stored is the topic's format, whatever comes (`records.validation`). One replica has it as soon as it is in the log: so
+acks=1 and acks=-1 are answered at once, and acks=0 never, unless something went wrong: then the connection is closed, as
+that is all that such a producer can notice.
+
+Order of refusals, as in Kafka: records that have no readable first batch spoil the request; then, partition by partition, an
+unknown one, what the version does not allow, acks that do not exist, what the log says (`tidelog.errors`). What a refusal tells
+besides its code:
+
+| refused | log start offset | message, record errors |
+|---|---|---|
+| before the log was asked; for the size or the checksum; by the disk | -1 | |
+| record by record | the log's | which records, and why |
+| for anything else | the log's | |
+
+The broker has no transaction coordinator yet. A transaction is therefore known to nobody, and records of one are refused with
+what Kafka's coordinator says of such (``transaction.partition.verification.enable=false`` takes them unseen, as in Kafka).
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.metrics import Counters
+from tidelog.broker.node import Node
+from tidelog.broker.topics import INTERNAL_TOPICS
+from tidelog.errors import (
+    CorruptBatchError,
+    LogOfflineError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+    RecordValidationError,
+    StorageError,
+    TidelogError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LENGTH, TRANSACTIONAL_BIT
+from tidelog.records.compression import Bytes, Codec
+from tidelog.storage.partition.append_info import AppendWork
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+logger = logging.getLogger("tidelog.broker")
+
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""A client that calls itself so may write to internal topics: Kafka's tools do."""
+
+_FIRST_V2: Final = 3
+_FIRST_ZSTD: Final = 7
+
+_NONE: Final = 0
+
+_read_head = Struct(">8xi4xb5xB").unpack_from
+"""Length, magic, low byte of the attributes: all that a batch of format v2 is asked before its log is."""
+_read_prefix = Struct(">8xi4xb").unpack_from
+_MAGIC_END = 17
+
+_Key: TypeAlias = tuple[str, int]
+
+
+class _Look(NamedTuple):
+    """What the headers of a partition's records give away before the log is asked."""
+
+    error_code: int = _NONE
+    is_transactional: bool = False
+
+
+_PLAIN = _Look()
+_TRANSACTIONAL = _Look(is_transactional=True)
+
+
+def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
+    """Append what was sent to its logs, and say where it is."""
+    version = request.api_version
+    acks = message.acks
+    # Of a partition that is named twice the last records count, as in Kafka.
+    sent: dict[_Key, Bytes | None] = {}
+    for topic in message.topic_data:
+        for data in topic.partition_data:
+            sent[topic.name, data.index] = data.records
+    try:
+        looks = [_look(records, version) for records in sent.values()]
+    except CorruptBatchError as error:
+        return _refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
+    if _TRANSACTIONAL in looks and message.transactional_id is None:
+        return _refuse_all(sent, acks, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if None in sent.values():
+        return _refuse_all(sent, acks, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    logs = node.manager.logs
+    epoch = node.leadership.epoch
+    is_refused = False
+    responses: list[TopicProduceResponse] = []
+    name = None
+    for (key, records), look in zip(sent.items(), looks, strict=True):
+        log = logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
+        if log is None or look is not _PLAIN or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
+            refusal = _refusal(node, key, log, look, acks, request.client_id)
+        else:
+            refusal = None
+        if refusal is None:
+            try:
+                info = log.append_as_leader(records, epoch)
+                if info.size_bytes:
+                    log.update_high_watermark(log.log_end_offset_metadata)
+                    node.arrivals.appended(log.topic_partition)
+                    node.metrics.appended(key[0], info, node.clock.now_ms())
+                if info.work is not None:
+                    _count(node.metrics.counters, info.work)
+                answer = PartitionProduceResponse(key[1], _NONE, info.first_offset, info.log_append_time, info.log_start_offset)
+            except Exception as error:
+                is_refused = True
+                answer = _refused_by_log(key, log, error)
+        else:
+            is_refused = True
+            answer = PartitionProduceResponse(key[1], refusal, -1)
+        if key[0] == name:
+            responses[-1].partition_responses.append(answer)
+        else:
+            name = key[0]
+            responses.append(TopicProduceResponse(name, [answer]))
+    if acks == 0:
+        return Outcome.CLOSE if is_refused else Outcome.NOTHING
+    return ProduceResponse(responses)
+
+
+def _count(counters: Counters, work: AppendWork) -> None:
+    counters.decompressed_batches += work.is_decompressed
+    counters.recompressed_batches += work.is_recompressed
+    counters.up_converted_batches += work.is_converted
+
+
+# --- before a log is asked ------------------------------------------------------------------------------------------------
+
+
+def _look(records: Bytes | None, version: int) -> _Look:
+    """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where there is no telling batches."""
+    if records is None:
+        return _PLAIN
+    size = len(records)
+    if size > HEADER_BYTES:
+        length, magic, attributes = _read_head(records)
+        if magic == 2 and length + LOG_OVERHEAD == size:
+            if attributes & CODEC_MASK == Codec.ZSTD and _FIRST_V2 <= version < _FIRST_ZSTD:
+                return _Look(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, bool(attributes & TRANSACTIONAL_BIT))
+            return _TRANSACTIONAL if attributes & TRANSACTIONAL_BIT else _PLAIN
+    return _look_closely(records, version)
+
+
+def _look_closely(records: Bytes, version: int) -> _Look:
+    """The same for anything but one whole batch of format v2."""
+    end = _batch_end(records, 0)
+    if end is None:
+        return _PLAIN if version < _FIRST_V2 else _Look(ErrorCode.INVALID_RECORD)
+    magic = records[_MAGIC_END - 1]
+    attributes = records[22] if magic == 2 and end > 22 else 0
+    is_transactional = bool(attributes & TRANSACTIONAL_BIT)
+    if version >= _FIRST_V2:
+        if magic != 2:
+            return _Look(ErrorCode.INVALID_RECORD)
+        if attributes & CODEC_MASK == Codec.ZSTD and version < _FIRST_ZSTD:
+            return _Look(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, is_transactional)
+        try:
+            if _batch_end(records, end) is not None:
+                return _Look(ErrorCode.INVALID_RECORD, is_transactional)
+        except CorruptBatchError:
+            return _Look(ErrorCode.CORRUPT_MESSAGE, is_transactional)
+    return _TRANSACTIONAL if is_transactional else _PLAIN
+
+
+def _batch_end(records: Bytes, position: int) -> int | None:
+    """Return where the batch at `position` ends, None if it is not all there. Raises CorruptBatchError."""
+    left = len(records) - position
+    if left < LOG_OVERHEAD:
+        return None
+    if left < _MAGIC_END:
+        length = int.from_bytes(records[position + 8 : position + 12], "big", signed=True)
+    else:
+        length, magic = _read_prefix(records, position)
+        if length >= MIN_LENGTH and not 0 <= magic <= 2:
+            raise CorruptBatchError("unknown batch magic", position=position, found=magic, expected="0, 1 or 2")
+    if length < MIN_LENGTH:
+        raise CorruptBatchError("batch length too small", position=position, found=length, expected=f"at least {MIN_LENGTH}")
+    return position + length + LOG_OVERHEAD if length + LOG_OVERHEAD <= left else None
+
+
+def _refusal(
+    node: Node, key: _Key, log: PartitionLog | None, look: _Look, acks: int, client_id: str | None
+) -> ErrorCode | int | None:
+    """Return why a partition's records are refused before its log is asked; None if there is no reason."""
+    is_offline = False
+    if log is None:
+        try:
+            node.manager.log(*key)
+        except UnknownTopicOrPartitionError:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        except LogOfflineError:
+            is_offline = True
+    if look.error_code:
+        return look.error_code
+    if not -1 <= acks <= 1:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if is_offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if key[0] in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if look.is_transactional and node.config.transaction_partition_verification_enable:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return None
+
+
+def _refuse_all(sent: dict[_Key, Bytes | None], acks: int, code: ErrorCode, why: str | None = None) -> ProduceResponse | Outcome:
+    """Refuse the request as a whole: nothing was appended."""
+    if acks == 0:
+        return Outcome.CLOSE
+    by_topic: dict[str, list[PartitionProduceResponse]] = {}
+    for name, index in sent:
+        by_topic.setdefault(name, []).append(PartitionProduceResponse(index, code, -1, error_message=why))
+    return ProduceResponse([TopicProduceResponse(name, answers) for name, answers in by_topic.items()])
+
+
+# --- what a log refuses ---------------------------------------------------------------------------------------------------
+
+_WITHOUT_LOG_START = (CorruptBatchError, RecordTooLargeError, RecordBatchTooLargeError, StorageError)
+
+
+def _refused_by_log(key: _Key, log: PartitionLog, error: Exception) -> PartitionProduceResponse:
+    """Return the answer for records that a log did not take."""
+    if not isinstance(error, TidelogError):
+        logger.error("produce to %s-%d", *key, exc_info=error)
+        return PartitionProduceResponse(key[1], ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, log.log_start_offset)
+    logger.info("produce to %s-%d refused: %s", *key, error)
+    answer = PartitionProduceResponse(key[1], error_code_of(error), -1)
+    if not isinstance(error, _WITHOUT_LOG_START):
+        answer.log_start_offset = log.log_start_offset
+    if isinstance(error, RecordValidationError):
+        answer.error_message = error.message
+        answer.record_errors = [BatchIndexAndErrorMessage(one.batch_index, one.message) for one in error.record_errors]
+    return answer
+
+
+API = Api(ProduceRequest, ProduceResponse, 0, 11, handle)

@@ -1,0 +1,64 @@
+"""The epoch in which this broker leads its partitions (KIP-101, KIP-320): one number for all of them.
+
+A leader's epoch tells followers and consumers whether the log that they know may have been cut since. Kafka's controller counts
+them for each partition. Here one broker leads everything, so one number will do, as long as it never goes back:
+
+| start | the epoch is the largest of |
+|---|---|
+| clean | what the file says; the newest epoch that any log knows |
+| unclean, with logs that hold something | the same, and one more: records behind the recovery point may be gone |
+
+``tidelog-leader-epoch.json``, replaced atomically; without it the number is 0::
+
+    {"version": 1, "leader_epoch": 3}
+
+It is written before the first request is answered, and only when the number changes: a folder that was never left uncleanly,
+and has no epochs from elsewhere, has no such file. A log's own epochs are not enough to tell: they go with its last record.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from tidelog.config import INT32_MAX
+from tidelog.errors import StorageError
+from tidelog.log.checkpoints import replace_file
+from tidelog.log.files import read_whole
+from tidelog.storage.log_manager import LogManager
+
+logger = logging.getLogger("tidelog.broker")
+
+LEADER_EPOCH_FILE = "tidelog-leader-epoch.json"
+VERSION = 1
+
+
+class Leadership:
+    """See the module. `epoch` is what goes into batches, metadata and answers."""
+
+    def __init__(self, manager: LogManager) -> None:
+        """Begin to lead the logs of a manager that has started. Raises StorageError."""
+        self.path = manager.directory / LEADER_EPOCH_FILE
+        written = self._read()
+        known = [log.leader_epochs.latest_epoch for log in manager.logs.values()]
+        epoch = max([written, *(epoch for epoch in known if epoch is not None)])
+        if not manager.had_clean_shutdown and any(log.log_end_offset > 0 for log in manager.logs.values()):
+            epoch = min(epoch + 1, INT32_MAX)
+        if epoch != written:
+            replace_file(self.path, f"{json.dumps({'version': VERSION, 'leader_epoch': epoch})}\n".encode())
+        self.epoch = epoch
+
+    def _read(self) -> int:
+        try:
+            content = json.loads(read_whole(self.path))
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise StorageError(f"cannot read the leader epoch: {error.strerror}", path=self.path) from error
+        except ValueError:
+            content = None
+        epoch = content.get("leader_epoch") if isinstance(content, dict) and content.get("version") == VERSION else None
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= INT32_MAX:
+            logger.warning("%s: no leader epoch in it: the newest that a log knows is taken", self.path)
+            return 0
+        return epoch
