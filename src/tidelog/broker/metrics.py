@@ -7,8 +7,8 @@
 | records, bytes and latencies by topic | Produce and Fetch |
 | batches that were decompressed, recompressed, converted up or down | Produce and Fetch |
 
-A latency's histogram has a bucket for each power of two, so that recording one is a shift and an addition: bucket n holds
-what is below 2^n and at least 2^(n-1), bucket 0 holds 0.
+A latency's histogram has a bucket for each power of two, so that recording one is a look at its length and an addition:
+bucket n holds what is above 2^(n-1) and at most 2^n, bucket 0 holds 0 and 1.
 
 **Append latency** is KIP-32's metric: the time of an append less the CreateTime of the youngest record that was appended, once
 for each append and partition. It says how old the newest of what arrives is, without a look at single records. Not counted:
@@ -38,7 +38,7 @@ class Histogram:
 
     def record(self, value: int) -> None:
         """Count a value, 0 or more."""
-        bucket = value.bit_length()
+        bucket = (value - 1).bit_length() if value else 0
         self.counts[bucket if bucket < _LAST_BUCKET else _LAST_BUCKET] += 1
         self.total += value
 
@@ -48,7 +48,7 @@ class Histogram:
         return sum(self.counts)
 
     def at_most(self, exponent: int) -> int:
-        """Return how many values were below 2^`exponent`."""
+        """Return how many values were 2^`exponent` or less."""
         return sum(self.counts[: exponent + 1])
 
     def copy(self) -> Histogram:

@@ -1,0 +1,172 @@
+"""A broker's numbers for Prometheus: what `metrics` counts and what lies in the data folder, over HTTP.
+
+| name | labels | |
+|---|---|---|
+| `tidelog_requests_total` | `api` | requests that were answered |
+| `tidelog_requests_waited_total` | `api` | ... not at once |
+| `tidelog_requests_closed_total` | `api` | ... not at all: their connection was closed |
+| `tidelog_request_seconds` | `api` | histogram, from the whole request to its answer, waiting included |
+| `tidelog_connections` | | open now |
+| `tidelog_connections_accepted_total`, `..._refused_total`, `..._idle_closed_total` | | |
+| `tidelog_malformed_requests_total` | | |
+| `tidelog_received_bytes_total`, `tidelog_sent_bytes_total` | | on the network |
+| `tidelog_batches_total` | `work` | `decompressed`, `recompressed`, `up_converted`, `down_converted` |
+| `tidelog_topic_appends_total`, `..._records_total`, `..._received_bytes_total`, `..._sent_bytes_total` | `topic` | |
+| `tidelog_append_latency_seconds` | `topic` | histogram, append time less CreateTime, see `metrics` |
+| `tidelog_append_ahead_total` | `topic` | appends whose CreateTime lay in the future |
+| `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
+| `tidelog_segments_rolled_by_time_total`, `tidelog_one_batch_segments_total` | `topic` | many say that timestamps jump (KIP-32) |
+
+The loop's thread makes a snapshot for each scrape, and no more; text is made of it on the HTTP server's. `prometheus_client` is
+imported when the first of these is made, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tidelog.broker.metrics import Histogram, Metrics
+from tidelog.errors import StorageError
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+    from tidelog.storage.topic_statistics import TopicStatistics
+
+_REQUEST_EXPONENTS = range(5, 25)  # 32 µs to 17 s
+_LATENCY_EXPONENTS = range(0, 33, 2)  # 1 ms to 50 days
+
+
+class Snapshot(NamedTuple):
+    """A broker at one moment."""
+
+    metrics: Metrics
+    topics: Mapping[str, TopicStatistics]
+
+
+def snapshot(node: Node) -> Snapshot:
+    """Return the broker's numbers as they are now. On the loop's thread."""
+    return Snapshot(node.metrics.snapshot(), node.manager.statistics())
+
+
+class BrokerCollector(Collector):
+    """Asks for a snapshot at each scrape; `ask` may be called on any thread."""
+
+    def __init__(self, ask: Callable[[], Snapshot]) -> None:
+        self._ask = ask
+
+    def collect(self) -> Iterable[Metric]:
+        """Return everything, as the module's table says."""
+        metrics, topics = self._ask()
+        yield from _of_requests(metrics)
+        yield from _of_connections(metrics)
+        yield from _of_topics(metrics)
+        yield from _of_folder(topics)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is asked for before the first scrape."""
+        return ()
+
+
+class MetricsServer:
+    """Answers `GET /metrics` on a thread of its own until it is closed. Raises StorageError where it cannot listen."""
+
+    def __init__(self, host: str, port: int, ask: Callable[[], Snapshot]) -> None:
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(BrokerCollector(ask))
+        try:
+            self._server, self._thread = start_http_server(port, host or "0.0.0.0", registry)
+        except OSError as error:
+            raise StorageError(f"cannot serve metrics at {host}:{port}: {error.strerror or error}") from error
+        self.address: tuple[str, int] = (host, self._server.server_port)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _of_requests(metrics: Metrics) -> Iterable[Metric]:
+    answered = CounterMetricFamily("tidelog_requests", "Requests that were answered.", labels=["api"])
+    waited = CounterMetricFamily("tidelog_requests_waited", "Requests that were not answered at once.", labels=["api"])
+    closed = CounterMetricFamily("tidelog_requests_closed", "Requests that ended their connection.", labels=["api"])
+    seconds = HistogramMetricFamily("tidelog_request_seconds", "From the whole request to its answer.", labels=["api"])
+    for _, api in sorted(metrics.apis.items()):
+        answered.add_metric([api.name], api.microseconds.count)
+        waited.add_metric([api.name], api.waited)
+        closed.add_metric([api.name], api.closed)
+        _add(seconds, api.name, api.microseconds, _REQUEST_EXPONENTS, 1e-6)
+    return answered, waited, closed, seconds
+
+
+def _of_connections(metrics: Metrics) -> Iterable[Metric]:
+    counters = metrics.counters
+    yield GaugeMetricFamily("tidelog_connections", "Connections that are open.", value=counters.connections_open)
+    for name, text, value in (
+        ("connections_accepted", "Connections that were opened.", counters.connections_accepted),
+        ("connections_refused", "Connections over a limit.", counters.connections_refused),
+        ("connections_idle_closed", "Connections that were silent for too long.", counters.connections_idle_closed),
+        ("malformed_requests", "Requests that break the protocol.", counters.malformed_requests),
+        ("received_bytes", "Bytes received.", counters.received_bytes),
+        ("sent_bytes", "Bytes sent.", counters.sent_bytes),
+    ):
+        yield CounterMetricFamily(f"tidelog_{name}", text, value=value)
+    batches = CounterMetricFamily("tidelog_batches", "Batches whose records had to be touched.", labels=["work"])
+    for work in ("decompressed", "recompressed", "up_converted", "down_converted"):
+        batches.add_metric([work], getattr(counters, f"{work}_batches"))
+    yield batches
+
+
+def _of_topics(metrics: Metrics) -> Iterable[Metric]:
+    families: list[tuple[Any, str]] = [
+        (CounterMetricFamily(f"tidelog_topic_{name}", text, labels=["topic"]), name)
+        for name, text in (
+            ("appends", "Appends to a partition."),
+            ("records", "Records that were appended."),
+            ("received_bytes", "Bytes of records that were appended."),
+            ("sent_bytes", "Bytes of records that were fetched."),
+        )
+    ]
+    ahead = CounterMetricFamily("tidelog_append_ahead", "Appends whose CreateTime lay in the future.", labels=["topic"])
+    latency = HistogramMetricFamily(
+        "tidelog_append_latency_seconds", "Append time less the youngest record's CreateTime.", labels=["topic"]
+    )
+    for name, topic in sorted(metrics.topics.items()):
+        for family, attribute in families:
+            family.add_metric([name], getattr(topic, attribute))
+        if topic.append_latency_ms.count:
+            ahead.add_metric([name], topic.ahead)
+            _add(latency, name, topic.append_latency_ms, _LATENCY_EXPONENTS, 1e-3)
+    return *(family for family, _ in families), ahead, latency
+
+
+def _of_folder(topics: Mapping[str, TopicStatistics]) -> Iterable[Metric]:
+    gauges = [
+        (GaugeMetricFamily(f"tidelog_{name}", text, labels=["topic"]), attribute)
+        for name, attribute, text in (
+            ("log_bytes", "size_bytes", "Bytes of .log files."),
+            ("segments", "segments", "Segments."),
+            ("partitions", "partitions", "Partitions."),
+        )
+    ]
+    offline = GaugeMetricFamily("tidelog_offline_partitions", "Partitions that nothing can be written to.", labels=["topic"])
+    rolled = CounterMetricFamily("tidelog_segments_rolled_by_time", "Segments rolled by segment.ms.", labels=["topic"])
+    short = CounterMetricFamily("tidelog_one_batch_segments", "Segments that ended with one batch.", labels=["topic"])
+    for name, topic in topics.items():
+        for gauge, attribute in gauges:
+            gauge.add_metric([name], getattr(topic, attribute))
+        offline.add_metric([name], len(topic.offline_partitions))
+        rolled.add_metric([name], topic.rolled_by_time)
+        short.add_metric([name], topic.one_batch_segments)
+    return *(gauge for gauge, _ in gauges), offline, rolled, short
+
+
+def _add(family: HistogramMetricFamily, label: str, histogram: Histogram, exponents: range, unit: float) -> None:
+    buckets = [(repr(round((1 << exponent) * unit, 9)), histogram.at_most(exponent)) for exponent in exponents]
+    family.add_metric([label], [*buckets, ("+Inf", histogram.count)], sum_value=histogram.total * unit)
