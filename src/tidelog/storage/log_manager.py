@@ -190,6 +190,13 @@ class LogManager:
         finally:
             self._unlock()
 
+    def let_go(self) -> None:
+        """Give the folder up as a process does that is killed: nothing is written any more, the next start recovers."""
+        started, self._started = self._started, None
+        if started is not None:
+            started.partitions.close_handlers()
+            self._unlock()
+
     def tick(self) -> int:
         """Do what is due; return how many tasks ran."""
         return self.scheduler.tick()
