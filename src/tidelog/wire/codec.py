@@ -1,0 +1,67 @@
+"""Messages to bytes and back. What reads or writes a version of a message is compiled when that is first asked for.
+
+    decode(ProduceRequest, 9, frame, position)   the message; ProtocolError for anything that is not one, down to trailing bytes
+    encode(response, 9)                          chunks to be sent one after the other; record batches stand among them uncopied
+
+Nothing that is read takes more memory than a small multiple of its bytes: a length or count is held against what is left of the
+frame before anything is made of it. A field that a version lacks has its default when read, and is left out when written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tidelog.wire.decoder_source import DecoderSource
+from tidelog.wire.encoder_source import EncoderSource
+from tidelog.wire.fields import Bytes as Bytes
+from tidelog.wire.fields import Message as Message
+from tidelog.wire.fields import Records as Records
+
+M = TypeVar("M", bound=Message)
+
+_DECODERS: dict[tuple[type[Message], int], Callable[..., Any]] = {}
+_ENCODERS: dict[tuple[type[Message], int], Callable[[Any], list[Bytes]]] = {}
+
+
+def decode(cls: type[M], version: int, data: Bytes, position: int = 0, end: int | None = None) -> M:
+    """Read a message out of `data[position:end]`, all of it.
+
+    `records` are memoryviews into `data`, and writable if it is. Raises ProtocolError, with the position within `data`, for
+    bytes that are no such message, and InvalidArgumentError for a version that the tables do not know.
+    """
+    return decoder(cls, version)(data, position, end)
+
+
+def encode(message: Message, version: int) -> list[Bytes]:
+    """Write a message as chunks: at least one, except for a message that is empty in that version.
+
+    Raises InvalidArgumentError for values that the version cannot express: a null where none may be, a number out of range.
+    """
+    return encoder(type(message), version)(message)
+
+
+def decoder(cls: type[M], version: int) -> Callable[..., M]:
+    """Return the compiled reader of a version: `read(data, position=0, end=None)`, as `decode`."""
+    compiled = _DECODERS.get((cls, version))
+    if compiled is None:
+        cls.check_version(version)
+        written = DecoderSource(cls, version)
+        compiled = _DECODERS[cls, version] = _compiled(written.source(), written.names, "decode", cls, version)
+    return compiled
+
+
+def encoder(cls: type[M], version: int) -> Callable[[M], list[Bytes]]:
+    """Return the compiled writer of a version: `write(message)`, as `encode`."""
+    compiled = _ENCODERS.get((cls, version))
+    if compiled is None:
+        cls.check_version(version)
+        written = EncoderSource(cls, version)
+        compiled = _ENCODERS[cls, version] = _compiled(written.source(), written.names, "encode", cls, version)
+    return compiled
+
+
+def _compiled(source: str, names: dict[str, Any], function: str, cls: type[Message], version: int) -> Callable[..., Any]:
+    exec(compile(source, f"<{function} {cls.__name__} v{version}>", "exec"), names)  # noqa: S102
+    compiled: Callable[..., Any] = names[function]
+    return compiled

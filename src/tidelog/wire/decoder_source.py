@@ -1,0 +1,344 @@
+"""Writes the Python source of a function that reads one version of one message.
+
+Neighbouring fields of fixed size, the first byte of a compact length and the count of tagged fields among them, are read by one
+`unpack_from`; structs are read in place rather than by calls; an array whose elements all have one fixed size goes through
+`iter_unpack`. The source of Produce v3 begins::
+
+    def decode(buf, pos=0, end=None):
+        ...
+        n1, = U0(buf, pos)
+        pos += 2
+
+`buf` is cut to `end` beforehand: what ends too early raises struct.error or IndexError, which becomes a ProtocolError with the
+place it happened at. Lengths and counts are held against the bytes that are left before anything is made of them.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from tidelog.errors import ProtocolError
+from tidelog.wire.fields import ZERO_UUID, Bytes, Field, Message, Struct
+
+FIXED = {
+    "boolean": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "uuid16": "16s",
+}
+"""What `struct` calls the kinds of fixed size."""
+
+MAX_STRING_BYTES = 0x7FFF
+
+
+def kind_of(of: Any) -> str:
+    """Return the kind of an array's elements."""
+    return "struct" if isinstance(of, type) else str(of.__name__)
+
+
+def present(cls: type[Struct], version: int) -> list[Field]:
+    """Return the fields that a version has, tagged ones left out."""
+    return [field for field in cls.FIELDS if version in field.versions and field.tag is None]
+
+
+def tagged(cls: type[Struct], version: int) -> list[Field]:
+    """Return the tagged fields that a version has, by their tags."""
+    fields = [field for field in cls.FIELDS if version in field.versions and field.tag is not None]
+    return sorted(fields, key=lambda field: field.tag or 0)
+
+
+def fixed_format(cls: type[Struct], version: int, *, flexible: bool) -> str | None:
+    """Return a struct's format if all its fields have fixed sizes, the count of tagged fields included; None otherwise."""
+    codes = [FIXED.get(field.kind) for field in present(cls, version)]
+    return None if None in codes else ">" + "".join(code for code in codes if code) + ("B" if flexible else "")
+
+
+def smallest(kind: str, of: Any, version: int, *, flexible: bool) -> int:
+    """Return the fewest bytes that a value takes."""
+    if kind in FIXED:
+        return struct.calcsize(">" + FIXED[kind])
+    if kind == "struct":
+        fields = (smallest(field.kind, field.of, version, flexible=flexible) for field in present(of, version))
+        return max(1, sum(fields) + flexible)
+    return 1 if flexible else 2 if kind == "string" else 4
+
+
+class DecoderSource:
+    """The source, line by line, and the names that it uses."""
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = cls.is_flexible(version)
+        self.lines: list[str] = []
+        self.depth = 2
+        self.run: list[tuple[str, str]] = []
+        self.count = 0
+        self.where = cls.__name__
+        name = f"{cls.__name__} v{version}"
+
+        def fail(what: str, position: int) -> NoReturn:
+            raise ProtocolError(f"{name}: {what}", position=position)
+
+        self.names: dict[str, Any] = {
+            "fail": fail,
+            "new": object.__new__,
+            "varint": read_varint,
+            "varint_rest": _varint_rest,
+            "uuid_of": _uuid_of,
+            "unpack": struct.unpack_from,
+            "UNREADABLE": (struct.error, IndexError),
+            "ZERO_UUID": ZERO_UUID,
+        }
+
+    def source(self) -> str:
+        """Return the whole function, `decode(buf, pos=0, end=None)`."""
+        self._struct(self.cls, "message")
+        head = [
+            "def decode(buf, pos=0, end=None):",
+            "    if end is None:",
+            "        end = len(buf)",
+            "    elif end < len(buf):",
+            "        buf = memoryview(buf)[:end]",
+            "    try:",
+        ]
+        foot = [
+            "    except UNREADABLE:",
+            "        fail('the frame ends within it', pos)",
+            "    if pos != end:",
+            "        fail('bytes are left behind it', pos)",
+            "    return message",
+        ]
+        return "\n".join(head + self.lines + foot) + "\n"
+
+    def _line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def _name(self, stem: str = "v") -> str:
+        self.count += 1
+        return f"{stem}{self.count}"
+
+    def _const(self, stem: str, value: Any) -> str:
+        name = self._name(stem)
+        self.names[name] = value
+        return name
+
+    def _fixed(self, code: str) -> str:
+        name = self._name()
+        self.run.append((code, name))
+        return name
+
+    def _flush(self) -> None:
+        """Read the fields of fixed size that have gathered."""
+        if not self.run:
+            return
+        codes = "".join(code for code, _ in self.run)
+        targets = ", ".join(name for _, name in self.run)
+        size = struct.calcsize(">" + codes)
+        if codes == "B":
+            self._line(f"{targets} = buf[pos]")
+        else:
+            unpack = self._const("U", struct.Struct(">" + codes).unpack_from)
+            self._line(f"{targets}{',' if len(self.run) == 1 else ''} = {unpack}(buf, pos)")
+        self._line(f"pos += {size}")
+        self.run.clear()
+
+    def _struct(self, cls: type[Struct], target: str) -> None:
+        """Read a struct into the variable `target`."""
+        where, self.where = self.where, cls.__name__
+        values = {field.name: self._value(field.kind, field.of, field) for field in present(cls, self.version)}
+        if self.flexible:
+            values.update(self._tagged_fields(cls))
+        self._flush()
+        self._make(cls, target, values)
+        self.where = where
+
+    def _make(self, cls: type[Struct], target: str, values: dict[str, str]) -> None:
+        self._line(f"{target} = new({self._const('C', cls)})")
+        for field in cls.FIELDS:
+            value = values.get(field.name)
+            if value is None:
+                value = self._default(field)
+            self._line(f"{target}.{field.name} = {value}")
+
+    def _default(self, field: Field) -> str:
+        """Return an expression for a field's default, having emitted what it needs."""
+        if field.kind == "array":
+            return "None" if field.default is None else "[]"
+        if field.kind == "struct" and field.default is not None:
+            target = self._name("o")
+            self._make(field.of, target, {})
+            return target
+        if field.kind == "uuid16":
+            return "ZERO_UUID"
+        return repr(field.default)
+
+    def _value(self, kind: str, of: Any, field: Field) -> str:
+        """Read one value; return an expression for it, to be used after the next flush."""
+        if kind == "uuid16":
+            return f"uuid_of({self._fixed(FIXED[kind])})"
+        if kind in FIXED:
+            return self._fixed(FIXED[kind])
+        if kind == "struct":
+            self._flush()
+            target = self._name("o")
+            self._struct(of, target)
+            return target
+        return self._after_length(kind, of, field)
+
+    def _after_length(self, kind: str, of: Any, field: Field) -> str:
+        """Read a value that its length or count precedes, null among them."""
+        target = self._name()
+        length = self._fixed("B" if self.flexible else "h" if kind == "string" else "i")
+        self._flush()
+        if self.flexible:
+            self._line(f"if {length} > 127:")
+            self._line(f"    {length}, pos = varint_rest(buf, pos, {length})")
+            self._line(f"{length} -= 1")
+        # As Kafka reads it, any negative length is null. The elements of an array never are.
+        self._line(f"if {length} < 0:")
+        nullable = self.version in field.nullable and field.kind == kind
+        what = f"{self.where}.{field.name}"
+        self._line(f"    {target} = None" if nullable else f"    fail('{what} is null', pos)")
+        self._line("else:")
+        self.depth += 1
+        if kind == "array":
+            self._elements(target, length, of, field)
+        else:
+            if kind == "string" and self.flexible:
+                self._line(f"if {length} > {MAX_STRING_BYTES}:")
+                self._line(f"    fail('{what} is too long', pos)")
+            stop = self._name("stop")
+            self._line(f"{stop} = pos + {length}")
+            self._line(f"if {stop} > end:")
+            self._line(f"    fail('{what} is longer than what is left', pos)")
+            span = f"buf[pos:{stop}]"
+            read = {
+                "string": f"str({span}, 'utf-8', 'replace')",
+                "data": f"bytes({span})",
+                "records": f"memoryview(buf)[pos:{stop}]",
+            }
+            self._line(f"{target} = {read[kind]}")
+            self._line(f"pos = {stop}")
+        self.depth -= 1
+        return target
+
+    def _elements(self, target: str, count: str, of: Any, field: Field) -> None:
+        kind = kind_of(of)
+        least = smallest(kind, of, self.version, flexible=self.flexible)
+        self._line(f"if {count} > (end - pos) // {least}:")
+        self._line(f"    fail('{self.where}.{field.name} has more elements than what is left can hold', pos)")
+        if kind in FIXED and kind != "uuid16":
+            self._line(f"{target} = list(unpack('>%d{FIXED[kind]}' % {count}, buf, pos))")
+            self._line(f"pos += {count} * {least}")
+            return
+        self._line(f"{target} = []")
+        add = self._name("add")
+        self._line(f"{add} = {target}.append")
+        if kind == "struct" and fixed_format(of, self.version, flexible=self.flexible) is not None:
+            self._fixed_structs(target, add, count, of)
+            if not self.flexible:
+                return
+            count = f"{count} - len({target})"
+        self._line(f"for _ in range({count}):")
+        self.depth += 1
+        element = self._name("o")
+        if kind == "struct":
+            self._struct(of, element)
+        else:
+            value = self._value(kind, None, field)
+            self._flush()
+            self._line(f"{element} = {value}")
+        self._line(f"{add}({element})")
+        self.depth -= 1
+
+    def _fixed_structs(self, target: str, add: str, count: str, of: type[Struct]) -> None:
+        """Read structs of one fixed size; in a flexible version, as long as they have no tagged fields."""
+        layout = struct.Struct(fixed_format(of, self.version, flexible=self.flexible) or "")
+        names = {field.name: self._name() for field in present(of, self.version)}
+        tags = self._name("t")
+        variables = ", ".join([*names.values(), *([tags] if self.flexible else [])])
+        self._line(f"for {variables}, in {self._const('I', layout.iter_unpack)}(buf[pos:pos + {count} * {layout.size}]):")
+        self.depth += 1
+        if self.flexible:
+            self._line(f"if {tags}:")
+            self._line("    break")
+        element = self._name("o")
+        uuids = {field.name for field in of.FIELDS if field.kind == "uuid16"}
+        self._make(of, element, {name: f"uuid_of({value})" if name in uuids else value for name, value in names.items()})
+        self._line(f"{add}({element})")
+        self.depth -= 1
+        self._line(f"pos += len({target}) * {layout.size}")
+
+    def _tagged_fields(self, cls: type[Struct]) -> dict[str, str]:
+        """Read what stands at the end of a struct of a flexible version; unknown tags are passed over."""
+        fields = tagged(cls, self.version)
+        count = self._fixed("B")
+        self._flush()
+        values = {field.name: self._name() for field in fields}
+        for field in fields:
+            self._line(f"{values[field.name]} = {self._default(field)}")
+        tag, size, stop = self._name("tag"), self._name("size"), self._name("stop")
+        self._line(f"if {count}:")
+        self.depth += 1
+        self._line(f"if {count} > 127:")
+        self._line(f"    {count}, pos = varint_rest(buf, pos, {count})")
+        self._line(f"if {count} > (end - pos) // 2:")
+        self._line(f"    fail('{cls.__name__} has more tagged fields than what is left can hold', pos)")
+        self._line(f"for _ in range({count}):")
+        self.depth += 1
+        self._line(f"{tag}, pos = varint(buf, pos)")
+        self._line(f"{size}, pos = varint(buf, pos)")
+        self._line(f"{stop} = pos + {size}")
+        self._line(f"if {stop} > end:")
+        self._line(f"    fail('a tagged field of {cls.__name__} is longer than what is left', pos)")
+        for index, field in enumerate(fields):
+            self._line(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
+            self.depth += 1
+            value = self._value(field.kind, field.of, field)
+            self._flush()
+            self._line(f"{values[field.name]} = {value}")
+            self._line(f"if pos != {stop}:")
+            self._line(f"    fail('{cls.__name__}.{field.name} is not as long as it says', pos)")
+            self.depth -= 1
+        if fields:
+            self._line("else:")
+        self._line(f"{'    ' if fields else ''}pos = {stop}")
+        self.depth -= 2
+        return values
+
+
+@lru_cache(maxsize=4096)
+def _uuid_of(raw: bytes) -> uuid.UUID:
+    # Making one takes a microsecond, and a fetch names the same topics each time.
+    return uuid.UUID(bytes=raw) if any(raw) else ZERO_UUID
+
+
+def read_varint(buf: Bytes, pos: int) -> tuple[int, int]:
+    """Read an unsigned varint. Return (value, position)."""
+    first = buf[pos]
+    return (first, pos + 1) if first < 128 else _varint_rest(buf, pos + 1, first)
+
+
+def _varint_rest(buf: Bytes, pos: int, first: int) -> tuple[int, int]:
+    """Read on after the first byte of an unsigned varint, which had its high bit set. Return (value, position)."""
+    value, shift = first & 0x7F, 7
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 28:
+            raise ProtocolError("a varint is longer than five bytes", position=pos)
+    if value > 0x7FFFFFFF:
+        raise ProtocolError("a varint is larger than an int32", position=pos, found=value)
+    return value, pos

@@ -1,0 +1,293 @@
+"""The notation in which `messages/` declares what the protocol says, and the classes that come of it.
+
+A message is a class, its fields are its attributes, and each field says since when it exists::
+
+    class LeaderIdAndEpoch(Struct):
+        leader_id: int = int32("10+", default=-1)
+        leader_epoch: int = int32("10+", default=-1)
+
+    class ProduceRequest(Message, api="Produce", key=0, versions="0-13", flexible="9+"):
+        transactional_id: str | None = string("3+", nullable="3+", default=None)
+        acks: int = int16()
+        topic_data: list[TopicProduceData] = array(TopicProduceData)
+
+| said of a field | |
+|---|---|
+| first argument | the versions that have it: "0+" (which may be left out), "3+", "0-12", "8" |
+| `nullable` | the versions in which it may be null |
+| `tag` | its number among the tagged fields at the end of its struct; written only where it differs from its default |
+| `default` | what it is where a version lacks it or nobody set it; else 0, "", b"", an empty list, the zero UUID, no records |
+
+What a field is on the wire depends on the version: from a message's first flexible version on (KIP-482), lengths and counts are
+varints that are one too large, 0 for null, and each struct ends with its tagged fields.
+
+The classes have slots, a constructor that takes every field by keyword or in declared order, `==`, and a `repr` of what differs
+from the defaults. The constructor is compiled when the first instance is made: a broker starts with a hundred such classes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, dataclass_transform, overload
+
+from tidelog.errors import InvalidArgumentError
+
+T = TypeVar("T")
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+Records: TypeAlias = Any
+"""Record batches. Read: a memoryview into the frame, or None. Written: any Bytes, a list or tuple of them, which are sent one
+after the other, or None."""
+
+ZERO_UUID = uuid.UUID(int=0)
+"""What stands for "no id" on the wire."""
+
+_LAST = 1 << 15
+
+
+class Versions(NamedTuple):
+    """Versions from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+
+NO_VERSION = Versions(_LAST, -1)
+
+
+def parse_versions(text: str | None) -> Versions:
+    """Read "3+", "0-12" or "8"; None is no version."""
+    if text is None:
+        return NO_VERSION
+    first, dash, last = text.removesuffix("+").partition("-")
+    return Versions(int(first), _LAST if text.endswith("+") else int(last) if dash else int(first))
+
+
+class Field:
+    """A field as declared. `kind` is the name of a function below; `of` is what an array or struct consists of."""
+
+    __slots__ = ("default", "kind", "name", "nullable", "of", "tag", "versions")
+
+    def __init__(
+        self, kind: str, versions: str, default: Any, *, nullable: str | None = None, tag: int | None = None, of: Any = None
+    ) -> None:
+        self.name = ""
+        self.kind = kind
+        self.versions = parse_versions(versions)
+        self.nullable = parse_versions(nullable)
+        self.tag = tag
+        self.default = default
+        self.of = of
+
+    def make_default(self) -> Any:
+        """Return the default: a fresh list or struct each time."""
+        if self.kind == "array":
+            return None if self.default is None else []
+        if self.kind == "struct" and self.default is not None:
+            return self.of()
+        return self.default
+
+
+def _declare(kind: str, versions: str, default: Any, **more: Any) -> Any:
+    # To a type checker a field is what it holds, so that the class body reads as a dataclass's.
+    return Field(kind, versions, default, **more)
+
+
+def boolean(versions: str = "0+", *, default: bool = False, tag: int | None = None) -> bool:
+    """One byte; anything but 0 is true."""
+    return _declare("boolean", versions, default, tag=tag)  # type: ignore[no-any-return]
+
+
+def int8(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """One byte, signed."""
+    return _declare("int8", versions, default, tag=tag)  # type: ignore[no-any-return]
+
+
+def int16(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Two bytes, signed, big-endian, as all numbers are."""
+    return _declare("int16", versions, default, tag=tag)  # type: ignore[no-any-return]
+
+
+def uint16(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Two bytes, unsigned."""
+    return _declare("uint16", versions, default, tag=tag)  # type: ignore[no-any-return]
+
+
+def int32(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Four bytes, signed."""
+    return _declare("int32", versions, default, tag=tag)  # type: ignore[no-any-return]
+
+
+def int64(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
+    """Eight bytes, signed."""
+    return _declare("int64", versions, default, tag=tag)  # type: ignore[no-any-return]
+
+
+def float64(versions: str = "0+", *, default: float = 0.0, tag: int | None = None) -> float:
+    """Eight bytes, IEEE 754."""
+    return _declare("float64", versions, default, tag=tag)  # type: ignore[no-any-return]
+
+
+def uuid16(versions: str = "0+", *, tag: int | None = None) -> uuid.UUID:
+    """Sixteen bytes; all of them zero stand for none."""
+    return _declare("uuid16", versions, ZERO_UUID, tag=tag)  # type: ignore[no-any-return]
+
+
+@overload
+def string(versions: str = ..., *, default: str = ..., tag: int | None = ...) -> str: ...
+@overload
+def string(versions: str = ..., *, nullable: str, default: str | None = ..., tag: int | None = ...) -> str | None: ...
+def string(versions: str = "0+", *, nullable: str | None = None, default: str | None = "", tag: int | None = None) -> str | None:
+    """UTF-8 of at most 32767 bytes, after its length. What is no UTF-8 is read with replacement characters, as Java does."""
+    return _declare("string", versions, default, nullable=nullable, tag=tag)  # type: ignore[no-any-return]
+
+
+@overload
+def data(versions: str = ..., *, tag: int | None = ...) -> bytes: ...
+@overload
+def data(versions: str = ..., *, nullable: str, default: bytes | None = ..., tag: int | None = ...) -> bytes | None: ...
+def data(
+    versions: str = "0+", *, nullable: str | None = None, default: bytes | None = b"", tag: int | None = None
+) -> bytes | None:
+    """Bytes after their length, copied out of the frame."""
+    return _declare("data", versions, default, nullable=nullable, tag=tag)  # type: ignore[no-any-return]
+
+
+def batches(versions: str = "0+", *, nullable: str | None = None, tag: int | None = None) -> Records:
+    """Record batches after their length in bytes. They are not copied, neither way."""
+    return _declare("records", versions, None, nullable=nullable, tag=tag)
+
+
+def struct(of: type[T], versions: str = "0+", *, tag: int | None = None) -> T:
+    """Another struct, in place."""
+    return _declare("struct", versions, (), tag=tag, of=of)  # type: ignore[no-any-return]
+
+
+@overload
+def array(of: Callable[..., T], versions: str = ..., *, tag: int | None = ...) -> list[T]: ...
+@overload
+def array(
+    of: Callable[..., T], versions: str = ..., *, nullable: str, default: tuple[()] | None = ..., tag: int | None = ...
+) -> list[T] | None: ...
+def array(
+    of: Callable[..., T],
+    versions: str = "0+",
+    *,
+    nullable: str | None = None,
+    default: tuple[()] | None = (),
+    tag: int | None = None,
+) -> list[T] | None:
+    """A list after its count; `of` is a struct, or the function that declares such a field: `array(int32)`."""
+    return _declare("array", versions, default, nullable=nullable, tag=tag, of=of)  # type: ignore[no-any-return]
+
+
+REQUESTS: dict[int, type[Message]] = {}
+"""Every request whose module has been imported, by its API's key."""
+
+
+@dataclass_transform(eq_default=True)
+class StructType(type):
+    """Makes slots of a class's fields, and notes what a message's own line says."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **about: Any) -> StructType:
+        """Take the fields out of the class body."""
+        fields = tuple(value for value in namespace.values() if isinstance(value, Field))
+        for key in [key for key, value in namespace.items() if isinstance(value, Field)]:
+            namespace.pop(key).name = key
+        return super().__new__(
+            mcs, name, bases, {**namespace, "__slots__": tuple(field.name for field in fields), "FIELDS": fields}
+        )
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **about: Any) -> None:
+        """Note the API's name, key and versions."""
+        super().__init__(name, bases, namespace)
+        if about:
+            versions = parse_versions(about["versions"])
+            message: Any = cls
+            message.API_NAME = about["api"]
+            message.API_KEY = about["key"]
+            message.VERSIONS = range(versions.first, versions.last + 1)
+            message.FIRST_FLEXIBLE = parse_versions(about.get("flexible")).first
+            if name.endswith("Request"):
+                REQUESTS[message.API_KEY] = message
+
+
+class Struct(metaclass=StructType):
+    """A part of a message. See the module."""
+
+    FIELDS: ClassVar[tuple[Field, ...]]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the constructor of the instance's class, which takes this one's place."""
+        cls = type(self)
+        cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
+        self.__init__(*args, **kwargs)  # type: ignore[misc]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, field.name) == getattr(other, field.name) for field in self.FIELDS)
+
+    def __repr__(self) -> str:
+        shown = []
+        for field in self.FIELDS:
+            value = getattr(self, field.name)
+            if value != field.make_default():
+                shown.append(f"{field.name}={_shown_records(value) if field.kind == 'records' else repr(value)}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class Message(Struct):
+    """A request or a response."""
+
+    API_NAME: ClassVar[str]
+    API_KEY: ClassVar[int]
+    VERSIONS: ClassVar[range]
+    """The versions that the tables know; which of them are served is the broker's business."""
+    FIRST_FLEXIBLE: ClassVar[int]
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        """Tell whether a version writes compact lengths and tagged fields. Unknown ones, too: it stays that way."""
+        return version >= cls.FIRST_FLEXIBLE
+
+    @classmethod
+    def check_version(cls, version: int) -> None:
+        """Raise InvalidArgumentError for a version that the tables do not know."""
+        if version not in cls.VERSIONS:
+            raise InvalidArgumentError(
+                f"{cls.__name__} has no version {version}", expected=f"{cls.VERSIONS[0]} to {cls.VERSIONS[-1]}"
+            )
+
+
+def _shown_records(value: Any) -> str:
+    chunks = value if isinstance(value, list | tuple) else [value]
+    return f"<{sum(len(chunk) for chunk in chunks)} bytes>"
+
+
+def _compile_constructor(cls: type[Struct]) -> Callable[..., None]:
+    namespace: dict[str, Any] = {"ABSENT": object()}
+    parameters, body = ["self"], []
+    for index, field in enumerate(cls.FIELDS):
+        value = field.name
+        if field.kind in ("array", "struct") and field.default is not None:
+            # Nobody shares a list or a struct that was never set.
+            fresh = "[]" if field.kind == "array" else f"MAKE{index}()"
+            namespace[f"MAKE{index}"] = field.of
+            parameters.append(f"{field.name}=ABSENT")
+            value = f"{fresh} if {field.name} is ABSENT else {field.name}"
+        else:
+            namespace[f"DEFAULT{index}"] = field.default
+            parameters.append(f"{field.name}=DEFAULT{index}")
+        body.append(f"    self.{field.name} = {value}\n")
+    source = f"def __init__({', '.join(parameters)}):\n{''.join(body) or '    pass'}\n"
+    exec(compile(source, f"<constructor of {cls.__name__}>", "exec"), namespace)  # noqa: S102
+    constructor: Callable[..., None] = namespace["__init__"]
+    return constructor

@@ -1,0 +1,122 @@
+"""Frames: four bytes of size, a header, a message.
+
+| header | what it has | used by |
+|---|---|---|
+| request v1 | api_key, api_version, correlation_id, client_id | requests before their first flexible version |
+| request v2 | the same and tagged fields; client_id keeps its two-byte length | the others |
+| response v0 | correlation_id | those before their first flexible version, and all of ApiVersions: who asks knows no versions yet |
+| response v1 | the same and tagged fields | the others |
+
+Kafka has defined no tagged field for headers yet; those that come are passed over.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple, TypeVar
+
+from tidelog.errors import ProtocolError
+from tidelog.wire.codec import Bytes, Message, decoder, encoder
+from tidelog.wire.decoder_source import read_varint
+from tidelog.wire.fields import REQUESTS
+
+M = TypeVar("M", bound=Message)
+
+API_VERSIONS = 18
+
+_REQUEST = Struct(">hhih")
+_RESPONSE = Struct(">i")
+_SIZED_REQUEST = Struct(">ihhih")
+_SIZED_RESPONSE = Struct(">ii")
+_SIZED_FLEXIBLE_RESPONSE = Struct(">iiB")
+
+
+class RequestHeader(NamedTuple):
+    """What stands in front of a request."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def read_request_header(frame: Bytes, position: int = 0) -> tuple[RequestHeader, int]:
+    """Return a frame's header and where the message begins. `frame` does not hold the size.
+
+    An API is known once its module in `messages/` has been imported. Of an API that is unknown, the header is read as v1, and
+    the position means nothing. Raises ProtocolError for what is no header.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame, position)
+        position += 10
+        client_id = None
+        if length >= 0:
+            stop = position + length
+            if stop > len(frame):
+                raise ProtocolError("request header: client_id is longer than what is left", position=position)
+            client_id = str(frame[position:stop], "utf-8", "replace")
+            position = stop
+        request = REQUESTS.get(api_key)
+        if request is not None and api_version >= request.FIRST_FLEXIBLE:
+            position = _past_tagged_fields(frame, position)
+    except (struct_error, IndexError):
+        raise ProtocolError("request header: the frame ends within it", position=position) from None
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def request_chunks(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[Bytes]:
+    """Return a request's whole frame, its size in front."""
+    chunks = encoder(type(message), version)(message)
+    name = b"" if client_id is None else client_id.encode()
+    size = 10 + len(name) + sum(map(len, chunks))
+    tags = b""
+    if version >= message.FIRST_FLEXIBLE:
+        tags = b"\0"
+        size += 1
+    length = -1 if client_id is None else len(name)
+    head = _SIZED_REQUEST.pack(size, message.API_KEY, version, correlation_id, length) + name + tags
+    if not chunks:
+        return [head]
+    chunks[0] = head + chunks[0]
+    return chunks
+
+
+def response_chunks(message: Message, version: int, correlation_id: int) -> list[Bytes]:
+    """Return a response's whole frame, its size in front."""
+    chunks = encoder(type(message), version)(message)
+    size = sum(map(len, chunks))
+    if version >= message.FIRST_FLEXIBLE and message.API_KEY != API_VERSIONS:
+        head = _SIZED_FLEXIBLE_RESPONSE.pack(size + 5, correlation_id, 0)
+    else:
+        head = _SIZED_RESPONSE.pack(size + 4, correlation_id)
+    if not chunks:
+        return [head]
+    chunks[0] = head + chunks[0]
+    return chunks
+
+
+def read_response(cls: type[M], version: int, frame: Bytes) -> tuple[int, M]:
+    """Return a response's correlation id and message. `frame` does not hold the size. Raises ProtocolError."""
+    try:
+        (correlation_id,) = _RESPONSE.unpack_from(frame)
+        position = 4
+        if version >= cls.FIRST_FLEXIBLE and cls.API_KEY != API_VERSIONS:
+            position = _past_tagged_fields(frame, position)
+    except (struct_error, IndexError):
+        raise ProtocolError("response header: the frame ends within it", position=0) from None
+    return correlation_id, decoder(cls, version)(frame, position)
+
+
+def _past_tagged_fields(frame: Bytes, position: int) -> int:
+    count = frame[position]
+    position += 1
+    if count:
+        count, position = read_varint(frame, position - 1)
+        for _ in range(count):
+            _tag, position = read_varint(frame, position)
+            size, position = read_varint(frame, position)
+            position += size
+            if position > len(frame):
+                raise ProtocolError("header: a tagged field is longer than what is left", position=position - size)
+    return position
