@@ -37,12 +37,14 @@ class TestAppendAndRoll:
         local = open_log(tmp_path).local
         end = local.log_end_offset_metadata
         assert end == (0, 0, 0)
-        read = local.read(0, 1, min_one_message=True, max_offset=end, include_aborted=False)
+        read = local.locate(0, 1, min_one_message=True, max_offset=end, include_aborted=False).load()
         assert (len(read.data), read.metadata) == (0, (0, 0, 0))
         for offset in range(3):
             append(local, offset)
         assert (local.log_end_offset_metadata, local.recovery_point) == ((3, 0, 3 * SIZE), 0)
-        read = local.read(0, 2**20, min_one_message=False, max_offset=local.log_end_offset_metadata, include_aborted=False)
+        read = local.locate(
+            0, 2**20, min_one_message=False, max_offset=local.log_end_offset_metadata, include_aborted=False
+        ).load()
         assert read.data == b"".join(batch(offset) for offset in range(3))
 
     def test_roll_empty_active_segment(self, tmp_path: Path) -> None:

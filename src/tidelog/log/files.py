@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from tidelog.errors import SegmentChangedError, StorageError
 from tidelog.log.names import DELETED_SUFFIX
+from tidelog.log.patience import pread
 
 logger = logging.getLogger("tidelog.log")
 
@@ -138,10 +139,10 @@ class ReadOnlyFile:
         """Return up to `length` bytes from `position`; fewer only where the file ends."""
         self.open()
         try:
-            data = os.pread(self._fd, length, position)
+            data = pread(self._fd, length, position)
             # One call moves at most 2 GiB - 4 KiB on Linux, and network file systems may give less than asked for.
             while 0 < len(data) < length:
-                more = os.pread(self._fd, length - len(data), position + len(data))
+                more = pread(self._fd, length - len(data), position + len(data))
                 if not more:
                     break
                 data += more

@@ -33,7 +33,7 @@ from tidelog.storage.partition.file_deletion import delete_segment_files, forget
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.segment_replacement import replace_segments
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import FetchData, LogSegment
+from tidelog.storage.segment.segment import LogSegment, LogSlice
 from tidelog.storage.segment.segments import LogSegments
 
 logger = logging.getLogger("tidelog.storage")
@@ -176,7 +176,7 @@ class LocalLog:
 
     # --- reading
 
-    def read(
+    def locate(
         self,
         start_offset: int,
         max_length: int,
@@ -184,8 +184,8 @@ class LocalLog:
         min_one_message: bool,
         max_offset: LogOffsetMetadata,
         include_aborted: bool,
-    ) -> FetchData:
-        """Return up to `max_length` bytes from the batch that holds `start_offset`, or the next one, on (spec §5.4).
+    ) -> LogSlice:
+        """Return where up to `max_length` bytes are, from the batch that holds `start_offset`, or the next one, on (spec §5.4).
 
         Nothing at or behind `max_offset` is given. Raises OffsetOutOfRangeError for an offset below the first segment or
         above the log end, and what reading raises.
@@ -205,17 +205,17 @@ class LocalLog:
         if start_offset > max_offset.message_offset:
             return _empty(self.convert_to_offset_metadata(start_offset), include_aborted)
         while segment is not None:
-            data = segment.read(start_offset, max_length, _max_position(segment, max_offset), min_one_message)
-            if data is not None:
-                return self._with_aborted(start_offset, segment, data) if include_aborted else data
+            found = segment.locate(start_offset, max_length, _max_position(segment, max_offset), min_one_message)
+            if found is not None:
+                return self._with_aborted(start_offset, segment, found) if include_aborted else found
             segment = self.segments.higher(segment.base_offset)
         # Every record from there on was deleted.
         return _empty(self.log_end_offset_metadata, include_aborted)
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """Return an offset with its place. Raises what `read` raises."""
+        """Return an offset with its place. Raises what `locate` raises."""
         end = self.log_end_offset_metadata
-        return self.read(offset, 1, min_one_message=False, max_offset=end, include_aborted=False).metadata
+        return self.locate(offset, 1, min_one_message=False, max_offset=end, include_aborted=False).metadata
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
         """Return the aborted transactions with records in [start_offset, upper_bound_offset), as the segments' indexes tell.
@@ -225,14 +225,14 @@ class LocalLog:
         segment = self.segments.floor(start_offset)
         return [] if segment is None else self._collect_aborted(segment, start_offset, upper_bound_offset)
 
-    def _with_aborted(self, start_offset: int, segment: LogSegment, data: FetchData) -> FetchData:
-        start = OffsetPosition(data.metadata.message_offset, data.metadata.relative_position)
-        upper_bound_offset = segment.fetch_upper_bound_offset(start, len(data.data))
+    def _with_aborted(self, start_offset: int, segment: LogSegment, found: LogSlice) -> LogSlice:
+        start = OffsetPosition(found.metadata.message_offset, found.metadata.relative_position)
+        upper_bound_offset = segment.fetch_upper_bound_offset(start, found.length)
         if upper_bound_offset is None:
             higher = self.segments.higher(segment.base_offset)
             upper_bound_offset = self.log_end_offset if higher is None else higher.base_offset
         aborted = self._collect_aborted(segment, start_offset, upper_bound_offset)
-        return data._replace(aborted_transactions=aborted)
+        return found._replace(aborted_transactions=aborted)
 
     def _collect_aborted(self, segment: LogSegment, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
         """Return what the indexes from `segment` on tell, up to the one that says it is complete."""
@@ -364,8 +364,8 @@ class LocalLog:
                     raise StorageError(f"cannot remove a file: {error.strerror}", path=path) from error
 
 
-def _empty(metadata: LogOffsetMetadata, include_aborted: bool) -> FetchData:
-    return FetchData(metadata, memoryview(b""), False, [] if include_aborted else None)
+def _empty(metadata: LogOffsetMetadata, include_aborted: bool) -> LogSlice:
+    return LogSlice(metadata, None, 0, 0, False, [] if include_aborted else None)
 
 
 def _max_position(segment: LogSegment, max_offset: LogOffsetMetadata) -> int | None:

@@ -42,7 +42,7 @@ from tidelog.storage.partition.offset_metadata import LoadedLogOffsets, LogOffse
 from tidelog.storage.partition.watermarks import FetchIsolation, LogOffsetSnapshot
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.segment import FetchData, LogSegment, TimestampAndOffset
+from tidelog.storage.segment.segment import FetchData, LogSegment, LogSlice, TimestampAndOffset
 from tidelog.storage.segment.segments import LogSegments
 
 HIGH_WATERMARK = -1
@@ -133,18 +133,23 @@ class PartitionLog(LogState):
         With `min_one_message` the first batch comes whole, whatever its size. With TXN_COMMITTED the aborted transactions come
         along. Raises OffsetOutOfRangeError below the log start and above the log end, CorruptDataError, StorageError.
         """
-        if start_offset < self.watermarks.log_start_offset:
+        return self.locate(start_offset, max_length, isolation, min_one_message).load()
+
+    def locate(self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool) -> LogSlice:
+        """Return where the bytes are that `read` gives, for who sends them without a look. Raises the same."""
+        watermarks = self.watermarks
+        if start_offset < watermarks.log_start_offset:
             raise OffsetOutOfRangeError(
                 "an offset below the log start",
                 path=self.directory,
                 found=start_offset,
                 expected=f"at least {self.log_start_offset}",
             )
-        return self.local.read(
+        return self.local.locate(
             start_offset,
             max_length,
             min_one_message=min_one_message,
-            max_offset=self.watermarks.end_of(isolation),
+            max_offset=watermarks.end_of(isolation),
             include_aborted=isolation is FetchIsolation.TXN_COMMITTED,
         )
 

@@ -9,7 +9,7 @@ Invariants
     * What is not whole does not count. A write that fails half way is cut back; if the disk refuses that too, the error says so,
       nothing is appended before it has succeeded, and `trim` or `close` try once more.
     * A descriptor is taken when it is first needed, and may be given back at any time (`release`): a segment that nobody touches
-      costs none. Everything goes by `pread` and `pwrite`; nothing is mapped.
+      costs none. Everything goes by `pread` and `pwrite`; a mapping is only made for who hands the bytes on unseen (`mapped`).
     * Nothing but `flush`, and `close` after a write, waits for the disk.
 
 `segment` owns one; recovery and compaction read through it. One thread at a time.
@@ -18,6 +18,7 @@ Invariants
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from struct import Struct
 
 from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
+from tidelog.log.patience import pread
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
 from tidelog.records.compression import Bytes
 
@@ -44,6 +46,7 @@ class LogFile:
         self.size_bytes = size_bytes
         self._preallocated_bytes = preallocated_bytes
         self._fd = fd
+        self._map: memoryview | None = None
         self._is_torn = False
         self._is_written = False
         self._is_synced = False
@@ -172,6 +175,7 @@ class LogFile:
     def close_handlers(self) -> None:
         """Give the descriptor back and leave the file as it is (when its disk has failed). Never raises."""
         fd, self._fd = getattr(self, "_fd", -1), -1
+        self._map = None
         if fd >= 0:
             try:
                 os.close(fd)
@@ -181,6 +185,7 @@ class LogFile:
     def release(self) -> None:
         """Give the descriptor back until the next use. Raises StorageError where closing tells of a lost write."""
         fd, self._fd = self._fd, -1
+        self._map = None
         if fd >= 0:
             try:
                 os.close(fd)
@@ -205,9 +210,9 @@ class LogFile:
             return b""
         fd = self._open()
         try:
-            data = os.pread(fd, length, position)
+            data = pread(fd, length, position)
             while len(data) < length:
-                more = os.pread(fd, length - len(data), position + len(data))
+                more = pread(fd, length - len(data), position + len(data))
                 if not more:
                     raise self._too_short(position + len(data))
                 data += more
@@ -238,6 +243,26 @@ class LogFile:
         except OSError as error:
             raise _refused("read", self.path, error) from error
         return count
+
+    def mapped(self, position: int, length: int) -> memoryview:
+        """Return the bytes without copying them, to be handed to the system: who looks into them may wait for a disk, and a file
+        that was cut is a fatal signal then, where a `writev` just fails.
+
+        The whole file is mapped, once, until `unmap`; slices that are out keep their mapping. Raises what `read` raises.
+        """
+        end = position + length
+        if self._available(position, length) < length:
+            raise self._too_short(self.size_bytes)
+        if self._map is None or len(self._map) < end:
+            try:
+                self._map = memoryview(mmap.mmap(self._open(), self.size_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+            except (OSError, ValueError) as error:  # ValueError: the file has become shorter.
+                raise StorageError(f"cannot map a file: {error}", path=self.path, expected=f"{self.size_bytes} bytes") from error
+        return self._map[position:end]
+
+    def unmap(self) -> None:
+        """Give the mapping back; slices that are out keep it until they are gone."""
+        self._map = None
 
     def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
         """Yield the headers of the whole batches from `position`, where one starts, to `end_position` or the end.

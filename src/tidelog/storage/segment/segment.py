@@ -48,9 +48,16 @@ from tidelog.log.txn_index import AbortedTxn
 from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Bytes
 from tidelog.storage.segment.file_records import LogFile
-from tidelog.storage.segment.segment_reader import UP_TO_SIZE, FetchData, LogOffsetPosition, SegmentReader, TimestampAndOffset
+from tidelog.storage.segment.segment_reader import (
+    UP_TO_SIZE,
+    FetchData,
+    LogOffsetPosition,
+    LogSlice,
+    SegmentReader,
+    TimestampAndOffset,
+)
 
-__all__ = ["UP_TO_SIZE", "FetchData", "LogOffsetPosition", "LogSegment", "RollParams", "TimestampAndOffset"]
+__all__ = ["UP_TO_SIZE", "FetchData", "LogOffsetPosition", "LogSegment", "LogSlice", "RollParams", "TimestampAndOffset"]
 
 logger = logging.getLogger("tidelog.storage")
 

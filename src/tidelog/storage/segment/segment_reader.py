@@ -19,6 +19,7 @@ from tidelog.log.txn_index import AbortedTxn, CollectedTxns
 from tidelog.records.batch import BatchHeader
 from tidelog.records.records import first_record_at
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.segment.file_records import LogFile
 from tidelog.storage.segment.segment_files import SegmentFiles
 
 logger = logging.getLogger("tidelog.storage")
@@ -53,6 +54,23 @@ class FetchData(NamedTuple):
     """Whether the first batch did not fit."""
     aborted_transactions: list[AbortedTxn] | None = None
     """For read_committed: what to leave out; None for read_uncommitted."""
+
+
+class LogSlice(NamedTuple):
+    """Where the bytes are that a read gives: what `FetchData` is once they are read."""
+
+    metadata: LogOffsetMetadata
+    log: LogFile | None
+    """None where there are none."""
+    position: int
+    length: int
+    first_entry_incomplete: bool = False
+    aborted_transactions: list[AbortedTxn] | None = None
+
+    def load(self) -> FetchData:
+        """Read the bytes. Raises StorageError."""
+        data = b"" if self.log is None or not self.length else self.log.read(self.position, self.length)
+        return FetchData(self.metadata, memoryview(data), self.first_entry_incomplete, self.aborted_transactions)
 
 
 class SegmentReader(SegmentFiles):
@@ -95,10 +113,18 @@ class SegmentReader(SegmentFiles):
     def read(
         self, start_offset: int, max_size: int, max_position: int | None = UP_TO_SIZE, min_one_message: bool = False
     ) -> FetchData | None:
-        """Return up to `max_size` bytes from the batch with `start_offset`, or the next one, on; None behind the last (§4.5).
+        """Return what `locate` finds, read."""
+        found = self.locate(start_offset, max_size, max_position, min_one_message)
+        return None if found is None else found.load()
 
-        `max_position` is the byte to stop at; None, if it is not known, gives no bytes but the place. With `min_one_message` the
-        first batch comes whole, whatever its size. Raises InvalidArgumentError, CorruptBatchError, StorageError.
+    def locate(
+        self, start_offset: int, max_size: int, max_position: int | None = UP_TO_SIZE, min_one_message: bool = False
+    ) -> LogSlice | None:
+        """Return where up to `max_size` bytes are, from the batch with `start_offset`, or the next one, on (§4.5).
+
+        None behind the last batch. `max_position` is the byte to stop at; None, if it is not known, gives no bytes but the place.
+        With `min_one_message` the first batch comes whole, whatever its size. Raises InvalidArgumentError, CorruptBatchError,
+        StorageError.
         """
         if max_size < 0:
             raise InvalidArgumentError("a read of a negative size", path=self.log.path, found=max_size)
@@ -108,10 +134,10 @@ class SegmentReader(SegmentFiles):
         metadata = LogOffsetMetadata(start_offset, self.base_offset, found.position)
         adjusted = max(max_size, found.size) if min_one_message else max_size
         if adjusted == 0 or max_position is None:
-            return FetchData(metadata, memoryview(b""), False)
+            return LogSlice(metadata, None, found.position, 0)
         end = self.log.size_bytes if max_position == UP_TO_SIZE else max_position
         length = max(0, min(end - found.position, adjusted))
-        return FetchData(metadata, memoryview(self.log.read(found.position, length)), adjusted < found.size)
+        return LogSlice(metadata, self.log, found.position, length, adjusted < found.size)
 
     def read_next_offset(self) -> int:
         """Return the offset behind the last record; the base if it is empty (§4.6). Raises CorruptBatchError, StorageError."""

@@ -1,0 +1,104 @@
+"""Reads that do not wait for a disk: for who serves many from one thread, and may not stop for one.
+
+Within `with no_waiting():` a read, on the same thread, gives what the page cache holds and else raises `NotCachedError`. Whoever
+catches that has the bytes read on another thread (`warm`), and tries again from the start: nothing was changed.
+
+| | |
+|---|---|
+| Linux, ext4, xfs, btrfs... | `preadv` with RWF_NOWAIT |
+| where the file system or the system does not know that | an ordinary read: it waits |
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+_WARM_BYTES = 1024 * 1024
+READAHEAD_BYTES = 256 * 1024
+"""So much is made ready at least: who reads on will want it."""
+
+_NOWAIT = getattr(os, "RWF_NOWAIT", None)
+
+
+class NotCachedError(Exception):
+    """The bytes [position, position + length) of a file are not all in memory. Owns a descriptor until `warm` or `close`."""
+
+    def __init__(self, fd: int, position: int, length: int) -> None:
+        super().__init__("not in memory")
+        self.position = position
+        self.length = length
+        self._fd = os.dup(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def warm(self) -> None:
+        """Read the bytes, wherever they are, so that they are in memory for the next who reads. For another thread; once."""
+        position, end = self.position, self.position + max(self.length, READAHEAD_BYTES)
+        try:
+            while position < end:
+                got = len(os.pread(self._fd, min(_WARM_BYTES, end - position), position))
+                if not got:
+                    break
+                position += got
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give the descriptor back. Twice is no error."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class _Patience(threading.local):
+    is_short = False
+
+
+_patience = _Patience()
+
+
+class no_waiting:  # noqa: N801 - it reads as a phrase where it stands
+    """A context in which `pread` does not wait. They may be nested."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = _patience.is_short
+        _patience.is_short = True
+
+    def __exit__(self, *_: object) -> None:
+        _patience.is_short = self._before
+
+
+def pread(fd: int, length: int, position: int) -> bytes:
+    """Return up to `length` bytes, as `os.pread`. Raises OSError; NotCachedError where waiting is not allowed."""
+    if not _patience.is_short or _NOWAIT is None:
+        return os.pread(fd, length, position)
+    buffer = bytearray(length)
+    count = read_cached(fd, buffer, position)
+    return bytes(buffer) if count == length else bytes(buffer[:count])
+
+
+def read_cached(fd: int, buffer: bytearray, position: int) -> int:
+    """Fill `buffer` from the page cache; return how many bytes, fewer only where the file ends.
+
+    Raises OSError, NotCachedError. Waits on a file system that cannot tell.
+    """
+    length = len(buffer)
+    try:
+        count = os.preadv(fd, [buffer], position, _NOWAIT or 0)
+        while 0 < count < length:
+            more = os.preadv(fd, [memoryview(buffer)[count:]], position + count, _NOWAIT or 0)
+            if not more:
+                break
+            count += more
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            raise NotCachedError(fd, position, length) from None
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return os.preadv(fd, [buffer], position)
+    return count
