@@ -5,7 +5,6 @@ import java.io.PrintWriter;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Base64;
-import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -31,9 +30,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  * <pre>
  * command, a line of fields between tabs; settings are a=b;c=d
- *     produce settings topic partition count     then count lines: timestamp or -, key, value, headers name=value,...
+ *     produce settings topic partition count batch
+ *                                                then count lines: timestamp or -, key, value, headers name=value,...
+ *                                                what lingers is sent after each batch records
  *     consume settings topic:partition ...       from the beginning to the end that there is at the start
- *     times settings topic:partition timestamp ...
+ *     times settings topic:partition:timestamp ...      asked in one request
  *     ends settings topic:partition ...
  * answers
  *     produced topic partition offset timestamp  one for each record, in order
@@ -59,14 +60,14 @@ public class ClientProgram {
             String line;
             while ((line = in.readLine()) != null) {
                 String[] fields = line.split("\t", -1);
-                Properties settings = settings(bootstrap, fields[1]);
+                Properties settings = settings(bootstrap, fields[0].equals("produce"), fields[1]);
                 List<String[]> rows = new ArrayList<>();
                 if (fields[0].equals("produce"))
                     for (int left = Integer.parseInt(fields[4]); left > 0; left--)
                         rows.add(in.readLine().split("\t", -1));
                 try {
                     if (fields[0].equals("produce"))
-                        produce(settings, fields[2], Integer.parseInt(fields[3]), rows);
+                        produce(settings, fields[2], Integer.parseInt(fields[3]), rows, Integer.parseInt(fields[5]));
                     else
                         ask(fields, settings);
                 } catch (Exception failed) {
@@ -78,15 +79,18 @@ public class ClientProgram {
         }
     }
 
-    private static Properties settings(String bootstrap, String given) {
+    private static Properties settings(String bootstrap, boolean producer, String given) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
-        settings.put("key.serializer", ByteArraySerializer.class.getName());
-        settings.put("value.serializer", ByteArraySerializer.class.getName());
-        settings.put("key.deserializer", ByteArrayDeserializer.class.getName());
-        settings.put("value.deserializer", ByteArrayDeserializer.class.getName());
-        settings.put("enable.auto.commit", "false");
-        settings.put("auto.offset.reset", "none");
+        for (String what : new String[] {"key.", "value."})
+            if (producer)
+                settings.put(what + "serializer", ByteArraySerializer.class.getName());
+            else
+                settings.put(what + "deserializer", ByteArrayDeserializer.class.getName());
+        if (!producer) {
+            settings.put("enable.auto.commit", "false");
+            settings.put("auto.offset.reset", "none");
+        }
         for (String setting : given.isEmpty() ? new String[0] : given.split(";")) {
             int at = setting.indexOf('=');
             settings.put(setting.substring(0, at), setting.substring(at + 1));
@@ -94,7 +98,7 @@ public class ClientProgram {
         return settings;
     }
 
-    private static void produce(Properties settings, String topic, int partition, List<String[]> rows) throws Exception {
+    private static void produce(Properties settings, String topic, int partition, List<String[]> rows, int batch) throws Exception {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings)) {
             for (String[] row : rows) {
@@ -107,6 +111,8 @@ public class ClientProgram {
                         addHeader(record, header.substring(0, at), bytes(header.substring(at + 1)));
                     }
                 sent.add(producer.send(record));
+                if (sent.size() % batch == 0)
+                    producer.flush();
             }
             producer.flush();
         }
@@ -119,22 +125,23 @@ public class ClientProgram {
     private static void ask(String[] fields, Properties settings) throws Exception {
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
             List<TopicPartition> partitions = new ArrayList<>();
-            int last = fields[0].equals("times") ? 3 : fields.length;
-            for (int i = 2; i < last; i++) {
-                int at = fields[i].lastIndexOf(':');
-                partitions.add(new TopicPartition(fields[i].substring(0, at), Integer.parseInt(fields[i].substring(at + 1))));
+            Map<TopicPartition, Long> times = new HashMap<>();
+            for (int i = 2; i < fields.length; i++) {
+                String[] parts = fields[i].split(":");
+                partitions.add(new TopicPartition(parts[0], Integer.parseInt(parts[1])));
+                if (parts.length > 2)
+                    times.put(partitions.get(i - 2), Long.valueOf(parts[2]));
             }
             switch (fields[0]) {
                 case "consume":
                     consume(consumer, partitions);
                     break;
                 case "times":
-                    TopicPartition partition = partitions.get(0);
-                    for (int i = 3; i < fields.length; i++) {
-                        OffsetAndTimestamp found =
-                            consumer.offsetsForTimes(Collections.singletonMap(partition, Long.valueOf(fields[i]))).get(partition);
-                        answer("time", partition.topic(), partition.partition(), fields[i],
-                            found == null ? "none" : found.offset(), found == null ? "none" : found.timestamp());
+                    Map<TopicPartition, OffsetAndTimestamp> all = consumer.offsetsForTimes(times);
+                    for (TopicPartition each : partitions) {
+                        OffsetAndTimestamp found = all.get(each);
+                        answer("time", each.topic(), each.partition(), times.get(each), found == null ? "none" : found.offset(),
+                            found == null ? "none" : found.timestamp());
                     }
                     break;
                 default:

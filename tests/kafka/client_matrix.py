@@ -1,0 +1,207 @@
+"""Topics that real clients write and read, pairwise over what may matter, and what each must see then.
+
+A case is a topic: `message.format.version`, `message.timestamp.type`, `compression.type`, and who writes it, with which codec,
+with or without headers, idempotent or not. `cases` picks so many that every two choices that go together meet in one of them.
+Every client then reads every topic. What they must see:
+
+| stored format | timestamps | headers |
+|---|---|---|
+| v0 | none | none |
+| v1 | CreateTime: the writer's; LogAppendTime: one for each batch, the broker's clock when it came | none |
+| v2 | the same | the writer's, for readers that know headers |
+
+The rules are Kafka's: the whole holds against Apache Kafka 2.4.1 as well (see `tests/interop/test_real_clients.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tests.kafka.clients import NewRow, Row
+from tests.kafka.real_clients import CODECS, Client, Found, Sent, Write
+
+CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
+_TYPES = {CREATE_TIME: 1, LOG_APPEND_TIME: 2}
+FORMATS = {0: "0.9.0", 1: "0.10.2", 2: "2.4"}
+"""What `message.format.version` says for each format."""
+BATCH = 10
+
+
+class Broker(Protocol):
+    """What is tested: tests.kafka.brokers have it."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    def create_topics(self, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None: ...
+
+
+class Case(NamedTuple):
+    """See the module."""
+
+    writer: Client
+    codec: str
+    message_format: int
+    timestamp_type: str
+    compression_type: str
+    headers: bool
+    idempotent: bool
+
+    @property
+    def topic(self) -> str:
+        marks = ("headers" if self.headers else "bare", "once" if self.idempotent else "plain")
+        return ".".join(
+            (self.writer.name, self.codec, f"v{self.message_format}", self.timestamp_type, f"as-{self.compression_type}", *marks)
+        )
+
+    @property
+    def is_possible(self) -> bool:
+        """zstd, headers and idempotent producers need format v2, and clients that know them."""
+        needs_v2 = self.headers or self.idempotent or "zstd" in (self.codec, self.compression_type)
+        return (
+            self.codec in self.writer.codecs
+            and (self.message_format == 2 or not needs_v2)
+            and (self.writer.has_headers or not (self.headers or self.idempotent))
+        )
+
+    def is_readable(self, reader: Client) -> bool:
+        stored = self.codec if self.compression_type == "producer" else self.compression_type
+        return stored in (reader.codecs_v0 if self.message_format == 0 else reader.codecs)
+
+    def config(self) -> dict[str, str]:
+        return {
+            "message.format.version": FORMATS[self.message_format],
+            "message.timestamp.type": self.timestamp_type,
+            "compression.type": self.compression_type,
+            # A few segments and index entries in each topic.
+            "segment.bytes": "7000",
+            "index.interval.bytes": "300",
+        }
+
+
+def cases(writers: Sequence[Client], seed: int = 6) -> list[Case]:
+    """Cases in which every two choices meet that may: each next one is the best of a few hundred at random."""
+    choices: tuple[Sequence[Any], ...] = (
+        writers,
+        CODECS,
+        tuple(FORMATS),
+        (CREATE_TIME, LOG_APPEND_TIME),
+        ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        (False, True),
+        (False, True),
+    )
+    chance = random.Random(seed)
+    possible = [case for case in (Case(*each) for each in itertools.product(*choices)) if case.is_possible]
+    left = {pair for case in possible for pair in _pairs(case)}
+    picked = []
+    while left:
+        case = max(chance.sample(possible, min(400, len(possible))), key=lambda case: len(left & _pairs(case)))
+        if left & _pairs(case):
+            picked.append(case)
+            left -= _pairs(case)
+    return picked
+
+
+def _pairs(case: Case) -> set[tuple[Any, ...]]:
+    # A topic's own codec is chosen once for each writer's codec and format, not for each writer.
+    return {(i, case[i], j, case[j]) for i, j in itertools.combinations(range(len(case)), 2) if (i, j) != (0, 4)}
+
+
+def rows(case: Case, start_ms: int) -> list[NewRow]:
+    """25 records: keys and values null, empty and long; times forward and back."""
+    headers = [("trace", b"\x00\xff"), ("", b""), ("trace", b"again")]
+    if case.writer.has_null_headers:
+        headers.append(("null", None))
+    return [
+        NewRow(
+            key=(None, b"", b"key-%d" % number)[number % 3],
+            value=None if number == 7 else b"" if number == 8 else b"value %d " % number * (1 + number * 3),
+            timestamp=start_ms + 1000 * (number ^ 5),
+            headers=headers[: number % 5] if case.headers else (),
+        )
+        for number in range(25)
+    ]
+
+
+class Written(NamedTuple):
+    """A case, what was written, what its writer was told, and between which times."""
+
+    case: Case
+    rows: list[NewRow]
+    sent: list[Sent]
+    began_ms: int
+    ended_ms: int
+
+
+def write_all(broker: Broker, picked: Sequence[Case]) -> list[Written]:
+    """Create the topics and fill them, each writer at once."""
+    broker.create_topics({case.topic: case.config() for case in picked})
+    start_ms = int(time.time() * 1000) - 600_000
+    written = []
+    for writer in dict.fromkeys(case.writer for case in picked):
+        its = [case for case in picked if case.writer is writer]
+        new = [rows(case, start_ms) for case in its]
+        began_ms = int(time.time() * 1000)
+        writes = [Write(case.topic, each, case.codec, BATCH, case.idempotent) for case, each in zip(its, new, strict=True)]
+        for case, each, sent in zip(its, new, writer.write(broker.bootstrap, writes), strict=True):
+            assert not isinstance(sent, str), f"{case.topic}: {sent}"
+            written.append(Written(case, each, sent, began_ms, int(time.time() * 1000)))
+    return written
+
+
+def check_sent(written: Written) -> None:
+    """What the producer was told: offsets without gaps; the broker's times where the broker sets them."""
+    case, new, sent = written.case, written.rows, written.sent
+    assert [each.offset for each in sent] == list(range(len(new))), case.topic
+    if case.timestamp_type == LOG_APPEND_TIME:  # in v0 too, where nothing keeps it
+        assert all(written.began_ms <= each.timestamp <= written.ended_ms for each in sent), case.topic
+    elif case.writer.name != "aiokafka":  # which tells a batch's first time for each of its records
+        assert [each.timestamp for each in sent] == [row.timestamp for row in new], case.topic
+
+
+def expected(written: Written, reader: Client) -> list[Row]:
+    """What the reader must see."""
+    case = written.case
+    result = []
+    for sent, new in zip(written.sent, written.rows, strict=True):
+        timestamp, timestamp_type = new.timestamp, _TYPES[case.timestamp_type]
+        if case.message_format == 0:
+            timestamp, timestamp_type = -1, 0
+        elif case.timestamp_type == LOG_APPEND_TIME:
+            timestamp = sent.timestamp
+        headers = tuple(new.headers) if case.message_format == 2 and reader.has_headers else ()
+        result.append(Row(sent.offset, timestamp, timestamp_type, new.key, new.value, headers))
+    return result
+
+
+def check_read(broker: Broker, written: Sequence[Written], reader: Client) -> None:
+    """Have the reader read all that it can, from the beginning."""
+    readable = {each.case.topic: each for each in written if each.case.is_readable(reader)}
+    for topic, seen in reader.read(broker.bootstrap, readable).items():
+        assert seen == expected(readable[topic], reader), f"{topic}, read by {reader.name}"
+
+
+def check_find(broker: Broker, written: Sequence[Written], reader: Client) -> None:
+    """Have the reader ask for times: before all, of records, between, after all."""
+    wanted = {each.case.topic: list(_times(each, reader)) for each in written}
+    answers = reader.find(broker.bootstrap, wanted)
+    for each in written:
+        topic = each.case.topic
+        for timestamp, answer in zip(wanted[topic], answers[topic], strict=True):
+            assert answer == first_at(expected(each, reader), timestamp), f"{topic} at {timestamp}, by {reader.name}"
+
+
+def first_at(seen: Sequence[Row], timestamp: int) -> Found | None:
+    """The first record at or after a time; None where there is none, or where records have no times."""
+    return next((Found(row.offset, row.timestamp) for row in seen if row.timestamp_type and row.timestamp >= timestamp), None)
+
+
+def _times(written: Written, reader: Client) -> Iterator[int]:
+    times = sorted({row.timestamp for row in expected(written, reader)})
+    yield 1
+    for timestamp in (times[0], times[len(times) // 2], times[-1]):
+        yield max(timestamp, 0)
+        yield max(timestamp, 0) + 1

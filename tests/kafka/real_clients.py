@@ -1,0 +1,301 @@
+"""Client libraries of others, one face: each writes topics, reads them with assigned partitions, and asks for offsets by time.
+
+| class | library | headers | zstd | lz4 in v0 |
+|---|---|---|---|---|
+| `Librdkafka` | confluent-kafka | yes | yes | yes |
+| `KafkaPython` | kafka-python | yes, none of them null | yes | no |
+| `AioKafka` | aiokafka | yes | yes | no |
+| `java_clients.JavaClient` | Apache Kafka's own, of five releases | from 0.11 | from 2.1 | yes |
+
+None of them joins a group or commits. A topic has one partition here, if nothing else is said.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import aiokafka
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+import kafka
+from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume_all, list_offsets
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Write(NamedTuple):
+    """Records for a topic. What lingers is sent after each `batch` records: a batch has that many, or is split."""
+
+    topic: str
+    rows: Sequence[NewRow]
+    codec: str = "none"
+    batch: int = 10
+    idempotent: bool = False
+
+
+class Sent(NamedTuple):
+    """What a producer is told of a record: its offset; the time that it has in the log."""
+
+    offset: int
+    timestamp: int
+
+
+class Found(NamedTuple):
+    """The first record at or after a time, as the broker answered."""
+
+    offset: int
+    timestamp: int
+
+
+class Client(abc.ABC):
+    """See the module."""
+
+    name: str
+    has_headers = True
+    has_null_headers = True
+    codecs: tuple[str, ...] = CODECS
+    codecs_v0: tuple[str, ...] = CODECS[:-1]
+    """What it reads in message format v0, whose lz4 frames have headers with a wrong checksum."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @abc.abstractmethod
+    def write(self, bootstrap: str, writes: Sequence[Write]) -> list[list[Sent] | str]:
+        """Write each; what the library was told of each record, in order, or the name of the error that it raised."""
+
+    @abc.abstractmethod
+    def read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
+        """Read these topics from their beginning to their end, by one consumer."""
+
+    @abc.abstractmethod
+    def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
+        """Ask for the offsets of the first time of each topic, then of the second, and so on; None: there is no such record."""
+
+
+class Librdkafka(Client):
+    name = "librdkafka"
+
+    def write(self, bootstrap: str, writes: Sequence[Write]) -> list[list[Sent] | str]:
+        return [self._write(bootstrap, write) for write in writes]
+
+    def _write(self, bootstrap: str, write: Write) -> list[Sent] | str:
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "compression.type": write.codec,
+                "enable.idempotence": write.idempotent,
+                "linger.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        sent: list[Sent] = []
+        failed: list[str] = []
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is None:
+                sent.append(Sent(message.offset(), message.timestamp()[1]))
+            else:
+                failed.append(str(error.name()))
+
+        for number, row in enumerate(write.rows, 1):
+            producer.produce(
+                write.topic,
+                row.value,
+                row.key,
+                0,
+                timestamp=row.timestamp,
+                headers=list(row.headers) or None,
+                on_delivery=delivered,
+            )
+            if number % write.batch == 0:
+                producer.flush(TIMEOUT_S)
+        left = producer.flush(TIMEOUT_S)
+        assert not left, f"{write.topic}: {left} records were not acknowledged"
+        return failed[0] if failed else sent
+
+    def read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
+        return consume_all(bootstrap, topics)
+
+    def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
+        """Asks its consumer, which tells no timestamps, and its admin client, which does; both must say the same."""
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        try:
+            answers: dict[str, list[Found | None]] = {topic: [] for topic in times}
+            for wanted in in_turn(times):
+                found = list_offsets(admin, {topic: OffsetSpec.for_timestamp(each) for topic, each in wanted.items()})
+                # The consumer's request fails as a whole where one partition refuses.
+                answered = {topic: answer for topic, answer in found.items() if not isinstance(answer, int)}
+                assert {found[topic] for topic in found.keys() - answered} <= {KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT}
+                places = [TopicPartition(topic, 0, wanted[topic]) for topic in answered]
+                for place in consumer.offsets_for_times(places, timeout=TIMEOUT_S):
+                    assert place.offset == answered[place.topic][0], f"{place.topic}: {answered[place.topic]}, but {place.offset}"
+                for topic in wanted:
+                    offset, timestamp = answered.get(topic, (-1, -1))
+                    answers[topic].append(None if offset == -1 else Found(offset, timestamp))
+            return answers
+        finally:
+            consumer.close()
+
+
+class KafkaPython(Client):
+    name = "kafka-python"
+    has_null_headers = False
+    codecs_v0 = ("none", "gzip", "snappy")
+
+    def write(self, bootstrap: str, writes: Sequence[Write]) -> list[list[Sent] | str]:
+        return [self._write(bootstrap, write) for write in writes]
+
+    def _write(self, bootstrap: str, write: Write) -> list[Sent] | str:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=bootstrap,
+            compression_type=None if write.codec == "none" else write.codec,
+            enable_idempotence=write.idempotent,
+            linger_ms=1000,
+        )
+        try:
+            futures = []
+            for number, row in enumerate(write.rows, 1):
+                futures.append(
+                    producer.send(write.topic, row.value, row.key, list(row.headers), partition=0, timestamp_ms=row.timestamp)
+                )
+                if number % write.batch == 0:
+                    producer.flush(TIMEOUT_S)
+            producer.flush(TIMEOUT_S)
+            told = [future.get(TIMEOUT_S) for future in futures]
+        except kafka.errors.KafkaError as error:
+            return type(error).__name__
+        finally:
+            producer.close(TIMEOUT_S)
+        return [Sent(each.offset, each.timestamp) for each in told]
+
+    def read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
+        consumer = self._consumer(bootstrap)
+        try:
+            places = {kafka.TopicPartition(topic, 0): topic for topic in topics}
+            ends = consumer.end_offsets(list(places))
+            rows: dict[str, list[Row]] = {topic: [] for topic in places.values()}
+            consumer.assign(list(places))
+            consumer.seek_to_beginning(*places)
+            deadline = time.monotonic() + TIMEOUT_S
+            while any(consumer.position(place) < end for place, end in ends.items()):
+                assert time.monotonic() < deadline, f"{self.name} never got to the ends"
+                for place, records in consumer.poll(500).items():
+                    rows[places[place]] += [_python_row(record) for record in records]
+            return rows
+        finally:
+            consumer.close()
+
+    def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
+        consumer = self._consumer(bootstrap)
+        try:
+            answers: dict[str, list[Found | None]] = {topic: [] for topic in times}
+            for wanted in in_turn(times):
+                places = {kafka.TopicPartition(topic, 0): each for topic, each in wanted.items()}
+                for place, found in consumer.offsets_for_times(places).items():
+                    answers[place.topic].append(Found(found.offset, found.timestamp) if found else None)
+            return answers
+        finally:
+            consumer.close()
+
+    @staticmethod
+    def _consumer(bootstrap: str) -> Any:
+        return kafka.KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none")
+
+
+class AioKafka(Client):
+    name = "aiokafka"
+    codecs_v0 = ("none", "gzip", "snappy")
+
+    def write(self, bootstrap: str, writes: Sequence[Write]) -> list[list[Sent] | str]:
+        async def run() -> list[list[Sent] | str]:
+            return [await self._write(bootstrap, write) for write in writes]
+
+        return asyncio.run(run())
+
+    async def _write(self, bootstrap: str, write: Write) -> list[Sent] | str:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=bootstrap,
+            compression_type=None if write.codec == "none" else write.codec,
+            enable_idempotence=write.idempotent,
+        )
+        await producer.start()
+        try:
+            told = []
+            for number in range(0, len(write.rows), write.batch):
+                futures = [
+                    await producer.send(
+                        write.topic, row.value, row.key, 0, timestamp_ms=row.timestamp, headers=list(row.headers) or None
+                    )
+                    for row in write.rows[number : number + write.batch]
+                ]
+                told += await asyncio.gather(*futures)
+        except aiokafka.errors.KafkaError as error:
+            return type(error).__name__
+        finally:
+            await producer.stop()
+        return [Sent(each.offset, each.timestamp) for each in told]
+
+    def read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
+        return asyncio.run(self._read(bootstrap, topics))
+
+    async def _read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
+        places = {aiokafka.TopicPartition(topic, 0): topic for topic in topics}
+        rows: dict[str, list[Row]] = {topic: [] for topic in places.values()}
+        async with self._consumer(bootstrap) as consumer:
+            # Assigned first, it asks for the metadata of all topics at once.
+            consumer.assign(list(places))
+            ends = await consumer.end_offsets(list(places))
+            await consumer.seek_to_beginning(*places)
+            deadline = time.monotonic() + TIMEOUT_S
+            while any([await consumer.position(place) < end for place, end in ends.items()]):
+                assert time.monotonic() < deadline, f"{self.name} never got to the ends"
+                for place, records in (await consumer.getmany(timeout_ms=500)).items():
+                    rows[places[place]] += [_python_row(record) for record in records]
+        return rows
+
+    def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
+        return asyncio.run(self._find(bootstrap, times))
+
+    async def _find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
+        answers: dict[str, list[Found | None]] = {topic: [] for topic in times}
+        async with self._consumer(bootstrap) as consumer:
+            consumer.assign([aiokafka.TopicPartition(topic, 0) for topic in times])
+            for wanted in in_turn(times):
+                places = {aiokafka.TopicPartition(topic, 0): each for topic, each in wanted.items()}
+                for place, found in (await consumer.offsets_for_times(places)).items():
+                    answers[place.topic].append(Found(found.offset, found.timestamp) if found else None)
+        return answers
+
+    @staticmethod
+    def _consumer(bootstrap: str) -> Any:
+        return aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none")
+
+
+PYTHON_CLIENTS: tuple[Client, ...] = (Librdkafka(), KafkaPython(), AioKafka())
+
+
+def in_turn(times: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
+    """The first time of each topic, the second of each; a topic that has fewer is left out."""
+    most = max(len(wanted) for wanted in times.values())
+    return [{topic: wanted[turn] for topic, wanted in times.items() if turn < len(wanted)} for turn in range(most)]
+
+
+def _python_row(record: Any) -> Row:
+    """Both Python libraries number the types from 0 (CreateTime), and have None where a record has no time."""
+    none = record.timestamp is None or record.timestamp == -1
+    headers = tuple((name, None if value is None else bytes(value)) for name, value in record.headers or ())
+    return Row(
+        record.offset,
+        -1 if none else record.timestamp,
+        0 if none else record.timestamp_type + 1,
+        None if record.key is None else bytes(record.key),
+        None if record.value is None else bytes(record.value),
+        headers,
+    )
