@@ -12,6 +12,9 @@ A module of `apis/` defines one, as `API`::
 | `Outcome.NOTHING` | no response is ever sent (Produce with acks=0) |
 | `Outcome.CLOSE` | the connection is closed, without a word |
 
+A request's record bytes lie in the memory that the connection reads into: they may be looked at, and changed, until `handle`
+returns. Who answers later and still needs them copies them.
+
 A handler answers what it foresees with Kafka's error codes; whatever else it raises, `dispatch` logs, and closes the connection.
 """
 
@@ -52,6 +55,9 @@ class Request(Protocol):
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Have `callback` called if the connection is lost before the response."""
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once the response's bytes are needed no more: they were sent, or never will be."""
 
 
 Handler: TypeAlias = "Callable[[Node, Any, Request], Message | Outcome]"

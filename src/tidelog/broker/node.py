@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from tidelog.broker.api import Api
 from tidelog.broker.arrivals import Arrivals
 from tidelog.broker.config import BrokerConfig
 from tidelog.broker.leadership import Leadership
+from tidelog.broker.listeners import Listener
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.topics import Topics
 from tidelog.clock import Clock
@@ -56,6 +58,10 @@ class Node:
         self.leadership = Leadership(manager)
         self.topics = Topics(self)
         self.metrics = Metrics()
+        self.apis: tuple[Api, ...] = ()
+        """What is served, told by `dispatch`."""
+        self.listeners: tuple[Listener, ...] = config.listeners
+        """Where it listens, with the ports that were found once it does."""
 
     def leader_epoch(self, key: TopicPartition) -> int:
         """Return the epoch in which a partition is led, see `leadership`."""

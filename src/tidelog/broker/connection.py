@@ -1,0 +1,439 @@
+"""One client's connection: bytes become frames, frames become answers, answers become bytes. In order, one request at a time.
+
+    readable → recv_into → frames → `dispatch` → chunks → writev
+
+There is no task, no stream and no transport: the loop calls when the socket is readable or writable, nothing else. Requests that
+came with one read are answered with one write.
+
+| state | meanwhile | ends with |
+|---|---|---|
+| reading | | |
+| a request is answered later | nothing is read | `respond` |
+| the peer does not take its answers | nothing is read: it gets no further ones | the last byte is sent |
+| other connections' turn: many requests came with one read | nothing is read | the loop came round |
+| no memory for a large request (`queued.max.request.bytes`) | nothing is read | another one gave its back |
+
+So a connection never holds more than one request, what was read along with it (`SHARED_BYTES` at most, or as much as its last
+request had), and one turn's answers. A read goes into the memory that all connections share when the last request was small.
+After a large one the next is expected to be as large: it is read into a buffer of its own, no further than to its end, and
+nothing of it is ever copied.
+
+A connection is the `Request` of its handlers, as it has only one at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Outcome
+from tidelog.broker.read_buffers import LARGE_BYTES, SHARED_BYTES
+
+if TYPE_CHECKING:
+    from tidelog.broker.config import Listener
+    from tidelog.broker.dispatch import Served
+    from tidelog.broker.server import BrokerServer
+    from tidelog.wire.codec import Bytes, Message
+
+FLUSH_BYTES = 64 * 1024
+"""Answers of one turn are collected up to so many bytes."""
+
+REQUESTS_A_TURN = 32
+"""Then the other connections have theirs."""
+
+MAX_CHUNKS = 1024
+"""The system takes no more with one call (IOV_MAX)."""
+
+_SIZE = struct.Struct(">i")
+
+
+class Connection:
+    """See the module. Belongs to its server, on the loop's thread."""
+
+    __slots__ = (
+        "_counters",
+        "_early",
+        "_filled",
+        "_gone",
+        "_is_closed",
+        "_is_ending",
+        "_is_held",
+        "_is_reading",
+        "_is_waiting",
+        "_large",
+        "_limit",
+        "_loop",
+        "_rest",
+        "_sent",
+        "_server",
+        "_socket",
+        "_unsent",
+        "active_at",
+        "api_version",
+        "client_id",
+        "client_id_bytes",
+        "connection_id",
+        "correlation_id",
+        "fd",
+        "listener",
+        "peer_host",
+        "served",
+        "started_ns",
+    )
+
+    def __init__(self, server: BrokerServer, sock: socket.socket, connection_id: int, peer_host: str, listener: Listener) -> None:
+        self.connection_id = connection_id
+        self.peer_host = peer_host
+        self.listener = listener
+        self.api_version = 0
+        self.correlation_id = 0
+        self.client_id: str | None = None
+        self.client_id_bytes: bytes | None = None
+        self.served: Served | None = None
+        self.started_ns = 0
+        self.active_at = monotonic()
+        self.fd = sock.fileno()
+        self._server = server
+        self._loop = server.loop
+        self._socket = sock
+        self._counters = server.node.metrics.counters
+        # Reading: what is left of a frame, small or large.
+        self._rest: bytes = b""
+        self._large: memoryview | None = None
+        self._filled = 0
+        self._limit = 0
+        self._is_reading = True
+        # Answering.
+        self._is_waiting = False
+        self._is_held = False
+        self._early: list[Bytes] | None = None
+        self._unsent: list[Bytes] = []
+        self._sent: list[Callable[[], None]] = []
+        self._gone: Callable[[], None] | None = None
+        self._is_ending = False
+        self._is_closed = False
+        self._loop.add_reader(self.fd, self._on_readable)
+
+    # --- what a handler sees
+
+    def respond(self, response: Message) -> None:
+        """Send a response that was put off. Once; nothing happens if the connection is gone."""
+        if self._is_closed:
+            return
+        served = self.served
+        assert served is not None
+        chunks = served.finish(self, response)
+        if not self._is_waiting:
+            self._early = chunks
+            return
+        self._is_waiting = False
+        self._gone = None
+        self.active_at = monotonic()
+        if self._write(chunks):
+            self._go_on()
+
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called if the connection is lost before the response."""
+        self._gone = callback
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once the response's bytes are needed no more: they were sent, or never will be."""
+        self._sent.append(callback)
+
+    # --- what the server does
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is owed to the peer."""
+        return not self._is_waiting and not self._unsent
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request is answered later."""
+        return self._is_waiting
+
+    def end(self) -> None:
+        """Close it as soon as nothing is owed to the peer; no further request is begun."""
+        self._is_ending = True
+        if self.is_idle:
+            self.close()
+
+    def close(self) -> None:
+        """Close it now. Twice is no error."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        loop = self._loop
+        loop.remove_reader(self.fd)
+        if self._unsent:
+            loop.remove_writer(self.fd)
+            self._unsent = []
+        self._socket.close()
+        self._release()
+        self._rest = b""
+        gone, self._gone = self._gone, None
+        if gone is not None:
+            gone()
+        self._tell_sent()
+        self._server.forget(self)
+
+    def refuse(self, why: str) -> None:
+        """Close it, and say why on the log."""
+        self._counters.malformed_requests += 1
+        self._server.refusals.tell("%s was closed: %s", self, why)
+        self.close()
+
+    def __str__(self) -> str:
+        return f"connection {self.connection_id} from {self.peer_host}"
+
+    # --- reading
+
+    def _on_readable(self) -> None:
+        if self._is_held:
+            return
+        if self._is_waiting or self._unsent:
+            self._not_now()
+            return
+        large = self._large
+        try:
+            if large is not None:
+                have = self._filled
+                received = self._socket.recv_into(large[have : self._limit])
+            elif self._limit > LARGE_BYTES and not self._rest and self._server.buffers.has_room:
+                # The last request was a large one: the next may well be as large.
+                self._large = large = self._server.buffers.take(self._limit)
+                have = self._filled = 0
+                received = self._socket.recv_into(large[: self._limit])
+            else:
+                large = self._server.buffers.shared
+                rest = self._rest
+                have = len(rest)
+                if have:
+                    large[:have] = rest
+                    received = self._socket.recv_into(large[have:])
+                    self._rest = b""
+                else:
+                    received = self._socket.recv_into(large)
+        except (BlockingIOError, InterruptedError):
+            self._release_if_empty()
+            return
+        except OSError:
+            self.close()
+            return
+        if not received:
+            self.close()
+            return
+        self.active_at = monotonic()
+        self._counters.received_bytes += received
+        filled = have + received
+        if large is self._large and filled < self._limit and have >= 4:
+            self._filled = filled  # A large frame, and not all of it is there.
+            return
+        self._consume(large, filled)
+
+    def _consume(self, buffer: memoryview, end: int) -> None:
+        """Answer the frames in `buffer[:end]`, and keep what is left over."""
+        server = self._server
+        handle = server.dispatcher.handle
+        position = 0
+        out: list[Bytes] = []
+        out_bytes = 0
+        requests = 0
+        while end - position >= 4:
+            (size,) = _SIZE.unpack_from(buffer, position)
+            if not 0 <= size <= server.max_request_bytes:
+                if out:
+                    self._write(out)
+                self.refuse(f"a request of {size} bytes: expected 0 to {server.max_request_bytes}")
+                return
+            frame_end = position + 4 + size
+            if frame_end > end:
+                break
+            self._limit = 4 + size
+            answer = handle(self, buffer, position + 4, frame_end)
+            position = frame_end
+            if answer is Outcome.LATER:
+                early, self._early = self._early, None
+                if early is None:
+                    self._is_waiting = True
+                    break
+                answer = early
+            if type(answer) is list:
+                out += answer
+                out_bytes += sum(map(len, answer))
+                if out_bytes > FLUSH_BYTES:
+                    full, out, out_bytes = out, [], 0
+                    if not self._write(full):
+                        break
+            elif answer is Outcome.CLOSE:
+                if out:
+                    self._write(out)
+                self.close()
+                return
+            requests += 1
+            if requests == REQUESTS_A_TURN and position < end:
+                self._hold()
+                break
+        self._keep(buffer, position, end)
+        if out:
+            self._write(out)
+        if self._is_ending and self.is_idle:
+            self.close()
+
+    def _keep(self, buffer: memoryview, position: int, end: int) -> None:
+        """Keep what is left over: a part of a frame; if it is not this connection's turn, maybe whole ones."""
+        left = end - position
+        if not left:
+            self._release()
+            return
+        if self._is_closed:
+            return
+        total = 4 + _SIZE.unpack_from(buffer, position)[0] if left >= 4 else 4
+        if total <= LARGE_BYTES and left <= SHARED_BYTES:
+            self._rest = bytes(buffer[position:end])
+            self._release()
+            return
+        buffers = self._server.buffers
+        large = self._large
+        if large is not None and len(large) >= max(total, left):
+            if position:
+                large[:left] = buffer[position:end]
+        elif large is None and not buffers.has_room:
+            self._rest = bytes(buffer[position:end])
+            self._is_held = True
+            self._stop_reading()
+            buffers.when_room(self._have_room)
+            return
+        else:
+            self._large = buffers.take(max(total, left))
+            self._large[:left] = buffer[position:end]
+            if large is not None:
+                buffers.give_back(large)
+        self._filled = left
+        self._limit = max(total, left)
+
+    def _release(self) -> None:
+        large, self._large = self._large, None
+        self._filled = 0
+        if large is not None:
+            self._server.buffers.give_back(large)
+
+    def _release_if_empty(self) -> None:
+        if self._large is not None and not self._filled:
+            self._release()
+
+    # --- whose turn it is
+
+    def _hold(self) -> None:
+        self._is_held = True
+        self._loop.call_soon(self._resume)
+
+    def _have_room(self) -> None:
+        self._loop.call_soon(self._resume)
+
+    def _go_on(self) -> None:
+        """Nothing is owed to the peer any more: look at what it has sent meanwhile."""
+        if self._is_ending:
+            self.close()
+        elif self._rest or self._large is not None:
+            if not self._is_held:
+                self._hold()
+        elif not self._is_reading:
+            self._is_reading = True
+            self._loop.add_reader(self.fd, self._on_readable)
+
+    def _resume(self) -> None:
+        self._is_held = False
+        if self._is_closed or self._is_waiting or self._unsent:
+            return
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            end = len(rest)
+            shared = self._server.buffers.shared
+            shared[:end] = rest
+            self._consume(shared, end)
+        elif self._large is not None:
+            self._consume(self._large, self._filled)
+        if not self._is_reading and not self._is_closed and not (self._is_waiting or self._unsent or self._is_held):
+            self._is_reading = True
+            self._loop.add_reader(self.fd, self._on_readable)
+
+    def _not_now(self) -> None:
+        """The peer sends more while it is owed an answer, or it has gone."""
+        try:
+            gone = not self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            gone = True
+        if gone and not self._unsent:
+            self.close()
+        else:
+            self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self.fd)
+
+    # --- writing
+
+    def _write(self, chunks: list[Bytes]) -> bool:
+        """Send, or keep what the system does not take; whether all is sent, and the connection is still there."""
+        if self._is_closed:
+            return False
+        if self._unsent:
+            self._unsent += chunks
+            return False
+        try:
+            sent = os.writev(self.fd, chunks if len(chunks) <= MAX_CHUNKS else chunks[:MAX_CHUNKS])
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self.close()
+            return False
+        self._counters.sent_bytes += sent
+        if sent == sum(map(len, chunks)):
+            if self._sent:
+                self._tell_sent()
+            return True
+        self._unsent = _behind(chunks, sent)
+        self._loop.add_writer(self.fd, self._on_writable)
+        return False
+
+    def _on_writable(self) -> None:
+        unsent = self._unsent
+        try:
+            sent = os.writev(self.fd, unsent[:MAX_CHUNKS])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        self.active_at = monotonic()
+        self._counters.sent_bytes += sent
+        self._unsent = _behind(unsent, sent)
+        if not self._unsent:
+            self._loop.remove_writer(self.fd)
+            self._tell_sent()
+            if not self._is_waiting:
+                self._go_on()
+
+    def _tell_sent(self) -> None:
+        callbacks, self._sent = self._sent, []
+        for callback in callbacks:
+            callback()
+
+
+def _behind(chunks: list[Bytes], sent: int) -> list[Bytes]:
+    """Return what is left of `chunks` behind the first `sent` bytes; nothing is copied."""
+    for index, chunk in enumerate(chunks):
+        size = len(chunk)
+        if sent < size:
+            return [memoryview(chunk)[sent:], *chunks[index + 1 :]] if sent else chunks[index:]
+        sent -= size
+    return []

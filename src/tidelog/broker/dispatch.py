@@ -1,0 +1,116 @@
+"""From a frame to its answer: which API, which version, decode, handle, encode. The table of all APIs that are served.
+
+| a frame that | gets |
+|---|---|
+| asks for an API or a version that is not served | its connection closed |
+| ... but ApiVersions of an unknown version | UNSUPPORTED_VERSION in version 0, with the known versions (KIP-511) |
+| breaks the format | its connection closed |
+| makes its handler raise | its connection closed, and the error on the log: it is a bug of ours |
+
+That is what Kafka does, too, but for the last: it answers with UNKNOWN_SERVER_ERROR where the response has room for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.api import Api, Outcome
+from tidelog.broker.apis import api_versions
+from tidelog.broker.refusal_log import RefusalLog
+from tidelog.errors import ProtocolError
+from tidelog.wire.codec import decoder
+from tidelog.wire.headers import read_request_header, response_chunks
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+    from tidelog.broker.metrics import ApiMetrics
+    from tidelog.broker.node import Node
+    from tidelog.wire.codec import Bytes, Message
+
+logger = logging.getLogger("tidelog.broker")
+
+APIS: tuple[Api, ...] = (api_versions.API,)
+"""All that are served. Whoever adds a module to `apis/` adds it here."""
+
+
+class Served:
+    """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
+
+    __slots__ = ("decode", "handle", "metrics", "version")
+
+    def __init__(self, api: Api, version: int, metrics: ApiMetrics) -> None:
+        self.version = version
+        self.handle = api.handle
+        self.decode: Any = decoder(api.request, version)
+        self.metrics = metrics
+
+    def finish(self, connection: Connection, response: Message) -> list[Bytes]:
+        """Return the response's bytes, and count the request."""
+        chunks = response_chunks(response, self.version, connection.correlation_id)
+        self.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
+        return chunks
+
+
+class Dispatcher:
+    """Answers frames on behalf of `node`, with `apis`. Belongs to the loop's thread."""
+
+    def __init__(self, node: Node, refusals: RefusalLog, apis: Iterable[Api] = APIS) -> None:
+        self._node = node
+        self._refusals = refusals
+        self._apis = {api.request.API_KEY: api for api in apis}
+        self._served: dict[tuple[int, int], Served] = {}
+        node.apis = tuple(self._apis.values())
+
+    def handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
+        """Answer the request in `data[position:end]`; its record bytes may be looked at, and changed, until this returns."""
+        connection.started_ns = perf_counter_ns()
+        try:
+            header, body = read_request_header(data, position)
+            connection.api_version = version = header.api_version
+            connection.correlation_id = header.correlation_id
+            connection.client_id = header.client_id
+            served = self._served.get((header.api_key, version))
+            if served is None:
+                served = self._serve(header.api_key, version)
+                if served is None:
+                    return self._unsupported(connection, header.api_key)
+            connection.served = served
+            message = served.decode(data, body, end)
+        except ProtocolError as error:
+            return self._refuse(connection, str(error))
+        try:
+            answer = served.handle(self._node, message, connection)
+            if isinstance(answer, Outcome):
+                if answer is Outcome.LATER:
+                    served.metrics.waited += 1
+                elif answer is Outcome.NOTHING:
+                    served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
+                else:
+                    served.metrics.closed += 1
+                return answer
+            return served.finish(connection, answer)
+        except Exception:
+            logger.exception("%s version %d of %s failed", served.metrics.name, served.version, connection)
+            served.metrics.closed += 1
+            return Outcome.CLOSE
+
+    def _serve(self, api_key: int, version: int) -> Served | None:
+        api = self._apis.get(api_key)
+        if api is None or not api.min_version <= version <= api.max_version:
+            return None
+        served = self._served[api_key, version] = Served(api, version, self._node.metrics.api(api_key, api.request.API_NAME))
+        return served
+
+    def _unsupported(self, connection: Connection, api_key: int) -> list[Bytes] | Outcome:
+        version = connection.api_version
+        if api_key == api_versions.API.request.API_KEY and version >= 0:
+            return response_chunks(api_versions.unsupported_version(), 0, connection.correlation_id)
+        return self._refuse(connection, f"API {api_key} version {version} is not served")
+
+    def _refuse(self, connection: Connection, why: str) -> Outcome:
+        self._node.metrics.counters.malformed_requests += 1
+        self._refusals.tell("%s is closed: %s", connection, why)
+        return Outcome.CLOSE

@@ -1,0 +1,111 @@
+"""What a node needs of asyncio: calls that come later, work on other threads, and the log's own background work in between.
+
+| | |
+|---|---|
+| `LoopTimers` | real time; nothing to do with the log's clock |
+| `LoopThreads` | few threads, for what may wait for a disk; nothing of the node's state is touched there |
+| `Ticker` | calls the log manager's `tick` when something is due on the log's clock: retention, compaction, checkpoints |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from tidelog.clock import Clock
+from tidelog.storage.log_manager import LogManager
+
+T = TypeVar("T")
+
+THREADS = 4
+"""A disk has a few requests in its queue at best; more threads only take memory."""
+
+MAX_WAIT_MS = 1000
+"""A clock may be set, and a task be scheduled by another one: never wait longer than this without looking."""
+
+
+class LoopTimers:
+    """`node.Timers` of an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> asyncio.Handle:
+        """Have `callback` called on the loop's thread."""
+        if delay_ms <= 0:
+            return self._loop.call_soon(callback)
+        return self._loop.call_later(delay_ms / 1000, callback)
+
+
+class LoopThreads:
+    """`node.Blocking` of an event loop. No thread is there before the first call."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._threads: ThreadPoolExecutor | None = None
+        self._is_closed = False
+
+    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Call `work` on another thread, then `done` with what it returned or raised, on the loop's."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, "tidelog-blocking")
+        self._threads.submit(self._work, work, done)
+
+    def _work(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        result: T | BaseException
+        try:
+            result = work()
+        except BaseException as error:
+            result = error
+        if not self._is_closed:
+            self._loop.call_soon_threadsafe(done, result)
+
+    def close(self) -> None:
+        """Wait for what is under way; what has not begun never will."""
+        self._is_closed = True
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+class Ticker:
+    """Does the log's background work on the loop's thread, and lets the clients have their turn between two slices of it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, manager: LogManager, clock: Clock) -> None:
+        self._loop = loop
+        self._manager = manager
+        self._clock = clock
+        self._next: asyncio.TimerHandle | None = None
+        self._is_running = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._is_running = True
+        self._arrange()
+
+    def stop(self) -> None:
+        """End; what is due later is the manager's business at its shutdown."""
+        self._is_running = False
+        if self._next is not None:
+            self._next.cancel()
+
+    def tick(self) -> int:
+        """Do now what is due, and what becomes due by it; return how many tasks ran. For a clock that was moved by hand."""
+        ran = 0
+        for _ in range(1000):  # A task that is due again at once must not keep us for ever.
+            done = self._manager.tick()
+            ran += done
+            if not done:
+                break
+        return ran
+
+    def _arrange(self) -> None:
+        due_ms = self._manager.scheduler.next_due_ms
+        wait_ms = MAX_WAIT_MS if due_ms is None else min(max(due_ms - self._clock.now_ms(), 0), MAX_WAIT_MS)
+        self._next = self._loop.call_later(wait_ms / 1000, self._run)
+
+    def _run(self) -> None:
+        if self._is_running:
+            self._manager.tick()
+            self._arrange()

@@ -1,0 +1,89 @@
+"""A whole broker, from the data folder to the sockets, for as long as someone wants it.
+
+| | |
+|---|---|
+| start | the properties are sorted, the folder is loaded (and recovered after a crash), the listeners open |
+| end | the listeners close, begun requests are answered, logs are flushed and closed, the clean-shutdown file is written |
+
+`serve` is for those who bring an event loop: `tidelog serve` and `embedded`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tidelog.broker.config import BrokerConfig
+from tidelog.broker.event_loop import LoopThreads, LoopTimers, Ticker
+from tidelog.broker.listeners import Listener
+from tidelog.broker.node import Node
+from tidelog.broker.server import BrokerServer
+from tidelog.broker.server_properties import ServerProperties, sort_properties
+from tidelog.clock import Clock
+from tidelog.config import PropertyValue
+from tidelog.storage.log_manager import LogManager
+
+GRACE_S = 5.0
+"""Requests that were begun have so long to come to their end."""
+
+
+class Running:
+    """A broker that serves. Belongs to its loop's thread."""
+
+    def __init__(self, node: Node, server: BrokerServer, ticker: Ticker) -> None:
+        self.node = node
+        self.server = server
+        self._ticker = ticker
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Where it listens, with the ports that were found."""
+        return self.server.listeners
+
+    def tick(self) -> int:
+        """Do what is due by the clock; return how many tasks ran. Happens by itself, but for a clock that is moved by hand."""
+        return self._ticker.tick()
+
+
+@asynccontextmanager
+async def running(manager: LogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S) -> AsyncIterator[Running]:
+    """Serve the logs of a manager that was started, and stays the caller's. Raises InvalidArgumentError for an address."""
+    loop = asyncio.get_running_loop()
+    threads = LoopThreads(loop)
+    ticker = Ticker(loop, manager, clock)
+    node = Node(manager, config, clock, LoopTimers(loop), threads)
+    server = BrokerServer(node)
+    try:
+        await server.start()
+        ticker.start()
+        yield Running(node, server, ticker)
+    finally:
+        await server.stop(grace_s)
+        ticker.stop()
+        threads.close()
+
+
+async def serve(
+    data_dir: str | Path,
+    properties: Mapping[str, PropertyValue] | ServerProperties,
+    clock: Clock,
+    *,
+    stop: asyncio.Event,
+    started: Callable[[Running], None],
+) -> bool:
+    """Serve `data_dir` until `stop` is set; whether the end was a clean one. `started` is called once clients are served.
+
+    Raises InvalidArgumentError for a bad property or address, and what `LogManager.startup` raises.
+    """
+    sorted_ones = properties if isinstance(properties, ServerProperties) else sort_properties(properties, topic_names=True)
+    manager = LogManager(data_dir, clock, properties=sorted_ones.manager)
+    manager.startup()
+    try:
+        async with running(manager, sorted_ones.config, clock) as broker:
+            started(broker)
+            await stop.wait()
+    finally:
+        is_clean = manager.shutdown()
+    return is_clean

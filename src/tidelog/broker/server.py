@@ -1,0 +1,223 @@
+"""Listens, accepts, limits, and ends: the sockets of a broker. What a connection does is in `connection`.
+
+| limit | what happens |
+|---|---|
+| `max.connections` | further ones wait in the system's queue, as with Kafka, until another one ends |
+| half of the open files that the process may have | the same: the other half belongs to the logs |
+| `max.connections.per.ip`, `….overrides` | closed at once |
+| `connections.max.idle.ms` | a connection on which nothing moved for so long is closed, unless it is the broker that is owed |
+| `socket.request.max.bytes` | a frame that says it is larger: its connection is closed |
+
+Refusals are told on the log, a few of them (`RefusalLog`): whoever sends garbage must not fill the operator's disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+from collections.abc import Iterable
+from time import monotonic
+
+from tidelog.broker.api import Api
+from tidelog.broker.connection import Connection
+from tidelog.broker.dispatch import APIS, Dispatcher
+from tidelog.broker.listeners import Listener
+from tidelog.broker.node import Node
+from tidelog.broker.read_buffers import ReadBuffers
+from tidelog.broker.refusal_log import RefusalLog
+from tidelog.errors import InvalidArgumentError
+
+logger = logging.getLogger("tidelog.broker")
+
+ACCEPTS_A_TURN = 64
+"""Then those who are connected have theirs."""
+
+SWEEP_S = 10.0
+"""Between two looks for connections that are idle, and for memory that nobody uses; less where idle means less than that."""
+
+OUT_OF_FILES_WAIT_S = 0.5
+
+
+class BrokerServer:
+    """Serves `node` on its configuration's listeners. Everything happens on the thread of the loop that `start` is called in."""
+
+    def __init__(self, node: Node, apis: Iterable[Api] = APIS) -> None:
+        config = node.config
+        self.node = node
+        self.loop = asyncio.get_running_loop()
+        self.max_request_bytes = config.socket_request_max_bytes
+        self.buffers = ReadBuffers(config.queued_max_request_bytes)
+        self.refusals = RefusalLog(logger)
+        self.dispatcher = Dispatcher(node, self.refusals, apis)
+        self.connections: dict[int, Connection] = {}
+        self._counters = node.metrics.counters
+        self._hosts: dict[str, int] = {}
+        self._host_limits = dict(config.max_connections_per_ip_overrides)
+        self._max_connections = min(config.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._sockets: list[tuple[socket.socket, Listener]] = []
+        self._is_accepting = False
+        idle_ms = config.connections_max_idle_ms
+        self._sweep_s = SWEEP_S if idle_ms < 0 else min(SWEEP_S, max(idle_ms / 4000, 0.01))
+        self._sweep: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Event | None = None
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Where it listens, with the ports that were found."""
+        return tuple(listener for _, listener in self._sockets)
+
+    async def start(self) -> None:
+        """Listen. Raises InvalidArgumentError if an address is not to be had; nothing is left open then."""
+        try:
+            for listener in self.node.config.listeners:
+                self._sockets.append(self._listen(listener))
+        except BaseException:
+            self._close_sockets()
+            raise
+        self.node.listeners = self.listeners
+        self._accept_more()
+        self._sweep = self.loop.call_later(self._sweep_s, self._look_around)
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Listen no more, let what was begun come to its end for at most `grace_s`, close everything."""
+        self._accept_no_more()
+        self._close_sockets()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._empty = asyncio.Event()
+        for connection in tuple(self.connections.values()):
+            connection.end()
+        if self.connections and grace_s > 0:
+            try:
+                await asyncio.wait_for(self._empty.wait(), grace_s)
+            except TimeoutError:
+                logger.info("%d connections did not come to an end within %.1f s", len(self.connections), grace_s)
+        for connection in tuple(self.connections.values()):
+            connection.close()
+
+    # --- for connections
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed."""
+        del self.connections[connection.connection_id]
+        self._counters.connections_open -= 1
+        host = connection.peer_host
+        left = self._hosts[host] - 1
+        if left:
+            self._hosts[host] = left
+        else:
+            del self._hosts[host]
+        if self._sockets and not self._is_accepting and len(self.connections) < self._max_connections:
+            self._accept_more()
+        if self._empty is not None and not self.connections:
+            self._empty.set()
+
+    # --- listening
+
+    def _listen(self, listener: Listener) -> tuple[socket.socket, Listener]:
+        config = self.node.config
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise _cannot_listen(listener, error) from error
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6 and not listener.host:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            if (
+                config.socket_receive_buffer_bytes > 0
+            ):  # Before listening: connections inherit it, and their windows depend on it.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+            sock.bind(address)
+            sock.listen(config.socket_listen_backlog_size)
+        except OSError as error:
+            sock.close()
+            raise _cannot_listen(listener, error) from error
+        return sock, listener.bound(sock.getsockname()[1])
+
+    def _close_sockets(self) -> None:
+        sockets, self._sockets = self._sockets, []
+        for sock, _ in sockets:
+            sock.close()
+
+    def _accept_more(self) -> None:
+        self._is_accepting = True
+        for sock, listener in self._sockets:
+            self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
+
+    def _accept_no_more(self) -> None:
+        self._is_accepting = False
+        for sock, _ in self._sockets:
+            self.loop.remove_reader(sock.fileno())
+
+    def _accept(self, listening: socket.socket, listener: Listener) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            if len(self.connections) >= self._max_connections:
+                self.refusals.tell("the limit of %d connections is reached: others wait", self._max_connections)
+                self._accept_no_more()
+                return
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                self.refusals.tell("no connection can be accepted for now: %s", error)
+                self._accept_no_more()
+                self.loop.call_later(OUT_OF_FILES_WAIT_S, self._accept_again)
+                return
+            self._connected(sock, address[0], listener)
+
+    def _accept_again(self) -> None:
+        if self._sockets and not self._is_accepting:
+            self._accept_more()
+
+    def _connected(self, sock: socket.socket, host: str, listener: Listener) -> None:
+        config = self.node.config
+        count = self._hosts.get(host, 0)
+        limit = self._host_limits.get(host, config.max_connections_per_ip)
+        if count >= limit:
+            self.refusals.tell("%s has %d connections already, its limit: one more was closed", host, count)
+            self._counters.connections_refused += 1
+            sock.close()
+            return
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if config.socket_send_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
+        except OSError:  # Gone before it began.
+            sock.close()
+            return
+        counters = self._counters
+        counters.connections_accepted += 1
+        counters.connections_open += 1
+        self._hosts[host] = count + 1
+        number = counters.connections_accepted
+        self.connections[number] = Connection(self, sock, number, host, listener)
+
+    def _look_around(self) -> None:
+        """Close who is idle, let memory go."""
+        self.buffers.trim()
+        idle_ms = self.node.config.connections_max_idle_ms
+        if idle_ms >= 0:
+            oldest = monotonic() - idle_ms / 1000
+            for connection in tuple(self.connections.values()):
+                if connection.active_at < oldest and not connection.is_waiting:
+                    logger.debug("%s was idle for %d ms: closed", connection, idle_ms)
+                    self._counters.connections_idle_closed += 1
+                    connection.close()
+        self._sweep = self.loop.call_later(self._sweep_s, self._look_around)
+
+
+def _cannot_listen(listener: Listener, error: OSError) -> InvalidArgumentError:
+    return InvalidArgumentError(f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror or error}")

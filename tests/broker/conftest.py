@@ -1,0 +1,131 @@
+"""Brokers for tests: `start_broker` serves a folder on a free port of 127.0.0.1, in a thread with a loop of its own.
+
+`broker` is one with nothing but Kafka's defaults. `RunningBroker.on_loop` looks into it, on its thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.broker.raw import RawClient
+from tidelog.broker.node import Node
+from tidelog.broker.running import Running, serve
+from tidelog.clock import Clock, SystemClock
+
+T = TypeVar("T")
+TIMEOUT_S = 20
+
+
+class RunningBroker:
+    """A broker on a thread. `stop` ends it cleanly; the folder stays, and `start` serves it again on another port."""
+
+    def __init__(self, data_dir: Path, clock: Clock | None = None, **properties: Any) -> None:
+        self.data_dir = data_dir
+        self.clock = clock or SystemClock()
+        self.properties = {"listeners": "PLAINTEXT://127.0.0.1:0"} | {k.replace("_", "."): v for k, v in properties.items()}
+        self.is_clean: bool | None = None
+        self._thread: threading.Thread | None = None
+        self.start()
+
+    def start(self) -> None:
+        started = threading.Event()
+        self._failure: BaseException | None = None
+
+        async def main() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._stop = asyncio.Event()
+
+            def tell(running: Running) -> None:
+                self.running = running
+                started.set()
+
+            self.is_clean = await serve(self.data_dir, self.properties, self.clock, stop=self._stop, started=tell)
+
+        def run() -> None:
+            try:
+                asyncio.run(main())
+            except BaseException as error:
+                self._failure = error
+            finally:
+                started.set()
+
+        self._thread = threading.Thread(target=run, name="broker")
+        self._thread.start()
+        assert started.wait(TIMEOUT_S)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def stop(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            thread.join(TIMEOUT_S)
+            assert not thread.is_alive()
+            self._raise_failure()
+
+    def on_loop(self, call: Callable[[], T]) -> T:
+        """Call something on the broker's thread, and return what it returns."""
+
+        async def called() -> T:
+            return call()
+
+        return asyncio.run_coroutine_threadsafe(called(), self._loop).result(TIMEOUT_S)
+
+    @property
+    def node(self) -> Node:
+        return self.running.node
+
+    @property
+    def address(self) -> tuple[str, int]:
+        listener = self.running.listeners[0]
+        return listener.host, listener.port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return "{}:{}".format(*self.address)
+
+    def client(self, **options: Any) -> RawClient:
+        return RawClient(self.address, **options)
+
+    def create_topic(self, name: str, partitions: int = 1, **properties: Any) -> None:
+        settings = {key.replace("_", "."): value for key, value in properties.items()}
+        self.on_loop(lambda: self.node.manager.create_topic(name, partitions, settings))
+
+
+StartBroker = Callable[..., RunningBroker]
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start a broker with Kafka's properties, `_` for `.`; `data_dir` and `clock` if the test has its own."""
+    brokers: list[RunningBroker] = []
+
+    def start(data_dir: Path | None = None, clock: Clock | None = None, **properties: Any) -> RunningBroker:
+        broker = RunningBroker(data_dir or tmp_path / f"data-{len(brokers)}", clock, **properties)
+        brokers.append(broker)
+        return broker
+
+    yield start
+    for broker in brokers:
+        broker.stop()
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> RunningBroker:
+    return start_broker()
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[RawClient]:
+    with broker.client() as client:
+        yield client
