@@ -83,7 +83,7 @@ class TestReads:
         log.roll()
 
         def read(offset: int, end: LogOffsetMetadata) -> tuple[LogOffsetMetadata, int]:
-            data = log.local.read(offset, 10_000, min_one_message=False, max_offset=end, include_aborted=False)
+            data = log.local.locate(offset, 10_000, min_one_message=False, max_offset=end, include_aborted=False).load()
             return data.metadata, len(data.data)
 
         end = log.local.log_end_offset_metadata
