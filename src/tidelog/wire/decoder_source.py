@@ -92,6 +92,7 @@ class DecoderSource:
             "new": object.__new__,
             "varint": read_varint,
             "varint_rest": _varint_rest,
+            "past_tagged_fields": _past_tagged_fields,
             "uuid_of": _uuid_of,
             "unpack": struct.unpack_from,
             "UNREADABLE": (struct.error, IndexError),
@@ -282,6 +283,10 @@ class DecoderSource:
         fields = tagged(cls, self.version)
         count = self._fixed("B")
         self._flush()
+        if not fields:
+            self._line(f"if {count}:")
+            self._line(f"    pos = past_tagged_fields(buf, pos, end, {count})")
+            return {}
         values = {field.name: self._name() for field in fields}
         for field in fields:
             self._line(f"{values[field.name]} = {self._default(field)}")
@@ -308,9 +313,8 @@ class DecoderSource:
             self._line(f"if pos != {stop}:")
             self._line(f"    fail('{cls.__name__}.{field.name} is not as long as it says', pos)")
             self.depth -= 1
-        if fields:
-            self._line("else:")
-        self._line(f"{'    ' if fields else ''}pos = {stop}")
+        self._line("else:")
+        self._line(f"    pos = {stop}")
         self.depth -= 2
         return values
 
@@ -329,10 +333,13 @@ def read_varint(buf: Bytes, pos: int) -> tuple[int, int]:
 
 def _varint_rest(buf: Bytes, pos: int, first: int) -> tuple[int, int]:
     """Read on after the first byte of an unsigned varint, which had its high bit set. Return (value, position)."""
-    value, shift = first & 0x7F, 7
+    byte = buf[pos]
+    if byte < 128:
+        return first & 0x7F | byte << 7, pos + 1
+    value, shift = first & 0x7F | (byte & 0x7F) << 7, 14
     while True:
-        byte = buf[pos]
         pos += 1
+        byte = buf[pos]
         value |= (byte & 0x7F) << shift
         if byte < 128:
             break
@@ -341,4 +348,23 @@ def _varint_rest(buf: Bytes, pos: int, first: int) -> tuple[int, int]:
             raise ProtocolError("a varint is longer than five bytes", position=pos)
     if value > 0x7FFFFFFF:
         raise ProtocolError("a varint is larger than an int32", position=pos, found=value)
-    return value, pos
+    return value, pos + 1
+
+
+def _past_tagged_fields(buf: Bytes, pos: int, end: int, count: int) -> int:
+    """Pass over tagged fields that nobody here knows, after the first byte of their count. Return the position behind them."""
+    if count > 127:
+        count, pos = _varint_rest(buf, pos, count)
+    for _ in range(count):
+        _tag, pos = read_varint(buf, pos)
+        size, pos = read_varint(buf, pos)
+        pos += size
+        if pos > end:
+            raise ProtocolError("a tagged field is longer than what is left", position=pos - size)
+    return pos
+
+
+def skip_tagged_fields(buf: Bytes, pos: int) -> int:
+    """Pass over the tagged fields of a header. Return the position behind them."""
+    count = buf[pos]
+    return _past_tagged_fields(buf, pos + 1, len(buf), count) if count else pos + 1

@@ -4,7 +4,7 @@
 |---|---|---|
 | request v1 | api_key, api_version, correlation_id, client_id | requests before their first flexible version |
 | request v2 | the same and tagged fields; client_id keeps its two-byte length | the others |
-| response v0 | correlation_id | those before their first flexible version, and all of ApiVersions: who asks knows no versions yet |
+| response v0 | correlation_id | those before their first flexible version, and all of ApiVersions: who asks knows none |
 | response v1 | the same and tagged fields | the others |
 
 Kafka has defined no tagged field for headers yet; those that come are passed over.
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from tidelog.errors import ProtocolError
 from tidelog.wire.codec import Bytes, Message, decoder, encoder
-from tidelog.wire.decoder_source import read_varint
+from tidelog.wire.decoder_source import skip_tagged_fields
 from tidelog.wire.fields import REQUESTS
 
 M = TypeVar("M", bound=Message)
@@ -59,7 +59,7 @@ def read_request_header(frame: Bytes, position: int = 0) -> tuple[RequestHeader,
             position = stop
         request = REQUESTS.get(api_key)
         if request is not None and api_version >= request.FIRST_FLEXIBLE:
-            position = _past_tagged_fields(frame, position)
+            position = skip_tagged_fields(frame, position)
     except (struct_error, IndexError):
         raise ProtocolError("request header: the frame ends within it", position=position) from None
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
@@ -102,21 +102,7 @@ def read_response(cls: type[M], version: int, frame: Bytes) -> tuple[int, M]:
         (correlation_id,) = _RESPONSE.unpack_from(frame)
         position = 4
         if version >= cls.FIRST_FLEXIBLE and cls.API_KEY != API_VERSIONS:
-            position = _past_tagged_fields(frame, position)
+            position = skip_tagged_fields(frame, position)
     except (struct_error, IndexError):
         raise ProtocolError("response header: the frame ends within it", position=0) from None
     return correlation_id, decoder(cls, version)(frame, position)
-
-
-def _past_tagged_fields(frame: Bytes, position: int) -> int:
-    count = frame[position]
-    position += 1
-    if count:
-        count, position = read_varint(frame, position - 1)
-        for _ in range(count):
-            _tag, position = read_varint(frame, position)
-            size, position = read_varint(frame, position)
-            position += size
-            if position > len(frame):
-                raise ProtocolError("header: a tagged field is longer than what is left", position=position - size)
-    return position
