@@ -18,7 +18,14 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api, Outcome
-from tidelog.broker.apis import api_versions
+from tidelog.broker.apis import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    init_producer_id,
+    metadata,
+    produce,
+)
 from tidelog.broker.refusal_log import RefusalLog
 from tidelog.errors import ProtocolError
 from tidelog.wire.codec import decoder
@@ -32,7 +39,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tidelog.broker")
 
-APIS: tuple[Api, ...] = (api_versions.API,)
+APIS: tuple[Api, ...] = (
+    produce.API,
+    metadata.API,
+    api_versions.API,
+    create_topics.API,
+    delete_topics.API,
+    init_producer_id.API,
+)
 """All that are served. Whoever adds a module to `apis/` adds it here."""
 
 
