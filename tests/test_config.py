@@ -27,6 +27,8 @@ def test_defaults_are_those_of_the_specification() -> None:
 
 
 def _text(value: object) -> str:
+    if value == "":
+        return '""'
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,39 +1,51 @@
-"""Kafka's topic properties, typed. Only what something in Tidelog honours is here.
+"""Kafka's topic properties, typed.
 
-======================================  ===================  ===============================================================
-property                                default              meaning
-======================================  ===================  ===============================================================
-segment.bytes                           1073741824           a segment never grows beyond this many bytes
-segment.ms                              604800000            event time between a segment's first batch and the one that rolls it
-segment.jitter.ms                       0                    up to this much is taken off segment.ms, once for each segment
-segment.index.bytes                     10485760             room of each index; a full index rolls the segment
-index.interval.bytes                    4096                 bytes of log between two index entries
-preallocate                             false                a new segment's file gets its full length at once
-flush.messages                          9223372036854775807  force the log to the disk after so many records
-flush.ms                                9223372036854775807  ... and after so much time
-cleanup.policy                          delete               delete, compact, or both: "compact,delete"
-retention.ms                            604800000            segments whose records are all older go; -1: never
-retention.bytes                         -1                   the oldest segments go while the log stays at least this large
-file.delete.delay.ms                    60000                time between a file's renaming to .deleted and its removal
-delete.retention.ms                     86400000             how long a compacted log keeps tombstones and markers
-min.compaction.lag.ms                   0                    records younger than this are not compacted
-max.compaction.lag.ms                   9223372036854775807  records older than this are compacted, however few
-min.cleanable.dirty.ratio               0.5                  share of the log that must be dirty before it is compacted
-compression.type                        producer             the codec that batches are stored with; producer: as they come
-compression.gzip.level                  -1                   1 to 9, -1: the codec's own default
-compression.lz4.level                   9                    1 to 17
-compression.zstd.level                  3                    -131072 to 22
-max.message.bytes                       1048588              a batch never is larger, once stored
-message.format.version                  3.0-IV1              below 0.10.0: format v0; below 0.11.0: v1; else v2
-message.timestamp.type                  CreateTime           CreateTime, the producer's, or LogAppendTime, the log's
-message.timestamp.difference.max.ms     9223372036854775807  how far a record's time may be off, either way (deprecated)
-message.timestamp.before.max.ms         9223372036854775807  how far a record's time may lie in the past
-message.timestamp.after.max.ms          9223372036854775807  how far a record's time may lie in the future
-tidelog.log.append.time.monotonic       true                 append times never go backward, whatever the clock does
-======================================  ===================  ===============================================================
+=======================================  ===================  ===============================================================
+property                                 default              meaning
+=======================================  ===================  ===============================================================
+segment.bytes                            1073741824           a segment never grows beyond this many bytes
+segment.ms                               604800000            event time between a segment's first batch and the one that rolls it
+segment.jitter.ms                        0                    up to this much is taken off segment.ms, once for each segment
+segment.index.bytes                      10485760             room of each index; a full index rolls the segment
+index.interval.bytes                     4096                 bytes of log between two index entries
+preallocate                              false                a new segment's file gets its full length at once
+flush.messages                           9223372036854775807  force the log to the disk after so many records
+flush.ms                                 9223372036854775807  ... and after so much time
+cleanup.policy                           delete               delete, compact, or both: "compact,delete"
+retention.ms                             604800000            segments whose records are all older go; -1: never
+retention.bytes                          -1                   the oldest segments go while the log stays at least this large
+file.delete.delay.ms                     60000                time between a file's renaming to .deleted and its removal
+delete.retention.ms                      86400000             how long a compacted log keeps tombstones and markers
+min.compaction.lag.ms                    0                    records younger than this are not compacted
+max.compaction.lag.ms                    9223372036854775807  records older than this are compacted, however few
+min.cleanable.dirty.ratio                0.5                  share of the log that must be dirty before it is compacted
+compression.type                         producer             the codec that batches are stored with; producer: as they come
+compression.gzip.level                   -1                   1 to 9, -1: the codec's own default
+compression.lz4.level                    9                    1 to 17
+compression.zstd.level                   3                    -131072 to 22
+max.message.bytes                        1048588              a batch never is larger, once stored
+message.format.version                   3.0-IV1              below 0.10.0: format v0; below 0.11.0: v1; else v2
+message.timestamp.type                   CreateTime           CreateTime, the producer's, or LogAppendTime, the log's
+message.timestamp.difference.max.ms      9223372036854775807  how far a record's time may be off, either way (deprecated)
+message.timestamp.before.max.ms          9223372036854775807  how far a record's time may lie in the past
+message.timestamp.after.max.ms           9223372036854775807  how far a record's time may lie in the future
+message.downconversion.enable            true                 whether older clients get newer formats converted
+min.insync.replicas                      1                    replicas that must have what acks=all acknowledges
+unclean.leader.election.enable           false                kept for Kafka
+leader.replication.throttled.replicas    ""                   kept for Kafka: partition:broker, several with commas, or a star
+follower.replication.throttled.replicas  ""                   kept for Kafka: the same
+remote.storage.enable                    false                tiered storage, which is not here: true is refused by the broker
+remote.log.copy.disable                  false                kept for Kafka
+remote.log.delete.on.disable             false                kept for Kafka
+local.retention.ms                       -2                   kept for Kafka
+local.retention.bytes                    -2                   kept for Kafka
+tidelog.log.append.time.monotonic        true                 append times never go backward, whatever the clock does
+tidelog.log.decompressed.max.bytes       104857600            what a producer's compressed batch may grow to
+=======================================  ===================  ===============================================================
 
-Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), but for the last one, which is
-Tidelog's own (KIP-32: the later of now and the last append). A broker's names for the same (``log.segment.bytes``), the
+Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), but for the last ones, which are
+Tidelog's own (KIP-32: the later of now and the last append). What is kept for Kafka has no effect here: it is told as it was
+set, and goes along when a topic is handed over. A broker's names for the same (``log.segment.bytes``), the
 names of KIP-32's and KIP-33's texts and older releases' units (``log.roll.hours``) are taken as aliases, with one notice.
 Any layer may import this.
 """
@@ -63,25 +75,28 @@ PropertyValue = str | int | float | bool
 
 
 class _Property(NamedTuple):
-    """A property's name, and how its text becomes a value; `parse` raises ValueError with what it expects."""
+    """A property's name, how its text becomes a value, Kafka's type of it; `parse` raises InvalidArgumentError."""
 
     name: str
     parse: Callable[[Any], Any]
+    kind: str
+
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 def _integer(name: str, default: int, minimum: int, maximum: int) -> Any:
     def parse(value: Any) -> int:
-        try:
-            number = int(value) if isinstance(value, str) else value
-        except ValueError:
-            number = None
+        number = value
+        if isinstance(value, str):
+            number = int(value) if _WHOLE_NUMBER.fullmatch(value.strip()) else None
         if isinstance(number, bool) or not isinstance(number, int):
             raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
         if not minimum <= number <= maximum:
             raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
         return number
 
-    return field(default=default, metadata={"property": _Property(name, parse)})
+    return field(default=default, metadata={"property": _Property(name, parse, "INT" if maximum <= INT32_MAX else "LONG")})
 
 
 def _ratio(name: str, default: float) -> Any:
@@ -94,7 +109,7 @@ def _ratio(name: str, default: float) -> Any:
             raise InvalidArgumentError(f"{name} is a share", found=repr(value), expected="0 to 1")
         return number
 
-    return field(default=default, metadata={"property": _Property(name, parse)})
+    return field(default=default, metadata={"property": _Property(name, parse, "DOUBLE")})
 
 
 def _flag(name: str, default: bool) -> Any:
@@ -104,7 +119,7 @@ def _flag(name: str, default: bool) -> Any:
             raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
         return text == "true"
 
-    return field(default=default, metadata={"property": _Property(name, parse)})
+    return field(default=default, metadata={"property": _Property(name, parse, "BOOLEAN")})
 
 
 def _choice(name: str, default: str, choices: tuple[str, ...]) -> Any:
@@ -113,17 +128,30 @@ def _choice(name: str, default: str, choices: tuple[str, ...]) -> Any:
             raise InvalidArgumentError(f"{name} is none of its values", found=repr(value), expected=", ".join(choices))
         return str(value)
 
-    return field(default=default, metadata={"property": _Property(name, parse)})
+    return field(default=default, metadata={"property": _Property(name, parse, "STRING")})
 
 
 def _policy(name: str, default: str) -> Any:
     def parse(value: Any) -> str:
-        wanted = [part.strip().lower() for part in str(value).split(",")]
-        if not wanted or any(part not in (COMPACT, DELETE) for part in wanted):
+        wanted = [part.strip() for part in str(value).split(",")] if str(value).strip() else []
+        if any(part not in (COMPACT, DELETE) for part in wanted):
             raise InvalidArgumentError(f"{name} is none of its values", found=repr(value), expected="delete, compact or both")
         return ",".join(sorted(set(wanted)))
 
-    return field(default=default, metadata={"property": _Property(name, parse)})
+    return field(default=default, metadata={"property": _Property(name, parse, "LIST")})
+
+
+_REPLICAS = re.compile(r"[0-9]+:[0-9]+")
+
+
+def _replicas(name: str) -> Any:
+    def parse(value: Any) -> str:
+        text = str(value).strip()
+        if text and text != "*" and not all(_REPLICAS.fullmatch(part.strip()) for part in text.split(",")):
+            raise InvalidArgumentError(f"{name} is a list of replicas", found=repr(value), expected="partition:broker,... or *")
+        return text
+
+    return field(default="", metadata={"property": _Property(name, parse, "LIST")})
 
 
 _RELEASE = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(?:\.[0-9]+)?(?:-IV[0-9]+)?")
@@ -137,7 +165,7 @@ def _release(name: str, default: str) -> Any:
             )
         return value
 
-    return field(default=default, metadata={"property": _Property(name, parse)})
+    return field(default=default, metadata={"property": _Property(name, parse, "STRING")})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +201,18 @@ class LogConfig:
     message_timestamp_difference_max_ms: int = _integer("message.timestamp.difference.max.ms", INT64_MAX, 0, INT64_MAX)
     message_timestamp_before_max_ms: int = _integer("message.timestamp.before.max.ms", INT64_MAX, 0, INT64_MAX)
     message_timestamp_after_max_ms: int = _integer("message.timestamp.after.max.ms", INT64_MAX, 0, INT64_MAX)
+    message_downconversion_enable: bool = _flag("message.downconversion.enable", True)
+    min_insync_replicas: int = _integer("min.insync.replicas", 1, 1, INT32_MAX)
+    unclean_leader_election_enable: bool = _flag("unclean.leader.election.enable", False)
+    leader_replication_throttled_replicas: str = _replicas("leader.replication.throttled.replicas")
+    follower_replication_throttled_replicas: str = _replicas("follower.replication.throttled.replicas")
+    remote_storage_enable: bool = _flag("remote.storage.enable", False)
+    remote_log_copy_disable: bool = _flag("remote.log.copy.disable", False)
+    remote_log_delete_on_disable: bool = _flag("remote.log.delete.on.disable", False)
+    local_retention_ms: int = _integer("local.retention.ms", -2, -2, INT64_MAX)
+    local_retention_bytes: int = _integer("local.retention.bytes", -2, -2, INT64_MAX)
     append_time_monotonic: bool = _flag("tidelog.log.append.time.monotonic", True)
+    decompressed_max_bytes: int = _integer("tidelog.log.decompressed.max.bytes", 104_857_600, 1, INT32_MAX)
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -230,6 +269,11 @@ class LogConfig:
             values[known[name]] = text
         return cls(**values)
 
+    @classmethod
+    def kinds(cls) -> dict[str, str]:
+        """Return Kafka's type of each property: INT, LONG, DOUBLE, BOOLEAN, STRING or LIST."""
+        return {one.metadata["property"].name: one.metadata["property"].kind for one in fields(cls)}
+
     def to_properties(self) -> dict[str, PropertyValue]:
         """Return the settings under Kafka's names."""
         return {one.metadata["property"].name: getattr(self, one.name) for one in fields(self)}
@@ -279,6 +323,9 @@ _ALIASES: dict[str, tuple[str, Callable[[PropertyValue], PropertyValue]]] = {
     "log.message.timestamp.difference.max.ms": ("message.timestamp.difference.max.ms", _same),
     "log.message.timestamp.before.max.ms": ("message.timestamp.before.max.ms", _same),
     "log.message.timestamp.after.max.ms": ("message.timestamp.after.max.ms", _same),
+    "log.message.downconversion.enable": ("message.downconversion.enable", _same),
+    "log.local.retention.ms": ("local.retention.ms", _same),
+    "log.local.retention.bytes": ("local.retention.bytes", _same),
     "message.time.difference.ms": ("message.timestamp.difference.max.ms", _same),
     "max.message.time.difference.ms": ("message.timestamp.difference.max.ms", _same),
 }
@@ -286,7 +333,8 @@ _ALIASES: dict[str, tuple[str, Callable[[PropertyValue], PropertyValue]]] = {
 BROKER_NAMES = frozenset(
     {alias for alias in _ALIASES if alias.startswith("log.")}
     | {"message.max.bytes", "compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level"}
-    | {"tidelog.log.append.time.monotonic"}
+    | {"min.insync.replicas", "unclean.leader.election.enable"}
+    | {"tidelog.log.append.time.monotonic", "tidelog.log.decompressed.max.bytes"}
 )
 """What a broker's defaults of topics are called in its properties."""
 

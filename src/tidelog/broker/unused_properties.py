@@ -33,12 +33,12 @@ group.share.partition.max.record.locks group.share.record.lock.duration.ms group
 initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
 kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.imbalance.check.interval.seconds
 leader.imbalance.per.broker.percentage log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
-log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms log.local.retention.bytes
-log.local.retention.ms max.connection.creation.rate max.request.partition.size.limit metadata.log.dir
+log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
+max.connection.creation.rate max.request.partition.size.limit metadata.log.dir
 metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes
 metadata.log.segment.min.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
 metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-min.insync.replicas num.io.threads num.network.threads num.replica.alter.log.dirs.threads num.replica.fetchers
+num.io.threads num.network.threads num.replica.alter.log.dirs.threads num.replica.fetchers
 offset.metadata.max.bytes offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
 offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec offsets.topic.num.partitions
 offsets.topic.replication.factor offsets.topic.segment.bytes password.encoder.cipher.algorithm password.encoder.iterations
@@ -78,7 +78,7 @@ telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms 
 transaction.remove.expired.transaction.cleanup.interval.ms
 transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
 transaction.state.log.replication.factor transaction.state.log.segment.bytes transactional.id.expiration.ms
-unclean.leader.election.enable unclean.leader.election.interval.ms unstable.api.versions.enable
+unclean.leader.election.interval.ms unstable.api.versions.enable
 unstable.feature.versions.enable zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms
 zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
 zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable
