@@ -3,6 +3,7 @@
 | name | what it is |
 |---|---|
 | scan | every record of a time range, exactly, as a stream of Arrow batches |
+| Broker | a broker inside this process, for any Kafka client |
 | ScanReport | what such a scan met: records without timestamp, records past the high watermark |
 | LogDir, Log | a data folder that a Kafka broker wrote, and one partition of it, read-only |
 | find_offset, FoundOffset | the first offset for a timestamp, as Kafka's ListOffsets answers |
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog import errors as errors
+    from tidelog.broker.embedded import Broker as Broker
     from tidelog.errors import TidelogError as TidelogError
     from tidelog.log.log import Log as Log
     from tidelog.log.log_dir import LogDir as LogDir
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "Broker": "tidelog.broker.embedded",
     "FoundOffset": "tidelog.log.time_search",
     "Log": "tidelog.log.log",
     "LogDir": "tidelog.log.log_dir",
@@ -40,7 +43,7 @@ _HOMES = {
     "scan": "tidelog.scanning.stream",
 }
 
-__all__ = ["FoundOffset", "Log", "LogDir", "ScanReport", "TidelogError", "__version__", "errors", "find_offset", "scan"]
+__all__ = ["Broker", "FoundOffset", "Log", "LogDir", "ScanReport", "TidelogError", "__version__", "errors", "find_offset", "scan"]
 
 
 def __getattr__(name: str) -> Any:
