@@ -5,7 +5,7 @@ catches that has the bytes read on another thread (`warm`), and tries again from
 
 | | |
 |---|---|
-| Linux, ext4, xfs, btrfs... | `preadv` with RWF_NOWAIT |
+| Linux, ext4, xfs, btrfs... | `preadv` with RWF_NOWAIT; `cachestat` for what is mapped, from Linux 6.5 on |
 | where the file system or the system does not know that | an ordinary read: it waits |
 """
 
@@ -14,12 +14,14 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 
 _WARM_BYTES = 1024 * 1024
 READAHEAD_BYTES = 256 * 1024
 """So much is made ready at least: who reads on will want it."""
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
+_holds: Callable[[int, int, int], bool | None] | None = None
 
 
 class NotCachedError(Exception):
@@ -73,6 +75,11 @@ class no_waiting:  # noqa: N801 - it reads as a phrase where it stands
         _patience.is_short = self._before
 
 
+def must_not_wait() -> bool:
+    """Whether this thread is within `no_waiting`."""
+    return _patience.is_short
+
+
 def pread(fd: int, length: int, position: int) -> bytes:
     """Return up to `length` bytes, as `os.pread`. Raises OSError; NotCachedError where waiting is not allowed."""
     if not _patience.is_short or _NOWAIT is None:
@@ -102,3 +109,12 @@ def read_cached(fd: int, buffer: bytearray, position: int) -> int:
             raise
         return os.preadv(fd, [buffer], position)
     return count
+
+
+def is_cached(fd: int, position: int, length: int) -> bool | None:
+    """Return whether all pages with these bytes (at least one) are in memory; None where the system cannot tell."""
+    global _holds
+    if _holds is None:
+        # Not before somebody asks: it brings in ctypes, which no tool needs.
+        from tidelog.log.page_cache import holds as _holds
+    return _holds(fd, position, length)

@@ -26,7 +26,7 @@ from struct import Struct
 
 from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.log.patience import pread
+from tidelog.log.patience import NotCachedError, is_cached, must_not_wait, pread
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
 from tidelog.records.compression import Bytes
 
@@ -34,6 +34,9 @@ FIRST_READ_BYTES = 8 * 1024
 """Most look-ups walk one index interval, which is 4 KiB unless configured."""
 MAX_READ_BYTES = 512 * 1024
 HOP_READ_BYTES = 4096
+
+MIN_MAPPED_BYTES = 128 * 1024
+"""Less is copied sooner than mapped."""
 
 _LENGTH = Struct(">i")
 
@@ -243,6 +246,19 @@ class LogFile:
         except OSError as error:
             raise _refused("read", self.path, error) from error
         return count
+
+    def view(self, position: int, length: int) -> Bytes:
+        """Return the bytes, all of them, to be handed to the system: many are mapped, few are copied. See `mapped`.
+
+        Raises what `read` raises; NotCachedError within `no_waiting`.
+        """
+        if length >= MIN_MAPPED_BYTES:
+            is_here = is_cached(self._open(), position, length) if must_not_wait() else True
+            if is_here:
+                return self.mapped(position, length)
+            if is_here is False:
+                raise NotCachedError(self._open(), position, length)
+        return self.read(position, length)
 
     def mapped(self, position: int, length: int) -> memoryview:
         """Return the bytes without copying them, to be handed to the system: who looks into them may wait for a disk, and a file

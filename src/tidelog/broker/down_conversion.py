@@ -1,0 +1,82 @@
+"""Records for fetchers that know older message formats only, laid out as Kafka 3.9.1 lays them out (KIP-31, KIP-283).
+
+| fetch version | knows formats up to |
+|---|---|
+| 0, 1 | v0 |
+| 2, 3 | v1 |
+| from 4 on | v2 |
+
+What was found in the log decides how many bytes the answer has, before anything is converted: as many as were read, or as the
+first converted batch needs, if that is more. Batch after batch is converted until so many bytes are there. If the batches end
+before, what is left is filled with the beginning of a batch that is larger than all of it: fetchers leave out what is cut off at
+the end. The same comes in place of a batch that cannot be converted (zstd), unless it is the first.
+
+A log whose topic is configured for a format that the fetcher knows, and that holds nothing newer, is sent as it is stored. (Kafka
+looks at the configuration only: once a topic's format is lowered, it sends old fetchers batches that they cannot read.)
+
+Pure functions; the work is the kernel's and Python's, for another thread than the loop's if there is much of it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.errors import UnsupportedCompressionTypeError
+from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, iter_headers
+from tidelog.records.compression import Bytes
+from tidelog.records.conversion import down_convert
+
+_CHUNK_BYTES = 128 * 1024
+"""No batch that only fills is longer."""
+
+_FILLER = Struct(">qi")
+
+
+class Converted(NamedTuple):
+    """Records for the wire, and how many batches were converted for them."""
+
+    records: Bytes
+    batches: int
+
+
+def newest_magic(fetch_version: int) -> int:
+    """Return the newest message format that a version of Fetch knows."""
+    return 2 if fetch_version > 3 else 1 if fetch_version > 1 else 0
+
+
+def down_converted(data: Bytes, configured_magic: int, magic: int, fetch_offset: int) -> Converted:
+    """Return the records of `data` for who asked for `fetch_offset` and knows formats up to `magic`.
+
+    `configured_magic` is the topic's format. Raises UnsupportedCompressionTypeError where the first batch cannot be converted,
+    CorruptDataError for what is no batch.
+    """
+    headers = list(iter_headers(data))
+    if configured_magic <= magic and all(header.magic <= magic for header in headers):
+        return Converted(data, 0)
+    converted = bytearray()
+    size = len(data)
+    batches = 0
+    for header in headers:
+        try:
+            batch = down_convert(data, (header,), magic, fetch_offset)
+        except UnsupportedCompressionTypeError:
+            if not converted:
+                raise
+            break
+        if not batch:
+            continue
+        if not converted:
+            size = max(size, len(batch))
+        converted += batch
+        batches += header.magic > magic
+        if len(converted) >= size:
+            return Converted(memoryview(converted)[:size], batches)
+    if not converted:
+        # Nothing is left of what was there: who gets this knows at least that it is not at the end.
+        size = LOG_OVERHEAD if headers else 0
+    while (left := size - len(converted)) > 0:
+        filler = bytearray(max(LOG_OVERHEAD, min(left + 1, _CHUNK_BYTES)))
+        _FILLER.pack_into(filler, 0, -1, max(left + 1, HEADER_BYTES))
+        converted += memoryview(filler)[:left]
+    return Converted(converted, batches)

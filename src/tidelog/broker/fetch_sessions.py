@@ -1,0 +1,207 @@
+"""Fetch sessions: a fetcher of many partitions names each once, then only what changes (KIP-227).
+
+| session id, epoch of a request | means |
+|---|---|
+| any, 0 | forget that session; here are all partitions, make a session of them if there is room |
+| any, -1 | forget that session; here are all partitions, make none. What versions before 7 ask |
+| n, next epoch | all partitions of session n, with these changes |
+| n, another epoch, or an unknown n | the response is an error, and nothing else |
+
+A response of a session tells of a partition only if there are records, an error, or another high watermark or log start than the
+last time. A partition that was answered with records goes behind the others, so that all get their turn.
+
+When there is no room, a session that nobody used for two minutes goes, else the smallest of those that are older than two minutes,
+if the new one has more partitions. There is room for `max.incremental.fetch.session.cache.slots` of them; and, unlike in Kafka, for
+so many partitions in all: without a session a fetcher is served as well.
+
+Belongs to the loop's thread. Kafka 3.9's rules, but for the eight shards that it divides the sessions into.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from tidelog.clock import Clock
+from tidelog.log.names import TopicPartition
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch import FetchPartition, PartitionData
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 2**31 - 1
+
+EVICTION_MS = 120_000
+MAX_CACHED_PARTITIONS = 1_000_000
+TOPIC_ID_VERSION = 13
+"""From here on requests name topics by their ids."""
+
+NO_ID = uuid.UUID(int=0)
+
+PartitionName: TypeAlias = tuple[str | uuid.UUID, int]
+"""A partition as the version of a request names it."""
+
+
+class FetchedPartition:
+    """What is to be fetched of one partition, and what its fetcher was told the last time."""
+
+    __slots__ = (
+        "available_bytes",
+        "fetch_offset",
+        "key",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "name",
+        "start",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic_id",
+    )
+
+    def __init__(self, name: PartitionName, key: TopicPartition | None, topic_id: uuid.UUID, wanted: FetchPartition) -> None:
+        self.name = name
+        self.key = key
+        """None as long as nobody knows a topic of that id."""
+        self.topic_id = topic_id
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+        self.start: LogOffsetMetadata | None = None
+        """Where the fetch offset lies, for a fetch that waits."""
+        self.available_bytes = 0
+        self.update(wanted)
+
+    def update(self, wanted: FetchPartition) -> None:
+        """Take over what a request says about the partition."""
+        self.max_bytes = wanted.partition_max_bytes
+        self.fetch_offset = wanted.fetch_offset
+        self.log_start_offset = wanted.log_start_offset
+        self.leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+
+    def is_news(self, answer: PartitionData, size_bytes: int) -> bool:
+        """Whether an incremental response has to tell this, which is then taken as told."""
+        is_news = size_bytes > 0
+        if answer.high_watermark != self.told_high_watermark:
+            is_news = True
+            self.told_high_watermark = answer.high_watermark
+        if answer.log_start_offset != self.told_log_start_offset:
+            is_news = True
+            self.told_log_start_offset = answer.log_start_offset
+        if answer.error_code:
+            # So that it is told again once the error is gone.
+            self.told_high_watermark = -1
+            is_news = True
+        return is_news or answer.diverging_epoch.end_offset >= 0 or answer.diverging_epoch.epoch >= 0
+
+
+class FetchSession:
+    """The partitions of one fetcher, in the order in which they get their turn."""
+
+    __slots__ = ("created_ms", "epoch", "id", "is_privileged", "last_used_ms", "partitions", "size", "uses_topic_ids")
+
+    def __init__(
+        self,
+        session_id: int,
+        partitions: dict[PartitionName, FetchedPartition],
+        now_ms: int,
+        *,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+    ) -> None:
+        self.id = session_id
+        self.partitions = partitions
+        self.is_privileged = is_privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.last_used_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.size = len(partitions)
+
+
+class FetchSessions:
+    """The sessions of all fetchers, the least recently used first."""
+
+    def __init__(self, clock: Clock, max_sessions: int, *, max_partitions: int = MAX_CACHED_PARTITIONS) -> None:
+        self._clock = clock
+        self._max_sessions = max_sessions
+        self._max_partitions = max_partitions
+        self._sessions: dict[int, FetchSession] = {}
+        self.cached_partitions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession | ErrorCode:
+        """Return the session that an incremental request goes on with, or why there is none."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        return session
+
+    def touch(self, session: FetchSession) -> None:
+        """Note that a request went on with the session, and may have changed its partitions. It has the next epoch then."""
+        session.epoch = next_epoch(session.epoch)
+        session.last_used_ms = self._clock.now_ms()
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        size = len(session.partitions)
+        self.cached_partitions += size - session.size
+        session.size = size
+
+    def remove(self, session_id: int) -> None:
+        """Forget a session, if there is such a one."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.cached_partitions -= session.size
+
+    def create(self, partitions: Iterable[FetchedPartition], *, is_privileged: bool, uses_topic_ids: bool) -> int:
+        """Make a session of partitions that were just answered; return its id, 0 if there is no room for it."""
+        by_name = {partition.name: partition for partition in partitions}
+        now_ms = self._clock.now_ms()
+        if len(self._sessions) >= self._max_sessions and not self._evict(is_privileged, len(by_name), now_ms):
+            return NO_SESSION
+        if self.cached_partitions + len(by_name) > self._max_partitions:
+            return NO_SESSION
+        session_id = random.randrange(1, MAX_EPOCH)  # noqa: S311 - an id, not a secret
+        while session_id in self._sessions:
+            session_id = random.randrange(1, MAX_EPOCH)  # noqa: S311
+        session = FetchSession(session_id, by_name, now_ms, is_privileged=is_privileged, uses_topic_ids=uses_topic_ids)
+        self._sessions[session_id] = session
+        self.cached_partitions += session.size
+        return session_id
+
+    def _evict(self, is_privileged: bool, size: int, now_ms: int) -> bool:
+        """Make room for a session of `size` partitions, if one that is there is worth less."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms <= EVICTION_MS:
+            candidates = [
+                session
+                for session in self._sessions.values()
+                if now_ms - session.created_ms > EVICTION_MS or (is_privileged and not session.is_privileged)
+            ]
+            oldest = min(candidates, key=_worth, default=None)
+            if oldest is None or (is_privileged, size, 0) < _worth(oldest):
+                return False
+        self.remove(oldest.id)
+        return True
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the epoch of the request that follows one with `epoch`: never 0 again."""
+    if epoch < 0:
+        return FINAL_EPOCH
+    return 1 if epoch == MAX_EPOCH else epoch + 1
+
+
+def _worth(session: FetchSession) -> tuple[bool, int, int]:
+    return session.is_privileged, session.size, session.id
