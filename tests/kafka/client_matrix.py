@@ -18,8 +18,8 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from tests.kafka.clients import NewRow, Row
 from tests.kafka.real_clients import CODECS, Client, Found, Sent, Write
@@ -29,14 +29,6 @@ _TYPES = {CREATE_TIME: 1, LOG_APPEND_TIME: 2}
 FORMATS = {0: "0.9.0", 1: "0.10.2", 2: "2.4"}
 """What `message.format.version` says for each format."""
 BATCH = 10
-
-
-class Broker(Protocol):
-    """What is tested: tests.kafka.brokers have it."""
-
-    @property
-    def bootstrap(self) -> str: ...
-    def create_topics(self, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None: ...
 
 
 class Case(NamedTuple):
@@ -136,9 +128,8 @@ class Written(NamedTuple):
     ended_ms: int
 
 
-def write_all(broker: Broker, picked: Sequence[Case]) -> list[Written]:
-    """Create the topics and fill them, each writer at once."""
-    broker.create_topics({case.topic: case.config() for case in picked})
+def write_all(bootstrap: str, picked: Sequence[Case]) -> list[Written]:
+    """Fill the topics, each writer all of its own at once. They are there, with their configurations."""
     start_ms = int(time.time() * 1000) - 600_000
     written = []
     for writer in dict.fromkeys(case.writer for case in picked):
@@ -146,7 +137,7 @@ def write_all(broker: Broker, picked: Sequence[Case]) -> list[Written]:
         new = [rows(case, start_ms) for case in its]
         began_ms = int(time.time() * 1000)
         writes = [Write(case.topic, each, case.codec, BATCH, case.idempotent) for case, each in zip(its, new, strict=True)]
-        for case, each, sent in zip(its, new, writer.write(broker.bootstrap, writes), strict=True):
+        for case, each, sent in zip(its, new, writer.write(bootstrap, writes), strict=True):
             assert not isinstance(sent, str), f"{case.topic}: {sent}"
             written.append(Written(case, each, sent, began_ms, int(time.time() * 1000)))
     return written
@@ -177,17 +168,17 @@ def expected(written: Written, reader: Client) -> list[Row]:
     return result
 
 
-def check_read(broker: Broker, written: Sequence[Written], reader: Client) -> None:
+def check_read(bootstrap: str, written: Sequence[Written], reader: Client) -> None:
     """Have the reader read all that it can, from the beginning."""
     readable = {each.case.topic: each for each in written if each.case.is_readable(reader)}
-    for topic, seen in reader.read(broker.bootstrap, readable).items():
+    for topic, seen in reader.read(bootstrap, readable).items():
         assert seen == expected(readable[topic], reader), f"{topic}, read by {reader.name}"
 
 
-def check_find(broker: Broker, written: Sequence[Written], reader: Client) -> None:
+def check_find(bootstrap: str, written: Sequence[Written], reader: Client) -> None:
     """Have the reader ask for times: before all, of records, between, after all."""
     wanted = {each.case.topic: list(_times(each, reader)) for each in written}
-    answers = reader.find(broker.bootstrap, wanted)
+    answers = reader.find(bootstrap, wanted)
     for each in written:
         topic = each.case.topic
         for timestamp, answer in zip(wanted[topic], answers[topic], strict=True):

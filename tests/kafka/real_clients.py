@@ -15,6 +15,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,8 +23,12 @@ import aiokafka
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-import kafka
 from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume_all, list_offsets
+
+with warnings.catch_warnings():
+    # kafka-python reads files of its package in a way that Python 3.11 calls old.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

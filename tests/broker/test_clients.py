@@ -1,0 +1,52 @@
+"""Real client libraries against the broker: librdkafka, kafka-python, aiokafka. The Java clients are in tests/interop.
+
+What they write, with which codec, format, timestamp type and headers, is in `tests/kafka/client_matrix.py`; all read all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+import tidelog
+from tests.kafka.client_matrix import Written, cases, check_find, check_read, check_sent, write_all
+from tests.kafka.real_clients import PYTHON_CLIENTS, Client
+
+TIMEOUT_S = 20
+
+
+def create_topics(bootstrap: str, configs: dict[str, dict[str, str]], partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    wanted = [NewTopic(name, partitions, 1, config=config) for name, config in configs.items()]
+    for created in admin.create_topics(wanted, request_timeout=TIMEOUT_S).values():
+        created.result(TIMEOUT_S)
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with tidelog.Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def written(bootstrap: str) -> list[Written]:
+    picked = cases(PYTHON_CLIENTS)
+    create_topics(bootstrap, {case.topic: case.config() for case in picked})
+    return write_all(bootstrap, picked)
+
+
+def test_writers_are_told_offsets_and_times(written: list[Written]) -> None:
+    for each in written:
+        check_sent(each)
+
+
+@pytest.mark.parametrize("reader", PYTHON_CLIENTS, ids=str)
+def test_every_client_reads_the_same(bootstrap: str, written: list[Written], reader: Client) -> None:
+    check_read(bootstrap, written, reader)
+
+
+@pytest.mark.parametrize("reader", PYTHON_CLIENTS, ids=str)
+def test_every_client_finds_by_time(bootstrap: str, written: list[Written], reader: Client) -> None:
+    check_find(bootstrap, written, reader)
