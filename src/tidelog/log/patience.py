@@ -14,14 +14,12 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
 
 _WARM_BYTES = 1024 * 1024
 READAHEAD_BYTES = 256 * 1024
 """So much is made ready at least: who reads on will want it."""
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
-_holds: Callable[[int, int, int], bool | None] | None = None
 
 
 class NotCachedError(Exception):
@@ -113,8 +111,7 @@ def read_cached(fd: int, buffer: bytearray, position: int) -> int:
 
 def is_cached(fd: int, position: int, length: int) -> bool | None:
     """Return whether all pages with these bytes (at least one) are in memory; None where the system cannot tell."""
-    global _holds
-    if _holds is None:
-        # Not before somebody asks: it brings in ctypes, which no tool needs.
-        from tidelog.log.page_cache import holds as _holds
-    return _holds(fd, position, length)
+    # Not before somebody asks: it brings in ctypes, which no tool needs.
+    from tidelog.log.page_cache import holds
+
+    return holds(fd, position, length)
