@@ -32,6 +32,7 @@ from tidelog.cli import notices
 from tidelog.errors import TidelogError
 
 COMMANDS = {
+    "serve": "tidelog.cli.serve",
     "find": "tidelog.cli.find",
     "cat": "tidelog.cli.cat",
     "stat": "tidelog.cli.stat",
@@ -103,9 +104,9 @@ class Application(click.Group):
     help="Show the version and which kernel runs.",
 )
 def cli() -> None:
-    """Read Kafka's log files by time, without a broker.
+    """Serve Kafka clients, and read Kafka's log files by time, with or without a broker.
 
-    DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Nothing is ever written to it, but by
+    DIR is a data folder: what Kafka calls log.dir, a copy or a backup of it. Nothing is ever written to it, but by `serve`,
     `import` and `index rebuild`. Times are given as 2013-07-10, 2013-07-10T09:30 (UTC), epoch milliseconds, now, -3d, -90m.
     """
 
