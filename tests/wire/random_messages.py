@@ -18,12 +18,12 @@ TEXTS = ("", "a", "topic", "größe", "数据", "\N{GRINNING FACE}", "x" * 126, 
 
 def message_classes() -> list[type[Message]]:
     """Every request and response there is."""
-    found = []
-    for module in pkgutil.iter_modules(tidelog.wire.messages.__path__):
-        for value in vars(importlib.import_module(f"tidelog.wire.messages.{module.name}")).values():
-            if isinstance(value, type) and issubclass(value, Message) and value is not Message:
-                found.append(value)
-    return found
+    modules = [
+        importlib.import_module(f"tidelog.wire.messages.{module.name}")
+        for module in pkgutil.iter_modules(tidelog.wire.messages.__path__)
+    ]
+    values = [value for module in modules for value in vars(module).values()]
+    return [value for value in values if isinstance(value, type) and issubclass(value, Message) and value is not Message]
 
 
 def every_version() -> list[tuple[type[Message], int]]:
@@ -49,6 +49,8 @@ def _value(kind: str, of: Any, name: str, version: int, rng: random.Random) -> A
         return random_struct(of, version, rng)
     if name.endswith("error_code"):
         return rng.randrange(-1, 120)
+    if name == "log_append_time_ms":
+        return rng.choice((-1, 0, 1_700_000_000_000, 1_700_000_000_125))  # of others, kio loses a millisecond
     if kind in NUMBERS:
         bits, signed = NUMBERS[kind]
         value = rng.getrandbits(rng.randrange(bits + 1))

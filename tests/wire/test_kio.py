@@ -22,6 +22,7 @@ from tidelog.wire.codec import Message, decode, encode
 from tidelog.wire.fields import ZERO_UUID, Struct
 
 ROUNDS = 12
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def kio_class(cls: type[Message], version: int) -> Any:
@@ -50,7 +51,7 @@ def comparable(value: Any) -> Any:
     if isinstance(value, datetime.timedelta):
         return value // datetime.timedelta(milliseconds=1)
     if isinstance(value, datetime.datetime):
-        return round(value.timestamp() * 1000)
+        return (value - EPOCH) // datetime.timedelta(milliseconds=1)
     return {re.sub(r"_ms$", "", name): comparable(getattr(value, name)) for name in fields_of(value)}
 
 

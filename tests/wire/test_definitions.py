@@ -1,0 +1,28 @@
+"""The tables say what Kafka's definitions say that kafka-python carries: those of Kafka 4, whose old versions are gone.
+
+The definitions inside Kafka's jars, which know them all, are asked in tests/interop/test_wire_definitions.py.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from tests.wire.definitions import Definition, from_folder
+from tests.wire.judging import declaration_differences, judge_bytes, versions_of
+from tidelog.wire.codec import Message
+
+DEFINITIONS: dict[str, Definition] = from_folder(
+    Path(str(distribution("kafka-python").locate_file("kafka/protocol/schemas/resources")))
+)
+
+
+def test_declarations() -> None:
+    assert declaration_differences(DEFINITIONS) == []
+
+
+@pytest.mark.parametrize(("cls", "version"), versions_of(DEFINITIONS), ids=lambda value: getattr(value, "__name__", f"v{value}"))
+def test_bytes(cls: type[Message], version: int) -> None:
+    judge_bytes(cls, DEFINITIONS[cls.__name__], version, rounds=8)
