@@ -1,0 +1,133 @@
+"""Bytes that are no message: truncated, changed, random, claiming more than there is. All that comes of it is ProtocolError."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.wire.random_messages import every_version, message_classes, random_struct
+from tidelog.errors import ProtocolError
+from tidelog.wire.codec import Message, decode, encode
+from tidelog.wire.headers import read_request_header, read_response
+from tidelog.wire.messages.api_versions import ApiVersionsResponse
+from tidelog.wire.messages.fetch import FetchRequest
+from tidelog.wire.messages.metadata import MetadataRequest
+from tidelog.wire.messages.produce import ProduceRequest
+
+VERSIONS = every_version()
+NEWEST = [(cls, cls.VERSIONS[-1]) for cls in message_classes()]
+
+
+def random_data(cls: type[Message], version: int, rng: random.Random) -> bytes:
+    return b"".join(encode(random_struct(cls, version, rng), version))
+
+
+@given(pair=st.sampled_from(VERSIONS), seed=st.integers(0, 1 << 30))
+@settings(max_examples=80, deadline=None)
+def test_truncated(pair: tuple[type[Message], int], seed: int) -> None:
+    """Whatever stands behind the end, it is not read."""
+    data = random_data(*pair, random.Random(seed))
+    for end in range(max(0, len(data) - 40), len(data)):
+        with pytest.raises(ProtocolError):
+            decode(*pair, data[:end])
+        with pytest.raises(ProtocolError):
+            decode(*pair, data, 0, end)
+
+
+@given(pair=st.sampled_from(VERSIONS), seed=st.integers(0, 1 << 30))
+@settings(max_examples=80, deadline=None)
+def test_bytes_behind(pair: tuple[type[Message], int], seed: int) -> None:
+    data = random_data(*pair, random.Random(seed))
+    with pytest.raises(ProtocolError, match="left behind"):
+        decode(*pair, data + b"\0")
+
+
+@given(pair=st.sampled_from(VERSIONS), seed=st.integers(0, 1 << 30), data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_changed(pair: tuple[type[Message], int], seed: int, data: st.DataObject) -> None:
+    """A few bytes are others: it is read, and then written as something that is read as the same, or it is refused."""
+    frame = bytearray(random_data(*pair, random.Random(seed)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        if frame:
+            frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.sampled_from((0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)))
+    try:
+        message = decode(*pair, frame)
+    except ProtocolError:
+        return
+    if "\ufffd" not in repr(message):
+        assert repr(decode(*pair, b"".join(encode(message, pair[1])))) == repr(message)
+
+
+@given(pair=st.sampled_from(VERSIONS), frame=st.binary(max_size=200))
+@settings(max_examples=400, deadline=None)
+def test_random(pair: tuple[type[Message], int], frame: bytes) -> None:
+    try:
+        decode(*pair, frame)
+    except ProtocolError as error:
+        assert error.position is None or 0 <= error.position <= len(frame)
+
+
+@given(frame=st.binary(max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_random_headers(frame: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        _header, position = read_request_header(frame)
+        assert 0 < position <= len(frame)
+    with contextlib.suppress(ProtocolError):
+        read_response(ApiVersionsResponse, 3, frame)
+
+
+def test_counts_and_lengths_that_nothing_backs() -> None:
+    """A frame of some bytes that promises gigabytes costs nothing."""
+    most, compact_most = b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07"
+    frames: list[tuple[type[Message], int, bytes]] = [
+        (ProduceRequest, 0, b"\xff\xff" + bytes(4) + most),
+        (ProduceRequest, 0, b"\xff\xff" + bytes(4) + b"\0\0\0\1\0\1a" + most),
+        (ProduceRequest, 0, b"\xff\xff" + bytes(4) + b"\0\0\0\1\0\1a\0\0\0\1\0\0\0\0" + most),
+        (ProduceRequest, 9, b"\0" + bytes(6) + compact_most),
+        (ProduceRequest, 9, b"\0" + bytes(6) + b"\2" + compact_most),
+        (ProduceRequest, 9, b"\0" + bytes(6) + b"\2\2a\2" + bytes(4) + compact_most),
+        (ProduceRequest, 9, b"\0" + bytes(6) + b"\1" + compact_most),
+        (ProduceRequest, 9, b"\0" + bytes(6) + b"\1\1\x63" + compact_most),
+        (FetchRequest, 12, bytes(21) + compact_most),
+        (FetchRequest, 12, bytes(100) + compact_most + b"\1\2"),
+    ]
+    tracemalloc.start()
+    try:
+        for cls, version, frame in frames:
+            with pytest.raises(ProtocolError):
+                decode(cls, version, frame)
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("varint", [b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\xff\xff", b"\xff\xff\xff\xff\x0f"])
+def test_varints_beyond_int32(varint: bytes) -> None:
+    with pytest.raises(ProtocolError, match="varint"):
+        decode(ProduceRequest, 9, varint + bytes(20))
+
+
+def test_a_null_where_none_may_be() -> None:
+    with pytest.raises(ProtocolError, match=r"ProduceRequest v7: TopicProduceData.name is null"):
+        decode(ProduceRequest, 7, b"\xff\xff\0\1\0\0\0\0\0\0\0\1\xff\xff\0\0\0\0")
+
+
+def test_memory_of_the_worst_frame() -> None:
+    """The most that bytes can become: Metadata asking for empty topic names, two bytes each."""
+    count = 20_000
+    frame = b"\xa1\x9c\x01" + b"\1\0" * count + b"\0\0\0\0"
+    tracemalloc.start()
+    try:
+        message = decode(MetadataRequest, 9, frame)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert message.topics is not None
+    assert len(message.topics) == count
+    assert peak < 50 * len(frame)
