@@ -30,7 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tidelog.broker.listeners import Listener, loopback
+from tidelog.broker.listeners import Listener, joined, loopback
 from tidelog.broker.running import Running, running
 from tidelog.broker.server_properties import sort_properties
 from tidelog.clock import Clock, ManualClock, SystemClock
@@ -120,8 +120,7 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """`host:port`, for clients; of the first listener, where there are several."""
         listener = self._listeners[0]
-        host = f"[{listener.advertised_host}]" if ":" in listener.advertised_host else listener.advertised_host
-        return f"{host}:{listener.advertised_port}"
+        return joined(listener.advertised_host, listener.advertised_port)
 
     @property
     def port(self) -> int:

@@ -76,6 +76,11 @@ def parse_address(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
     return host, int(port)
 
 
+def joined(host: str, port: int) -> str:
+    """Return `host:port`, as `parse_address` reads it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, ...]:
     """Return the listeners that a broker's properties ask for, at least one. Raises InvalidArgumentError."""
     text = str(properties.get("listeners", "") or "")

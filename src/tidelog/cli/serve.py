@@ -11,40 +11,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import logging
-import os
-import signal
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import version
 
 import click
 
 from tidelog.broker.config import BrokerConfig
-from tidelog.broker.listeners import PLAINTEXT, Listener, parse_address, parse_listeners
-from tidelog.broker.running import Running, running
+from tidelog.broker.listeners import PLAINTEXT, Listener, joined, parse_address, parse_listeners
 from tidelog.broker.server_properties import read_properties_file, sort_properties
 from tidelog.broker.unused_properties import GUARDS
-from tidelog.cli import notices
 from tidelog.cli.app import EXIT_ERROR
 from tidelog.clock import Clock, SystemClock
-from tidelog.storage.loading.loader import RecoveryProgress
-from tidelog.storage.log_manager import LoadProgress, LogManager, Progress
 
 logger = logging.getLogger("tidelog.serve")
-
-PROGRESS_S = 2.0
-"""Between two lines of a start that takes long."""
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-# Nearly all of a broker's garbage is freed by counting; a look for the rest every 700 objects would cost more than it finds.
-GC_THRESHOLDS = (50_000, 20, 50)
 
 
 @click.command(short_help="Serve a data folder to Kafka clients.")
@@ -82,7 +62,10 @@ def command(
     A second TERM or Ctrl-C ends at once.
     """
     given = _single_properties(properties)
-    with _log_lines(log_level):
+    # asyncio and the storage engine are loaded now, not for a list of commands.
+    from tidelog.cli.serving import log_lines, serve
+
+    with log_lines(log_level):
         file = _file_properties(config_file)
         wanted = sort_properties({**file, **given}, topic_names=True)
         config = _with_addresses(wanted.config, listen, advertise)
@@ -91,10 +74,7 @@ def command(
             raise click.UsageError("--data is missing, and no configuration names a folder (log.dirs).")
         metrics_at = None if metrics is None else parse_address(metrics)
         clock: Clock = ctx.find_root().obj or SystemClock()
-        manager = LogManager(
-            folder, clock, properties=wanted.manager, progress=_load_progress(), recovery_progress=_recovery_progress()
-        )
-        if not _serve(manager, config, clock, metrics_at):
+        if not serve(folder, wanted.manager, config, clock, metrics_at):
             ctx.exit(EXIT_ERROR)
 
 
@@ -142,174 +122,4 @@ def _with_addresses(config: BrokerConfig, listen: str | None, advertise: str | N
     host, port = parse_address(listen)
     if told is not None:
         return replace(config, listeners=(Listener(PLAINTEXT, host, port, *told),))
-    return replace(config, listeners=parse_listeners({"listeners": f"{PLAINTEXT}://{_joined(host, port)}"}))
-
-
-# --- serving
-
-
-def _serve(manager: LogManager, config: BrokerConfig, clock: Clock, metrics_at: tuple[str, int] | None) -> bool:
-    began = time.monotonic()
-    logger.info("tidelog %s, process %d, data folder %s", version("tidelog"), os.getpid(), manager.directory)
-    manager.startup()
-    try:
-        owner = manager.owner
-        logger.info(
-            "node %d of cluster %s: %d partitions loaded in %.2f s%s",
-            owner.node_id,
-            owner.cluster_id,
-            len(manager.logs),
-            time.monotonic() - began,
-            ", recovered: the last end was no clean one" if manager.logs and not manager.had_clean_shutdown else "",
-        )
-        for key, reason in manager.offline_partitions().items():
-            logger.error("%s-%d is offline: %s", *key, reason)
-        asyncio.run(_until_asked_to_end(manager, config, clock, metrics_at))
-    except BaseException:
-        manager.shutdown()
-        raise
-    with _end_at_once_when_asked_again():
-        is_clean = manager.shutdown()
-    logger.info("ended %s", "cleanly" if is_clean else "with errors: the next start recovers")
-    return is_clean
-
-
-async def _until_asked_to_end(
-    manager: LogManager, config: BrokerConfig, clock: Clock, metrics_at: tuple[str, int] | None
-) -> None:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-
-    def asked(number: int) -> None:
-        if stop.is_set():
-            _end_at_once(number)
-        logger.info("%s: ending; once more: at once", signal.Signals(number).name)
-        stop.set()
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, asked, number)
-    with ExitStack() as stack:
-        async with running(manager, config, clock) as broker:
-            if metrics_at is not None:
-                _serve_metrics(broker, loop, stack, *metrics_at)
-            addresses = ",".join(_joined(one.advertised_host, one.advertised_port) for one in broker.listeners)
-            logger.info("serving at %s", ", ".join(map(_described, broker.listeners)))
-            print(f"bootstrap.servers={addresses}", flush=True)
-            gc.collect()
-            gc.freeze()  # What is here now stays: no later look at it.
-            gc.set_threshold(*GC_THRESHOLDS)
-            await stop.wait()
-
-
-def _serve_metrics(broker: Running, loop: asyncio.AbstractEventLoop, stack: ExitStack, host: str, port: int) -> None:
-    # Few want them, and the library takes a good part of a start's time.
-    from tidelog.broker.prometheus import MetricsServer, Snapshot, snapshot
-
-    async def now() -> Snapshot:
-        return snapshot(broker.node)
-
-    def ask() -> Snapshot:
-        return asyncio.run_coroutine_threadsafe(now(), loop).result(timeout=10)
-
-    server = MetricsServer(host, port, ask)
-    stack.callback(server.close)
-    logger.info("metrics at http://%s/metrics", _joined(*server.address))
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _described(listener: Listener) -> str:
-    here, told = (listener.host or "*", listener.port), (listener.advertised_host, listener.advertised_port)
-    return _joined(*here) if here == told else f"{_joined(*here)} as {_joined(*told)}"
-
-
-# --- the end
-
-
-def _end_at_once(number: int) -> None:
-    logger.warning("%s again: ended at once, the next start recovers", signal.Signals(number).name)
-    os._exit(128 + number)
-
-
-@contextmanager
-def _end_at_once_when_asked_again() -> Iterator[None]:
-    previous = {number: signal.signal(number, lambda number, frame: _end_at_once(number)) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-# --- log lines
-
-
-class _Lines(logging.Formatter):
-    """`2026-11-22 03:15:33.123 info  broker: ...`, UTC."""
-
-    converter = staticmethod(time.gmtime)
-    default_msec_format = "%s.%03d"
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(area)s: %(message)s")
-
-    def format(self, record: logging.LogRecord) -> str:
-        record.area = record.name.removeprefix("tidelog.")
-        record.levelname = f"{record.levelname.lower():7}"
-        return super().format(record)
-
-
-@contextmanager
-def _log_lines(level: str) -> Iterator[None]:
-    """Write log lines to stderr instead of a command's notes."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
-    names = [logging.getLogger(name) for name in ("tidelog", "asyncio")]
-    previous = [(log, log.level) for log in names]
-    notices.uninstall()
-    for log in names:
-        log.addHandler(handler)
-        log.setLevel(level.upper())
-    try:
-        yield
-    finally:
-        for log, before in previous:
-            log.removeHandler(handler)
-            log.setLevel(before)
-        notices.install()
-
-
-class _NowAndThen:
-    """Whether enough time has gone by since the last line."""
-
-    def __init__(self) -> None:
-        self._told = time.monotonic()
-
-    def __call__(self) -> bool:
-        now = time.monotonic()
-        if now - self._told < PROGRESS_S:
-            return False
-        self._told = now
-        return True
-
-
-def _load_progress() -> Progress:
-    is_time = _NowAndThen()
-
-    def progress(at: LoadProgress) -> None:
-        if is_time():
-            logger.info("%d of %d partitions loaded", at.partitions_done, at.partitions)
-
-    return progress
-
-
-def _recovery_progress() -> Callable[[RecoveryProgress], None]:
-    is_time = _NowAndThen()
-
-    def progress(at: RecoveryProgress) -> None:
-        if is_time():
-            logger.info("%s: %d of %d bytes recovered", at.directory.name, at.bytes_done, at.bytes)
-
-    return progress
+    return replace(config, listeners=parse_listeners({"listeners": f"{PLAINTEXT}://{joined(host, port)}"}))
