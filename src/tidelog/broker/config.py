@@ -51,6 +51,7 @@ class BrokerProperty(NamedTuple):
     name: str
     kind: str
     parse: Callable[[PropertyValue], Any]
+    default: PropertyValue | None
 
 
 def _integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX) -> Any:
@@ -65,7 +66,9 @@ def _integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX) ->
             raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
         return number
 
-    return field(default=default, metadata={"property": BrokerProperty(name, "INT" if maximum <= INT32_MAX else "LONG", parse)})
+    return field(
+        default=default, metadata={"property": BrokerProperty(name, "INT" if maximum <= INT32_MAX else "LONG", parse, default)}
+    )
 
 
 def _flag(name: str, default: bool) -> Any:
@@ -75,11 +78,13 @@ def _flag(name: str, default: bool) -> Any:
             raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
         return text == "true"
 
-    return field(default=default, metadata={"property": BrokerProperty(name, "BOOLEAN", parse)})
+    return field(default=default, metadata={"property": BrokerProperty(name, "BOOLEAN", parse, default)})
 
 
 def _text(name: str) -> Any:
-    return field(default=None, metadata={"property": BrokerProperty(name, "STRING", lambda value: str(value).strip() or None)})
+    return field(
+        default=None, metadata={"property": BrokerProperty(name, "STRING", lambda value: str(value).strip() or None, None)}
+    )
 
 
 def _counts(name: str) -> Any:
@@ -93,7 +98,7 @@ def _counts(name: str) -> Any:
                 found.append((host, int(count)))
         return tuple(found)
 
-    return field(default=(), metadata={"property": BrokerProperty(name, "STRING", parse)})
+    return field(default=(), metadata={"property": BrokerProperty(name, "STRING", parse, "")})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +126,8 @@ class BrokerConfig:
     max_incremental_fetch_session_cache_slots: int = _integer("max.incremental.fetch.session.cache.slots", 1000, 0)
     message_max_bytes: int = _integer("message.max.bytes", 1_048_588, 0)
     log_message_downconversion_enable: bool = _flag("log.message.downconversion.enable", True)
+    given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """All properties that the broker was started with, as texts, whoever they are for."""
     transaction_partition_verification_enable: bool = _flag("transaction.partition.verification.enable", True)
 
     @classmethod
@@ -134,7 +141,10 @@ class BrokerConfig:
             known = one.metadata.get("property")
             if known is not None and known.name in properties:
                 values[one.name] = known.parse(properties[known.name])
-        return cls(listeners=parse_listeners(properties), log_dir=_log_dir(properties), **values)
+        given = {
+            name: str(value).lower() if isinstance(value, bool) else str(value).strip() for name, value in properties.items()
+        }
+        return cls(listeners=parse_listeners(properties), log_dir=_log_dir(properties), given=given, **values)
 
 
 BROKER_PROPERTIES: Mapping[str, BrokerProperty] = {

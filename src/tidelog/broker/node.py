@@ -11,6 +11,9 @@ from typing import Protocol, TypeVar
 from tidelog.broker.api import Api
 from tidelog.broker.arrivals import Arrivals
 from tidelog.broker.config import BrokerConfig
+from tidelog.broker.config_entries import ConfigEntries
+from tidelog.broker.fetch_reader import FetchReader
+from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.leadership import Leadership
 from tidelog.broker.listeners import Listener
 from tidelog.broker.metrics import Metrics
@@ -55,8 +58,11 @@ class Node:
         self.timers = timers
         self.blocking = blocking
         self.arrivals = Arrivals(timers)
+        self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
+        self.fetch_reader = FetchReader(self)
         self.leadership = Leadership(manager)
         self.topics = Topics(self)
+        self.configs = ConfigEntries(self)
         self.metrics = Metrics()
         self.apis: tuple[Api, ...] = ()
         """What is served, told by `dispatch`."""

@@ -88,6 +88,11 @@ class ManagerConfig:
         LogConfig.from_properties(rest)
         return cls(topic_defaults=rest, **values)  # type: ignore[arg-type]
 
+    def to_properties(self) -> dict[str, PropertyValue | None]:
+        """Return the settings under Kafka's names, without the defaults of topics."""
+        fields = {name: one[0] for name, one in _NUMBERS.items()} | _FLAGS | {"cluster.id": "cluster_id"}
+        return {name: getattr(self, attribute) for name, attribute in fields.items()}
+
     def topic_config(self, properties: Mapping[str, PropertyValue]) -> LogConfig:
         """Return a topic's configuration: its own `properties`, and the defaults for the rest."""
         return LogConfig.from_properties({**self.topic_defaults, **unaliased(properties)})

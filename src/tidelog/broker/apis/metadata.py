@@ -61,10 +61,13 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> MetadataRe
     else:
         assert asked is not None
         if version < 12 and any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in asked):
-            return _refusal(message)
+            return _refusal(message, ErrorCode.INVALID_REQUEST)
         ids = {topic.topic_id: None for topic in asked if topic.topic_id != NO_TOPIC_ID}
         if ids:
             topics = [_topic_of_id(node, topic_id) for topic_id in ids]
+        elif any(topic.name is None for topic in asked):
+            # Neither id nor name: Kafka fails over it.
+            return _refusal(message, ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
             names = {topic.name or "": None for topic in asked}
             may_create = node.config.auto_create_topics_enable and message.allow_auto_topic_creation
@@ -172,11 +175,10 @@ def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
     )
 
 
-def _refusal(message: MetadataRequest) -> MetadataResponse:
+def _refusal(message: MetadataRequest, code: ErrorCode) -> MetadataResponse:
     """Versions 10 and 11 have room for ids and null names, but no meaning yet."""
     topics = [
-        MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id)
-        for topic in message.topics or ()
+        MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in message.topics or ()
     ]
     return MetadataResponse(topics=topics)
 

@@ -1,0 +1,136 @@
+"""CreateTopics (key 19), versions 0 to 7.
+
+| version | change |
+|---|---|
+| 1 | validate_only; an error says why |
+| 2 | throttle time |
+| 3 | nothing that concerns a broker without quotas (as in 6) |
+| 4 | -1 asks for the broker's number of partitions or replicas (KIP-464); taken in every version, as Kafka 3.9 does |
+| 5 | flexible; the answer tells the topic's partitions, replicas and configuration (KIP-525) |
+| 7 | the answer tells the topic's id |
+
+Each topic stands for itself: what is wrong with one keeps it alone from being created. One that a request asks for twice is
+refused, whatever else is true of it. The checks come in Kafka's order, which decides what is answered where several things are
+wrong: the name, a topic that exists or collides, the configuration, then partitions and replicas. A request for so many topics,
+partitions and properties together that Kafka's controller could not write it down at once is refused as a whole.
+
+There is one broker: a topic has one replica, here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.refusals import Refused, refusal_of
+from tidelog.broker.replica_rules import check_assignments, check_replication_factor
+from tidelog.broker.topics import why_invalid
+from tidelog.log.log_dir import METADATA_TOPIC
+from tidelog.storage.data_folder import new_topic_id
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+REPLICATION_FACTOR = 1
+
+MAX_SIZE = 10_000
+"""Topics, partitions and properties of one request."""
+
+
+def handle(node: Node, message: CreateTopicsRequest, request: Request) -> CreateTopicsResponse:
+    times = Counter(topic.name for topic in message.topics)
+    if sum(_size(node, topic) for topic in message.topics) > MAX_SIZE:
+        too_many = Refused(
+            ErrorCode.POLICY_VIOLATION, f"too many partitions for one request: {MAX_SIZE} with their topics is the most"
+        )
+        return CreateTopicsResponse(topics=[_refused(name, too_many) for name in times])
+    results = [
+        _result(node, topic, validate_only=message.validate_only)
+        for topic in message.topics
+        if times[topic.name] == 1 and topic.name != METADATA_TOPIC
+    ]
+    results += [
+        _refused(name, Refused(ErrorCode.INVALID_REQUEST, "asked for twice")) for name, count in times.items() if count > 1
+    ]
+    if times[METADATA_TOPIC] == 1:
+        results.append(_refused(METADATA_TOPIC, Refused(ErrorCode.INVALID_REQUEST, "Kafka keeps this name for its own metadata")))
+    return CreateTopicsResponse(topics=results)
+
+
+def _size(node: Node, topic: CreatableTopic) -> int:
+    partitions = node.config.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+    return 1 + len(topic.configs) + (len(topic.assignments) or partitions)
+
+
+def _result(node: Node, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    try:
+        return _create(node, topic, validate_only=validate_only)
+    except Exception as error:
+        return _refused(topic.name, refusal_of(error))
+
+
+def _create(node: Node, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    name = topic.name
+    reason = why_invalid(name)
+    if node.topics.get(name) is not None:
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
+    if reason is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    colliding = node.topics.colliding(name)
+    if colliding is not None:
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} differs from topic {colliding!r} in dots and underscores only"
+        )
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"no value for {', '.join(nulls)}")
+    properties = {config.name: config.value or "" for config in topic.configs}
+    node.configs.check_topic(properties)
+    partitions = _partitions(node, topic)
+    topic_id = new_topic_id() if validate_only else node.topics.create(name, partitions, properties).topic_id
+    return CreatableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=REPLICATION_FACTOR,
+        configs=[
+            CreatableTopicConfigs(name=one.name, value=one.value, read_only=False, config_source=one.source, is_sensitive=False)
+            for one in node.configs.created_topic(properties)
+        ],
+    )
+
+
+def _partitions(node: Node, topic: CreatableTopic) -> int:
+    """Return how many partitions the topic gets. Raises Refused."""
+    if topic.assignments:
+        if topic.replication_factor != -1:
+            raise Refused(ErrorCode.INVALID_REQUEST, "replicas are assigned, so the replication factor must be -1")
+        if topic.num_partitions != -1:
+            raise Refused(ErrorCode.INVALID_REQUEST, "replicas are assigned, so the number of partitions must be -1")
+        return check_assignments(node.node_id, ((one.partition_index, one.broker_ids) for one in topic.assignments))
+    if topic.replication_factor < -1 or topic.replication_factor == 0:
+        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "a replication factor is 1 or more, or -1 for the broker's")
+    if topic.num_partitions < -1 or topic.num_partitions == 0:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, "a topic has 1 partition or more, or -1 for the broker's number")
+    check_replication_factor(
+        node.config.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    )
+    return node.config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+
+
+def _refused(name: str, refusal: Refused) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason, configs=[])
+
+
+API = Api(CreateTopicsRequest, CreateTopicsResponse, 0, 7, handle)

@@ -1,0 +1,262 @@
+"""Topics' and the broker's properties as DescribeConfigs tells them: value, where it comes from, what it would be otherwise.
+
+A topic's property is looked up in this order; the first that is set counts, the ones behind it are its synonyms:
+
+| where | source |
+|---|---|
+| the topic itself | DYNAMIC_TOPIC_CONFIG (1) |
+| the broker's properties, under the broker's name for it, the finest unit first | STATIC_BROKER_CONFIG (4) |
+| the broker's default, if the property has one under that name | DEFAULT_CONFIG (5) |
+
+Kafka tells no synonyms of a property whose finest-unit name is not set (``log.retention.ms``), whatever ``log.retention.hours``
+says; so it is here, in DescribeConfigs. CreateTopics looks further, and says where the value comes from.
+
+The broker's own properties cannot be changed while it runs: all of them are read-only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog import config as topic_config
+from tidelog.broker import config as broker_config
+from tidelog.broker.config import BROKER_PROPERTIES, OTHER_PROPERTIES
+from tidelog.broker.refusals import Refused
+from tidelog.config import LogConfig, PropertyValue
+from tidelog.errors import InvalidArgumentError
+from tidelog.storage import manager_config
+from tidelog.storage.manager_config import ManagerConfig
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+DYNAMIC_TOPIC_CONFIG = 1
+STATIC_BROKER_CONFIG = 4
+DEFAULT_CONFIG = 5
+
+CONFIG_TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7, "CLASS": 8, "PASSWORD": 9}
+
+
+class Synonym(NamedTuple):
+    """Where else a property may be set, and to what it is set there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """A property as a client is told it. Values are texts; the type is a number of Kafka's."""
+
+    name: str
+    value: str | None
+    source: int
+    config_type: int
+    is_read_only: bool
+    synonyms: list[Synonym]
+
+
+# A topic's property → the broker's names for it, the one that wins first.
+_BROKER_NAMES: dict[str, tuple[str, ...]] = {
+    "segment.bytes": ("log.segment.bytes",),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.index.bytes": ("log.index.size.max.bytes",),
+    "index.interval.bytes": ("log.index.interval.bytes",),
+    "preallocate": ("log.preallocate",),
+    "flush.messages": ("log.flush.interval.messages",),
+    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "cleanup.policy": ("log.cleanup.policy",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "retention.bytes": ("log.retention.bytes",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "compression.type": ("compression.type",),
+    "compression.gzip.level": ("compression.gzip.level",),
+    "compression.lz4.level": ("compression.lz4.level",),
+    "compression.zstd.level": ("compression.zstd.level",),
+    "max.message.bytes": ("message.max.bytes",),
+    "message.format.version": ("log.message.format.version",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "message.timestamp.difference.max.ms": ("log.message.timestamp.difference.max.ms",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "message.downconversion.enable": ("log.message.downconversion.enable",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+    "local.retention.ms": ("log.local.retention.ms",),
+    "local.retention.bytes": ("log.local.retention.bytes",),
+    "tidelog.log.append.time.monotonic": ("tidelog.log.append.time.monotonic",),
+    "tidelog.log.decompressed.max.bytes": ("tidelog.log.decompressed.max.bytes",),
+}
+
+# Where Kafka's default of a broker's property is not the topic's, because its unit is another or because it has none.
+_OTHER_DEFAULTS: dict[str, str | None] = {
+    "log.roll.ms": None,
+    "log.roll.hours": "168",
+    "log.roll.jitter.ms": None,
+    "log.roll.jitter.hours": "0",
+    "log.retention.ms": None,
+    "log.retention.minutes": None,
+    "log.retention.hours": "168",
+    "log.flush.interval.ms": None,
+}
+
+_MANAGER_KINDS = {
+    "num.recovery.threads.per.data.dir": "INT",
+    "log.initial.task.delay.ms": "LONG",
+    "log.retention.check.interval.ms": "LONG",
+    "log.flush.scheduler.interval.ms": "LONG",
+    "log.flush.offset.checkpoint.interval.ms": "INT",
+    "log.flush.start.offset.checkpoint.interval.ms": "INT",
+    "replica.high.watermark.checkpoint.interval.ms": "LONG",
+    "log.cleaner.enable": "BOOLEAN",
+    "log.cleaner.backoff.ms": "LONG",
+    "log.cleaner.dedupe.buffer.size": "LONG",
+    "producer.id.expiration.ms": "INT",
+    "tidelog.time.map.enable": "BOOLEAN",
+}
+
+
+class ConfigEntries:
+    """What `node` tells of properties."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._kinds = LogConfig.kinds()
+        self._defaults = {name: text(value) for name, value in LogConfig().to_properties().items()}
+
+    # --- topics
+
+    def check_topic(self, properties: Mapping[str, str]) -> None:
+        """Raise Refused, with INVALID_CONFIG, unless a topic may have these properties. A broker's names for them are unknown."""
+        unknown = sorted(properties.keys() - self._kinds.keys())
+        if unknown:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"a topic has no property {', '.join(unknown)}")
+        try:
+            config = self._node.manager.config.topic_config(properties)
+        except InvalidArgumentError as error:
+            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if config.remote_storage_enable:
+            raise Refused(ErrorCode.INVALID_CONFIG, "remote.storage.enable: there is no tiered storage here")
+
+    def created_topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
+        """Return what CreateTopics tells of a topic with these properties of its own: all that it has, by name."""
+        return [self._created(name, properties) for name in sorted(self._kinds)]
+
+    def topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
+        """Return all properties of a topic that has these of its own, by name."""
+        return [self._topic_entry(name, properties) for name in sorted(self._kinds)]
+
+    def _created(self, name: str, properties: Mapping[str, str]) -> ConfigEntry:
+        kind = CONFIG_TYPES[self._kinds[name]]
+        if name in properties:
+            return ConfigEntry(name, properties[name], DYNAMIC_TOPIC_CONFIG, kind, False, [])
+        default = self._node.manager.config.topic_defaults.get(name)
+        if default is None:
+            return ConfigEntry(name, self._defaults[name], DEFAULT_CONFIG, kind, False, [])
+        return ConfigEntry(name, text(default), STATIC_BROKER_CONFIG, kind, False, [])
+
+    def _topic_entry(self, name: str, properties: Mapping[str, str]) -> ConfigEntry:
+        synonyms = self._broker_synonyms(_BROKER_NAMES.get(name, ()), name)
+        default = self._node.manager.config.topic_defaults.get(name)
+        value = self._defaults[name] if default is None else text(default)
+        if name in properties:
+            value = _shown(properties[name], self._kinds[name])
+            synonyms.insert(0, Synonym(name, value, DYNAMIC_TOPIC_CONFIG))
+        source = synonyms[0].source if synonyms else DEFAULT_CONFIG
+        return ConfigEntry(name, value, source, CONFIG_TYPES[self._kinds[name]], False, synonyms)
+
+    def _broker_synonyms(self, names: tuple[str, ...], topic_name: str) -> list[Synonym]:
+        """Return where a broker's property is set: as it was given, and by default. `names`: the one that is asked for, first."""
+        given = self._node.config.given
+        found = [Synonym(name, given[name], STATIC_BROKER_CONFIG) for name in names if name in given]
+        if names and topic_name in given and names[0] not in given:  # Embedded brokers are told under topics' names.
+            found.insert(0, Synonym(names[0], given[topic_name], STATIC_BROKER_CONFIG))
+        for name in names:
+            default = _OTHER_DEFAULTS[name] if name in _OTHER_DEFAULTS else self._defaults[topic_name]
+            if default is not None:
+                found.append(Synonym(name, default, DEFAULT_CONFIG))
+        while found and found[0].name != names[0]:
+            del found[0]
+        return found
+
+    # --- the broker
+
+    def broker(self) -> list[ConfigEntry]:
+        """Return the properties that the broker looks at, set or not, by name."""
+        entries: dict[str, ConfigEntry] = {}
+        for topic_name, names in _BROKER_NAMES.items():
+            for place, name in enumerate(names):
+                synonyms = self._broker_synonyms(names[place:], topic_name)
+                entries[name] = _read_only(name, synonyms[0].value if synonyms else None, self._kinds[topic_name], synonyms)
+        own = {name: (known.kind, _text_or_none(known.default)) for name, known in BROKER_PROPERTIES.items()}
+        defaults = ManagerConfig().to_properties()
+        own |= {name: (kind, _text_or_none(defaults[name])) for name, kind in _MANAGER_KINDS.items()}
+        own |= dict.fromkeys(OTHER_PROPERTIES, ("STRING", None))
+        for name, (kind, default) in own.items():
+            if name not in entries:
+                entries[name] = self._own(name, kind, default)
+        owner = self._node.manager.owner
+        entries["node.id"] = self._own("node.id", "INT", "-1", str(owner.node_id))
+        entries["broker.id"] = self._own("broker.id", "INT", "-1", str(owner.node_id))
+        entries["cluster.id"] = self._own("cluster.id", "STRING", None, owner.cluster_id)
+        entries["log.dirs"] = self._own("log.dirs", "STRING", None, str(self._node.manager.directory))
+        return [entries[name] for name in sorted(entries)]
+
+    def _own(self, name: str, kind: str, default: str | None, actual: str | None = None) -> ConfigEntry:
+        given = self._node.config.given.get(name)
+        synonyms = [] if given is None else [Synonym(name, given, STATIC_BROKER_CONFIG)]
+        if default is not None:
+            synonyms.append(Synonym(name, default, DEFAULT_CONFIG))
+        return _read_only(name, actual or given or default, kind, synonyms)
+
+
+def _read_only(name: str, value: str | None, kind: str, synonyms: list[Synonym]) -> ConfigEntry:
+    return ConfigEntry(name, value, synonyms[0].source if synonyms else DEFAULT_CONFIG, CONFIG_TYPES[kind], True, synonyms)
+
+
+def text(value: PropertyValue) -> str:
+    """Return a property's value as Kafka writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text_or_none(value: PropertyValue | None) -> str | None:
+    return None if value is None else text(value)
+
+
+def _shown(value: str, kind: str) -> str:
+    """Return a topic's property as Kafka tells it: without the blanks that it was set with."""
+    value = value.strip()
+    match kind:
+        case "LIST":
+            return ",".join(part.strip() for part in value.split(","))
+        case "INT" | "LONG":
+            return str(int(value))
+        case "DOUBLE":
+            return str(float(value))
+        case "BOOLEAN":
+            return value.lower()
+    return value
+
+
+_MEANING = re.compile(r"(?m)^([a-z][a-z0-9.]*) {2,}(\S+) {2,}(.+)$")
+
+
+@cache
+def meanings() -> dict[str, str]:
+    """Return what each property is for, one sentence each: the tables of the modules that own them."""
+    found: dict[str, str] = {}
+    for module in (manager_config, broker_config, topic_config):
+        found |= {name: meaning for name, _, meaning in _MEANING.findall(module.__doc__ or "")}
+    for topic_name, names in _BROKER_NAMES.items():
+        for name in names:
+            found.setdefault(name, f"{topic_name} of topics that do not say: {found.get(topic_name, '')}")
+    return found

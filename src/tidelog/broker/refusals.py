@@ -1,0 +1,34 @@
+"""What a request is refused for, on its way from the rule that refuses to the answer that says so.
+
+A handler's rules raise `Refused`, or an error of the engine's; `refusal_of` makes one of the other. Reasons are for people.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from tidelog.errors import InvalidArgumentError, TidelogError
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+
+logger = logging.getLogger("tidelog.broker")
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
+    """An error code for the answer, and why."""
+
+    def __init__(self, code: ErrorCode, reason: str | None = None) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+
+def refusal_of(error: Exception) -> Refused:
+    """Say with which code and reason `error` is answered; what nobody expected is logged, and answered without its words."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, InvalidArgumentError):
+        return Refused(ErrorCode.INVALID_REQUEST, str(error))
+    if isinstance(error, TidelogError):
+        return Refused(error_code_of(error), error.message)
+    logger.error("a request failed", exc_info=error)
+    return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
