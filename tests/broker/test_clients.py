@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import tidelog
-from tests.kafka.client_matrix import Written, cases, check_find, check_read, check_sent, write_all
+from tests.kafka.client_matrix import Written, cases, check_reader, check_sent, write_all
 from tests.kafka.real_clients import PYTHON_CLIENTS, Client
 
 TIMEOUT_S = 20
@@ -43,10 +43,5 @@ def test_writers_are_told_offsets_and_times(written: list[Written]) -> None:
 
 
 @pytest.mark.parametrize("reader", PYTHON_CLIENTS, ids=str)
-def test_every_client_reads_the_same(bootstrap: str, written: list[Written], reader: Client) -> None:
-    check_read(bootstrap, written, reader)
-
-
-@pytest.mark.parametrize("reader", PYTHON_CLIENTS, ids=str)
-def test_every_client_finds_by_time(bootstrap: str, written: list[Written], reader: Client) -> None:
-    check_find(bootstrap, written, reader)
+def test_every_client_reads_and_finds_the_same(bootstrap: str, written: list[Written], reader: Client) -> None:
+    check_reader(bootstrap, written, reader)

@@ -168,20 +168,16 @@ def expected(written: Written, reader: Client) -> list[Row]:
     return result
 
 
-def check_read(bootstrap: str, written: Sequence[Written], reader: Client) -> None:
-    """Have the reader read all that it can, from the beginning."""
+def check_reader(bootstrap: str, written: Sequence[Written], reader: Client) -> None:
+    """Have it read all that it can from the beginning, and ask for times: before all, of records, between, after all."""
     readable = {each.case.topic: each for each in written if each.case.is_readable(reader)}
-    for topic, seen in reader.read(bootstrap, readable).items():
-        assert seen == expected(readable[topic], reader), f"{topic}, read by {reader.name}"
-
-
-def check_find(bootstrap: str, written: Sequence[Written], reader: Client) -> None:
-    """Have the reader ask for times: before all, of records, between, after all."""
-    wanted = {each.case.topic: list(_times(each, reader)) for each in written}
-    answers = reader.find(bootstrap, wanted)
+    times = {each.case.topic: list(_times(each, reader)) for each in written}
+    rows, found = reader.read_and_find(bootstrap, readable, times)
+    for topic, each in readable.items():
+        assert rows[topic] == expected(each, reader), f"{topic}, read by {reader.name}"
     for each in written:
         topic = each.case.topic
-        for timestamp, answer in zip(wanted[topic], answers[topic], strict=True):
+        for timestamp, answer in zip(times[topic], found[topic], strict=True):
             assert answer == first_at(expected(each, reader), timestamp), f"{topic} at {timestamp}, by {reader.name}"
 
 

@@ -73,10 +73,16 @@ def run_java(
     heap_mb: int = 256,
     timeout_s: float = 120,
     check: bool = True,
+    stdin: str | None = None,
 ) -> str:
-    """Run a Java program to its end and return what it printed (both streams); RuntimeError where it fails and `check` is set."""
+    """Run a Java program to its end and return what it printed (both streams); RuntimeError where it fails and `check` is set.
+
+    `stdin` is what it finds on its standard input; by default nothing.
+    """
     command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s)
+    done = subprocess.run(
+        command, input=stdin or "", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s
+    )
     if check and done.returncode != 0:
         raise RuntimeError(f"{main} ended with {done.returncode}:\n{done.stdout[-4000:]}")
     return done.stdout

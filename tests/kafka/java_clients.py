@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,30 +50,38 @@ class JavaClient(Client):
 
     def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:
         topics = list(topics)
-        command = "\t".join(("consume", _settings({"isolation.level": isolation}), *(f"{topic}:0" for topic in topics)))
-        (answers,) = self.run(bootstrap, [command])
+        return self._rows(topics, self.run(bootstrap, [_consume(topics, isolation)]))
+
+    def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
+        return self._found(times, self.run(bootstrap, _ask_times(times)))
+
+    def read_and_find(
+        self, bootstrap: str, topics: Iterable[str], times: Mapping[str, Sequence[int]]
+    ) -> tuple[dict[str, list[Row]], dict[str, list[Found | None]]]:
+        topics = list(topics)
+        answers = self.run(bootstrap, [_consume(topics), *_ask_times(times)])
+        return self._rows(topics, answers[:1]), self._found(times, answers[1:])
+
+    def _rows(self, topics: list[str], answers: list[list[list[str]]]) -> dict[str, list[Row]]:
         rows: dict[str, list[Row]] = {topic: [] for topic in topics}
-        for kind, *fields in answers:
-            if kind == "error":
-                raise RuntimeError(f"{self.name}: {' '.join(fields[1:])}")
-            topic, _partition, offset, timestamp, timestamp_type, key, value, headers = fields
+        for topic, _partition, offset, timestamp, timestamp_type, key, value, headers in self._fields(answers):
             row = Row(
                 int(offset), int(timestamp), _TYPES[timestamp_type], _bytes(key), _bytes(value), tuple(_read_headers(headers))
             )
             rows[topic].append(row)
         return rows
 
-    def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
-        turns = in_turn(times)
-        commands = ["\t".join(("times", "", *(f"{topic}:0:{each}" for topic, each in wanted.items()))) for wanted in turns]
-        results: dict[str, list[Found | None]] = {topic: [] for topic in times}
-        for answers in self.run(bootstrap, commands):
-            for kind, *fields in answers:
-                if kind == "error":
-                    raise RuntimeError(f"{self.name}: {' '.join(fields[1:])}")
-                topic, _partition, _asked, offset, timestamp = fields
-                results[topic].append(None if offset == "none" else Found(int(offset), int(timestamp)))
-        return results
+    def _found(self, times: Mapping[str, Sequence[int]], answers: list[list[list[str]]]) -> dict[str, list[Found | None]]:
+        found: dict[str, list[Found | None]] = {topic: [] for topic in times}
+        for topic, _partition, _asked, offset, timestamp in self._fields(answers):
+            found[topic].append(None if offset == "none" else Found(int(offset), int(timestamp)))
+        return found
+
+    def _fields(self, answers: list[list[list[str]]]) -> Iterator[list[str]]:
+        for kind, *fields in itertools.chain.from_iterable(answers):
+            if kind == "error":
+                raise RuntimeError(f"{self.name}: {' '.join(fields[1:])}")
+            yield fields
 
     def run(self, bootstrap: str, commands: Sequence[str]) -> list[list[list[str]]]:
         """Give the program commands; its answers to each, as fields."""
@@ -96,6 +105,14 @@ class JavaClient(Client):
 
 
 JAVA_CLIENTS: tuple[JavaClient, ...] = tuple(JavaClient(release) for release in RELEASES)
+
+
+def _consume(topics: Sequence[str], isolation: str = "read_uncommitted") -> str:
+    return "\t".join(("consume", _settings({"isolation.level": isolation}), *(f"{topic}:0" for topic in topics)))
+
+
+def _ask_times(times: Mapping[str, Sequence[int]]) -> list[str]:
+    return ["\t".join(("times", "", *(f"{topic}:0:{each}" for topic, each in wanted.items()))) for wanted in in_turn(times)]
 
 
 def _settings(settings: Mapping[str, str]) -> str:

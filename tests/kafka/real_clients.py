@@ -82,6 +82,12 @@ class Client(abc.ABC):
     def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
         """Ask for the offsets of the first time of each topic, then of the second, and so on; None: there is no such record."""
 
+    def read_and_find(
+        self, bootstrap: str, topics: Iterable[str], times: Mapping[str, Sequence[int]]
+    ) -> tuple[dict[str, list[Row]], dict[str, list[Found | None]]]:
+        """Both; in one program where that takes its time to start."""
+        return self.read(bootstrap, topics), self.find(bootstrap, times)
+
 
 class Librdkafka(Client):
     name = "librdkafka"

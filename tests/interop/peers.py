@@ -1,0 +1,73 @@
+"""What real clients are pointed at: Tidelog, in a process of its own; by wish Apache Kafka, which judges the tests themselves.
+
+TIDELOG_CLIENTS_AGAINST=2.4.1 .venv/bin/python -m pytest tests/interop/test_real_clients.py
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tests.kafka import Kafka241, Kafka391
+
+AGAINST = os.environ.get("TIDELOG_CLIENTS_AGAINST", "tidelog")
+TIMEOUT_S = 30
+_STARTED = "bootstrap.servers="
+
+
+class Peer(Protocol):
+    """A broker that serves."""
+
+    data: Path
+
+    @property
+    def bootstrap(self) -> str: ...
+    def create_topics(self, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None: ...
+
+
+class Tidelog:
+    """`tidelog serve`, on a free port."""
+
+    def __init__(self, data: Path, bootstrap: str) -> None:
+        self.data = data
+        self.bootstrap = bootstrap
+
+    def create_topics(self, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        wanted = [NewTopic(name, partitions, 1, config=dict(config)) for name, config in configs.items()]
+        for created in admin.create_topics(wanted, request_timeout=TIMEOUT_S).values():
+            created.result(TIMEOUT_S)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Peer]:
+    """A broker with its data in `folder`; Tidelog, or the Kafka that was asked for."""
+    if AGAINST in ("2.4.1", "3.9.1"):
+        with (Kafka241 if AGAINST == "2.4.1" else Kafka391)(folder) as broker:
+            yield broker
+        return
+    data = folder / "data"
+    command = [sys.executable, "-m", "tidelog", "serve", "--data", data, "--listen", "127.0.0.1:0"]
+    with (
+        (folder / "serve.err").open("w") as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith(_STARTED), f"{line!r}, {(folder / 'serve.err').read_text()}"
+            yield Tidelog(data, line.removeprefix(_STARTED).strip())
+        finally:
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(TIMEOUT_S)
+    said_lines = (folder / "serve.err").read_text()
+    assert status == 0, said_lines
+    assert "Traceback" not in said_lines, said_lines
