@@ -4,9 +4,10 @@
 |---|---|
 | scan | every record of a time range, exactly, as a stream of Arrow batches |
 | Broker | a broker inside this process, for any Kafka client |
+| connect, NewRecord | a client of any Kafka-compatible broker: offsets for times, produce with timestamps, read from a time |
 | ScanReport | what such a scan met: records without timestamp, records past the high watermark |
 | LogDir, Log | a data folder that a Kafka broker wrote, and one partition of it, read-only |
-| find_offset, FoundOffset | the first offset for a timestamp, as Kafka's ListOffsets answers |
+| find_offset, FoundOffset, NotFound | the first offset for a timestamp, as Kafka's ListOffsets answers |
 | errors, TidelogError | every error that is raised |
 | __version__ | |
 
@@ -22,6 +23,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidelog import errors as errors
     from tidelog.broker.embedded import Broker as Broker
+    from tidelog.client.client import NewRecord as NewRecord
+    from tidelog.client.client import connect as connect
+    from tidelog.client.offsets import NotFound as NotFound
     from tidelog.errors import TidelogError as TidelogError
     from tidelog.log.log import Log as Log
     from tidelog.log.log_dir import LogDir as LogDir
@@ -37,13 +41,30 @@ _HOMES = {
     "FoundOffset": "tidelog.log.time_search",
     "Log": "tidelog.log.log",
     "LogDir": "tidelog.log.log_dir",
+    "NewRecord": "tidelog.client.client",
+    "NotFound": "tidelog.client.offsets",
     "ScanReport": "tidelog.scanning.report",
     "TidelogError": "tidelog.errors",
+    "connect": "tidelog.client.client",
     "find_offset": "tidelog.log.time_search",
     "scan": "tidelog.scanning.stream",
 }
 
-__all__ = ["Broker", "FoundOffset", "Log", "LogDir", "ScanReport", "TidelogError", "__version__", "errors", "find_offset", "scan"]
+__all__ = [
+    "Broker",
+    "FoundOffset",
+    "Log",
+    "LogDir",
+    "NewRecord",
+    "NotFound",
+    "ScanReport",
+    "TidelogError",
+    "__version__",
+    "connect",
+    "errors",
+    "find_offset",
+    "scan",
+]
 
 
 def __getattr__(name: str) -> Any:

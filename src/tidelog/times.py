@@ -30,6 +30,9 @@ from tidelog.errors import InvalidArgumentError
 ACCEPTED = "2013-07-10, 2013-07-10T09:30:00Z (no zone means UTC), epoch milliseconds, now, or a time ago as -3d, -90m, -1h30m"
 """What a time may look like, in one line, for messages and help texts."""
 
+Time = str | int | date
+"""What `parse_time` accepts; a `datetime` is a `date`."""
+
 MAX_TIME_MS = 2**63 - 1
 """The latest time that a record can carry, 292278994-08-17."""
 

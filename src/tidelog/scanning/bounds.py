@@ -14,14 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
 
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
-from tidelog.times import format_time, parse_time
-
-Time = str | int | date
-"""A time as `tidelog.times.parse_time` takes it; a `datetime` is a `date`."""
+from tidelog.times import Time, format_time, parse_time
 
 READ_UNCOMMITTED = "read_uncommitted"
 READ_COMMITTED = "read_committed"

@@ -1,0 +1,242 @@
+"""A client of any Kafka-compatible broker, as Tidelog needs it: offsets for times, produce with timestamps, read from a time.
+
+Blocking, and for one thread. It is no group consumer, keeps no positions and commits nothing. `docs/client.md` has examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Literal, NamedTuple
+
+from tidelog.client.addresses import parse_addresses
+from tidelog.client.cluster import Cluster, PartitionState
+from tidelog.client.fetching import PartitionFetcher
+from tidelog.client.offsets import Isolation, NotFound, OffsetAnswer, list_offsets
+from tidelog.client.producing import BATCH_BYTES, Appender, Produced
+from tidelog.client.ranges import bounds_for_times
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import InvalidArgumentError, ProtocolError
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP
+from tidelog.records.compression import Codec
+from tidelog.records.records import Record, iter_records
+from tidelog.times import Time, format_time, parse_time
+
+TIMEOUT_MS = 30_000
+CLIENT_ID = "tidelog"
+
+CodecName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Headers = Iterable[tuple[str, bytes | None]]
+
+
+class NewRecord(NamedTuple):
+    """A record to produce. `timestamp` as `tidelog.times` takes it, None for now; `partition` None: by the key."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: Time | None = None
+    headers: Headers = ()
+    partition: int | None = None
+
+
+class ReadRecord(NamedTuple):
+    """A record that was read. `timestamp` in epoch ms, -1 for none; `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Client:
+    """See the module; `tidelog.connect` makes one. Every call may raise BrokerUnreachableError, BrokerError, ProtocolError."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self.cluster = cluster
+        self._clock = clock
+        self._appender = Appender(cluster)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({str(self.cluster)!r})"
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.cluster.close()
+
+    # --- What there is ---
+
+    def topics(self) -> dict[str, list[int]]:
+        """Return the partitions of each topic, both in order."""
+        return {name: list(topic.partitions) for name, topic in self.cluster.topics().items()}
+
+    def partitions(self, topic: str) -> dict[int, PartitionState]:
+        """Return a topic's partitions, with their leaders and replicas, as they are now. Raises UnknownTopicOrPartitionError."""
+        self.cluster.refresh([topic])
+        return dict(self.cluster.topic(topic).partitions)
+
+    # --- Offsets ---
+
+    def offsets_for_times(
+        self, times: Mapping[tuple[str, int], Time], isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, OffsetAnswer]:
+        """Return, for each partition, the first offset whose record's timestamp is that time or later.
+
+        The answer is a `FoundOffset`, or a `NotFound` that says why there is none; the latter is false as a truth value. Times
+        are those of `tidelog.times`; a negative one is refused: Kafka has special questions for these (`earliest_offsets`).
+
+        Raises:
+            InvalidArgumentError: no time; UnknownTopicOrPartitionError; UnsupportedVersionError: the broker is too old.
+        """
+        return list_offsets(
+            self.cluster, {TopicPartition(*key): parse_time(time, self._clock) for key, time in times.items()}, isolation
+        )
+
+    def earliest_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return each partition's log start offset."""
+        return self._ends(partitions, EARLIEST, "read_uncommitted")
+
+    def latest_offsets(
+        self, partitions: Iterable[tuple[str, int]], isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """Return each partition's high watermark; with read_committed its last stable offset."""
+        return self._ends(partitions, LATEST, isolation)
+
+    def max_timestamp_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, OffsetAnswer]:
+        """Return where the record with the largest timestamp is. Raises UnsupportedVersionError before Kafka 3.0."""
+        return list_offsets(self.cluster, {TopicPartition(*key): MAX_TIMESTAMP for key in partitions})
+
+    def _ends(self, partitions: Iterable[tuple[str, int]], target: int, isolation: Isolation) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for key, answer in list_offsets(self.cluster, {TopicPartition(*key): target for key in partitions}, isolation).items():
+            if isinstance(answer, NotFound):
+                raise ProtocolError(
+                    "the broker tells no end of a log", path=str(self.cluster), found=f"{key.topic}-{key.partition}"
+                )
+            found[key] = answer.offset
+        return found
+
+    # --- Records in ---
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        timestamp: Time | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        compression: CodecName = "none",
+    ) -> Produced:
+        """Append one record, and return where it went once all in-sync replicas have it. See `produce_many`."""
+        (produced,) = self.produce_many(topic, [NewRecord(value, key, timestamp, headers, partition)], compression=compression)
+        return produced
+
+    def produce_many(
+        self, topic: str, records: Iterable[NewRecord], *, compression: CodecName = "none", batch_bytes: int = BATCH_BYTES
+    ) -> list[Produced]:
+        """Append records, and return where each went, in their order, once all in-sync replicas have them.
+
+        A record goes to the partition that it names, or by Kafka's default hash of its key; those without either go to one
+        partition together, the next call's to the next one. `batch_bytes` bounds a batch before it is compressed.
+
+        Raises:
+            InvalidArgumentError: a time, codec or partition that makes no sense; nothing was sent then.
+            InvalidTimestampError, RecordValidationError: the broker refuses a batch; `record_errors` says why.
+            RecordTooLargeError, UnknownTopicOrPartitionError, UnsupportedVersionError (headers need Kafka 0.11, zstd 2.1).
+            Batches that went to other partitions, or before, may be there all the same.
+        """
+        try:
+            codec = Codec[compression.upper()]
+        except KeyError:
+            names = ", ".join(codec.name.lower() for codec in Codec)
+            raise InvalidArgumentError("unknown compression", found=repr(compression), expected=f"one of {names}") from None
+        if batch_bytes < 1:
+            raise InvalidArgumentError("batch_bytes must be positive", found=batch_bytes)
+        self._appender.take_turns()
+        return self._appender.append([self._placed(topic, record) for record in records], codec, batch_bytes)
+
+    def _placed(self, topic: str, record: NewRecord) -> tuple[TopicPartition, Record]:
+        for name, data in (("value", record.value), ("key", record.key), *record.headers):
+            if data is not None and not isinstance(data, bytes | bytearray | memoryview):
+                raise InvalidArgumentError(f"{name} must be bytes", found=type(data).__name__)
+        timestamp = self._clock.now_ms() if record.timestamp is None else parse_time(record.timestamp, self._clock)
+        partition = self._appender.partition_for(topic, record.key) if record.partition is None else record.partition
+        if partition < 0:
+            raise InvalidArgumentError("a partition's number", found=partition)
+        made = Record(0, timestamp, CREATE_TIME, record.key, record.value, tuple(record.headers))
+        return TopicPartition(topic, partition), made
+
+    # --- Records out ---
+
+    def read(
+        self,
+        topic: str,
+        *,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        partitions: Iterable[int] | None = None,
+        isolation: Isolation = "read_uncommitted",
+    ) -> Iterator[ReadRecord]:
+        """Yield every record with `from_time <= timestamp < to_time`, one partition after the other, in offset order.
+
+        What the partitions hold when this is called is read, up to the high watermark (read_committed: the last stable offset).
+        Where there is a time bound, records without a timestamp are left out. What must be read for that: see docs/client.md.
+
+        Raises:
+            InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError: at once.
+            OffsetOutOfRangeError: retention took records that had not been read yet; CorruptDataError: damaged batches.
+        """
+        start_ms = None if from_time is None else parse_time(from_time, self._clock)
+        end_ms = None if to_time is None else parse_time(to_time, self._clock)
+        if start_ms is not None and end_ms is not None and end_ms < start_ms:
+            raise InvalidArgumentError(f"the range ends at {format_time(end_ms)}, before its start {format_time(start_ms)}")
+        numbers = self.partitions(topic) if partitions is None else sorted(set(partitions))
+        bounds = bounds_for_times(self.cluster, [TopicPartition(topic, number) for number in numbers], start_ms, isolation)
+        low = NO_TIMESTAMP if start_ms is None and end_ms is None else start_ms or 0
+        return (
+            record
+            for key, held in bounds.items()
+            for record in self._records(key, held.start_offset, held.end_offset, low, end_ms, isolation)
+        )
+
+    def _records(
+        self, key: TopicPartition, start: int, end: int, low: int, high: int | None, isolation: Isolation
+    ) -> Iterator[ReadRecord]:
+        topic, partition = key
+        for header, records, at in PartitionFetcher(self.cluster, key, start, end, isolation=isolation):
+            for record in iter_records(header, records[at : at + header.size], path=f"{self.cluster} {topic}-{partition}"):
+                if start <= record.offset < end and record.timestamp >= low and (high is None or record.timestamp < high):
+                    yield ReadRecord(topic, partition, *record)
+
+
+def connect(address: str, *, timeout_ms: int = TIMEOUT_MS, client_id: str = CLIENT_ID, clock: Clock | None = None) -> Client:
+    """Connect to a broker, `host:port`, or to a cluster by some of its brokers, `a:9092,b:9092`.
+
+    Args:
+        address: Kafka's bootstrap.servers. PLAINTEXT only.
+        timeout_ms: how long one call may take, the retries while a leader is elected included.
+        client_id: what the brokers know this client by.
+        clock: what `now` means, and the timestamp of records that are produced without one; the machine's by default.
+
+    Raises:
+        InvalidArgumentError: no address. BrokerUnreachableError: none of the brokers answers; at once if all refuse.
+    """
+    if timeout_ms < 1:
+        raise InvalidArgumentError("timeout_ms must be positive", found=timeout_ms)
+    cluster = Cluster(parse_addresses(address), timeout_ms=timeout_ms, client_id=client_id)
+    with cluster.connection_to_any():
+        pass
+    return Client(cluster, SystemClock() if clock is None else clock)

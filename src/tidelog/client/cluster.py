@@ -1,0 +1,308 @@
+"""Brokers that belong together: who they are, which of them leads which partition, and connections to them.
+
+| asked for | answered by |
+|---|---|
+| metadata, what any broker knows | the first that answers: who has an open connection, the others, the addresses given at first |
+| what only a partition's leader knows | that broker; metadata is read again where it no longer leads, until patience ends |
+
+A connection is lent to one user at a time and comes back when every response was received; so whoever stops in the middle of
+a fetch disturbs nobody. Clusters belong to one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from tidelog.client.addresses import BrokerAddress
+from tidelog.client.connection import Connection
+from tidelog.client.failures import RETRIABLE, Patience, error_for
+from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.log.names import TopicPartition
+from tidelog.wire.codec import Message
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+
+M = TypeVar("M", bound=Message)
+Key = TypeVar("Key")
+
+METADATA_VERSION = 12
+
+CREATION_MS = 10_000
+"""How long a topic that does not exist may take to be created; a broker that creates none says just the same."""
+
+NO_LEADER = -1
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, since which epoch; both -1 where that is not known."""
+
+    node_id: int
+    epoch: int
+
+
+class PartitionState(NamedTuple):
+    """What metadata tells of a partition."""
+
+    leader: Leader
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class TopicState(NamedTuple):
+    """What metadata tells of a topic; `topic_id` is zero where the broker has none."""
+
+    topic_id: uuid.UUID
+    is_internal: bool
+    partitions: Mapping[int, PartitionState]
+
+
+class Cluster:
+    """See the module. `timeout_ms` bounds each call, its retries included."""
+
+    def __init__(self, addresses: Sequence[BrokerAddress], *, timeout_ms: int, client_id: str) -> None:
+        self.addresses = tuple(addresses)
+        self.timeout_ms = timeout_ms
+        self.client_id = client_id
+        self.brokers: dict[int, BrokerAddress] = {}
+        self.cluster_id: str | None = None
+        self._topics: dict[str, TopicState] = {}
+        self._idle: dict[BrokerAddress, list[Connection]] = {}
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.addresses))
+
+    def close(self) -> None:
+        """Close all connections that are not lent; those are closed when they come back."""
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
+        self._idle.clear()
+
+    # --- Connections ---
+
+    @contextlib.contextmanager
+    def connection_to(self, address: BrokerAddress) -> Iterator[Connection]:
+        """Lend a connection. Raises BrokerUnreachableError, ProtocolError."""
+        connection = self._take(address)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if connection.is_idle:
+            self._idle.setdefault(address, []).append(connection)
+        else:
+            connection.close()
+
+    @contextlib.contextmanager
+    def connection_to_any(self) -> Iterator[Connection]:
+        """Lend a connection to whichever broker can be reached. Raises BrokerUnreachableError that names all that cannot."""
+        failures: list[BrokerUnreachableError] = []
+        reachable = dict.fromkeys([*(a for a, idle in self._idle.items() if idle), *self.brokers.values(), *self.addresses])
+        for address in reachable:
+            try:
+                connection = self._take(address)
+            except BrokerUnreachableError as error:
+                failures.append(error)
+                continue
+            self._idle.setdefault(address, []).append(connection)
+            with self.connection_to(address) as lent:
+                yield lent
+            return
+        if len(failures) == 1:
+            raise failures[0]
+        raise BrokerUnreachableError("; ".join(str(failure) for failure in failures))
+
+    def _take(self, address: BrokerAddress) -> Connection:
+        idle = self._idle.get(address, [])
+        while idle:
+            connection = idle.pop()
+            if connection.is_idle:
+                return connection
+            connection.close()
+        return Connection(address, timeout_ms=self.timeout_ms, client_id=self.client_id)
+
+    def ask_any(self, message: Message, response: type[M], *, newest: int, oldest: int = 0) -> M:
+        """Ask whichever broker answers, until patience ends."""
+        patience = Patience(self.timeout_ms)
+        while True:
+            try:
+                with self.connection_to_any() as connection:
+                    version = connection.version(type(message), newest=newest, oldest=oldest)
+                    return connection.ask(message, version, response)
+            except BrokerUnreachableError as error:
+                patience.wait(error)
+
+    # --- Metadata ---
+
+    def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> None:
+        """Read the metadata of these topics anew, of all for None. `create`: brokers that do so may create them.
+
+        A topic that is not there is forgotten. Raises BrokerUnreachableError, and what an error that will not pass means.
+        """
+        patience = Patience(min(self.timeout_ms, CREATION_MS) if create else self.timeout_ms)
+        wanted = None if topics is None else list(dict.fromkeys(topics))
+        while True:
+            try:
+                found, passing = self._read_metadata(wanted, create)
+            except BrokerUnreachableError as error:
+                patience.wait(error)
+                continue
+            if wanted is None:
+                self._topics = found
+            else:
+                for topic in wanted:
+                    self._topics.pop(topic, None)
+                self._topics.update(found)
+            if passing is None:
+                return
+            patience.wait(passing)
+
+    def _read_metadata(self, wanted: list[str] | None, create: bool) -> tuple[dict[str, TopicState], TidelogError | None]:
+        with self.connection_to_any() as connection:
+            version = connection.version(MetadataRequest, newest=METADATA_VERSION)
+            request = MetadataRequest(allow_auto_topic_creation=create)
+            if wanted is not None:
+                request.topics = [MetadataRequestTopic(name=name) for name in wanted]
+            elif version == 0:
+                request.topics = []  # v0 has no null: none named means all.
+            else:
+                request.topics = None
+            response = connection.ask(request, version, MetadataResponse)
+            place = connection.address
+        self.brokers = {broker.node_id: BrokerAddress(broker.host, broker.port) for broker in response.brokers}
+        self.cluster_id = response.cluster_id
+        found: dict[str, TopicState] = {}
+        passing: TidelogError | None = None
+        for topic in response.topics:
+            code, name = topic.error_code, topic.name or ""
+            if code == ErrorCode.NONE:
+                found[name] = _topic_state(topic)
+            elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
+                continue
+            elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                passing = UnknownTopicOrPartitionError(f"no topic {name!r}, and the broker creates none", path=str(place))
+            elif code in RETRIABLE:
+                passing = error_for(code, f"metadata of topic {name}", place)
+            elif wanted is not None:
+                raise error_for(code, f"metadata of topic {name}", place)
+        return found, passing
+
+    def topics(self) -> dict[str, TopicState]:
+        """Return all topics, as they are now, by name."""
+        self.refresh(None)
+        return dict(sorted(self._topics.items()))
+
+    def topic(self, name: str, *, create: bool = False) -> TopicState:
+        """Return what is known of a topic. Raises UnknownTopicOrPartitionError."""
+        if name not in self._topics:
+            self.refresh([name], create=create)
+        state = self._topics.get(name)
+        if state is None:
+            raise UnknownTopicOrPartitionError(f"no topic {name!r}", path=str(self))
+        return state
+
+    def leader(self, key: TopicPartition) -> Leader:
+        """Return a partition's leader as far as known; (-1, -1) while there is none. Raises UnknownTopicOrPartitionError."""
+        partitions = self.topic(key.topic).partitions
+        state = partitions.get(key.partition)
+        if state is None:
+            # Perhaps added since; else it is an answer.
+            self.refresh([key.topic])
+            partitions = self.topic(key.topic).partitions
+            state = partitions.get(key.partition)
+        if state is None:
+            known = ", ".join(map(str, sorted(partitions)))
+            raise UnknownTopicOrPartitionError(
+                f"no partition {key.partition} of topic {key.topic!r}, only {known}", path=str(self)
+            )
+        return state.leader if state.leader.node_id in self.brokers else Leader(NO_LEADER, -1)
+
+    def leader_address(self, key: TopicPartition) -> BrokerAddress:
+        """Return where a partition's leader is. Raises BrokerError while there is none, UnknownTopicOrPartitionError."""
+        leader = self.leader(key)
+        if leader.node_id == NO_LEADER:
+            raise no_leader(key, self)
+        return self.brokers[leader.node_id]
+
+    def ask_leaders(
+        self,
+        keys: Iterable[TopicPartition],
+        response: type[M],
+        make: Callable[[Connection, list[TopicPartition]], tuple[Message, int]],
+        read: Callable[[M, list[TopicPartition], BrokerAddress], Mapping[TopicPartition, TidelogError]],
+        *,
+        is_repeatable: bool = True,
+    ) -> None:
+        """Ask each partition's leader, all leaders at once, until every partition is answered.
+
+        `make` returns a request for some partitions of one leader, and its version; `read` takes the response and returns the
+        partitions to ask for again, each with the error to raise if patience ends first. It raises what will not pass.
+        Where a connection is lost nobody knows what became of a request: it is sent again only if it `is_repeatable`.
+        """
+        pending = list(dict.fromkeys(keys))
+        patience = Patience(self.timeout_ms)
+        while pending:
+            failed: dict[TopicPartition, TidelogError] = {}
+            by_leader: dict[BrokerAddress, list[TopicPartition]] = {}
+            for key in pending:
+                leader = self.leader(key)
+                if leader.node_id == NO_LEADER:
+                    failed[key] = no_leader(key, self)
+                else:
+                    by_leader.setdefault(self.brokers[leader.node_id], []).append(key)
+            with contextlib.ExitStack() as lent:
+                asked: list[tuple[Connection, list[TopicPartition]]] = []
+                for address, its_keys in by_leader.items():
+                    try:
+                        connection = lent.enter_context(self.connection_to(address))
+                    except BrokerUnreachableError as error:
+                        failed.update(dict.fromkeys(its_keys, error))
+                        continue
+                    message, version = make(connection, its_keys)
+                    try:
+                        connection.send(message, version, response)
+                    except BrokerUnreachableError as error:
+                        if not is_repeatable:
+                            raise
+                        failed.update(dict.fromkeys(its_keys, error))
+                    else:
+                        asked.append((connection, its_keys))
+                for connection, its_keys in asked:
+                    try:
+                        answer = connection.receive(response)
+                    except BrokerUnreachableError as error:
+                        if not is_repeatable:
+                            raise
+                        failed.update(dict.fromkeys(its_keys, error))
+                    else:
+                        failed.update(read(answer, its_keys, connection.address))
+            pending = [key for key in pending if key in failed]
+            if pending:
+                patience.wait(failed[pending[0]])
+                self.refresh({key.topic for key in pending})
+
+
+def no_leader(key: TopicPartition, place: object) -> BrokerError:
+    """Return the error that says that a partition has no leader now."""
+    return BrokerError(
+        f"partition {key.partition} of topic {key.topic!r} has no leader",
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+        path=str(place),
+    )
+
+
+def _topic_state(topic: MetadataResponseTopic) -> TopicState:
+    return TopicState(
+        topic.topic_id,
+        topic.is_internal,
+        {
+            partition.partition_index: PartitionState(
+                Leader(partition.leader_id, partition.leader_epoch), tuple(partition.replica_nodes), tuple(partition.isr_nodes)
+            )
+            for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+        },
+    )

@@ -1,0 +1,188 @@
+"""One connection to a broker: a blocking socket, requests in, responses out in the same order.
+
+Its first request is ApiVersions v0, which every broker since 0.10 answers; what the broker offers then bounds the version of
+each request. Nothing here retries: `cluster` does.
+
+| what happens | raises |
+|---|---|
+| no connection, connection lost, no answer in time | BrokerUnreachableError |
+| an answer that the protocol does not allow | ProtocolError |
+| the broker offers no version of a request known here, or none that is new enough | UnsupportedVersionError |
+
+After any of the first two a connection is of no more use: `is_usable` is False.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TypeVar
+
+from tidelog.client.addresses import BrokerAddress
+from tidelog.errors import BrokerUnreachableError, ProtocolError, UnsupportedVersionError
+from tidelog.wire.codec import Message
+from tidelog.wire.headers import read_response, request_chunks
+from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+M = TypeVar("M", bound=Message)
+
+Allocate = Callable[[int], memoryview]
+"""Returns writable memory of so many bytes, for a response."""
+
+MAX_RESPONSE_BYTES = 1 << 30
+"""A larger response is taken for no response at all."""
+
+MAX_FIRST_RESPONSE_BYTES = 1 << 20
+"""The first response is small. Whoever answers with more does not speak Kafka's protocol."""
+
+_JOINED_BYTES = 1 << 16
+_SIZE = Struct(">i")
+
+
+class Connection:
+    """See the module. `timeout_ms` bounds the wait for the connection, and for a response that no request says more about."""
+
+    def __init__(self, address: BrokerAddress, *, timeout_ms: int, client_id: str) -> None:
+        self.address = address
+        self.is_usable = True
+        self._place = str(address)
+        self._timeout_ms = timeout_ms
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._waiting: deque[tuple[int, type[Message], int]] = deque()
+        self._size = bytearray(4)
+        try:
+            self._socket = socket.create_connection(address, timeout=timeout_ms / 1000)
+        except OSError as error:
+            raise BrokerUnreachableError(f"no connection to a broker: {_reason(error)}", path=self._place) from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._offered = self._handshake()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close it; nothing is sent or received any more."""
+        self.is_usable = False
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it may be used for something else: usable, every response received, and the broker still there."""
+        if not self.is_usable or self._waiting:
+            return False
+        try:
+            # A broker says nothing unasked. What can be read is the end, or nonsense.
+            self._socket.settimeout(0)
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def offers(self, request: type[Message], version: int = 0) -> bool:
+        """Whether the broker takes that version of the request, or a later one."""
+        return self._offered.get(request.API_KEY, (-1, -1))[1] >= version
+
+    def version(self, request: type[Message], *, newest: int, oldest: int = 0) -> int:
+        """Return the newest version between the two that the broker takes too. Raises UnsupportedVersionError."""
+        low, high = self._offered.get(request.API_KEY, (0, -1))
+        version = min(newest, high)
+        if version < max(oldest, low):
+            offered = "none" if high < 0 else f"v{low} to v{high}"
+            raise UnsupportedVersionError(
+                f"the broker's versions of {request.API_NAME} do not do",
+                path=self._place,
+                found=offered,
+                expected=f"v{oldest} to v{newest}",
+            )
+        return version
+
+    def ask(self, message: Message, version: int, response: type[M], *, wait_ms: int | None = None) -> M:
+        """Send a request and return its response. `wait_ms` is what the broker may take on top of the usual time."""
+        self.send(message, version, response)
+        return self.receive(response, wait_ms=wait_ms)
+
+    def send(self, message: Message, version: int, response: type[Message] | None) -> None:
+        """Send a request; `receive` returns its response later. None: there will be none (Produce with acks=0)."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        chunks = request_chunks(message, version, self._correlation_id, self._client_id)
+        if response is not None:
+            self._waiting.append((self._correlation_id, response, version))
+        try:
+            self._socket.settimeout(self._timeout_ms / 1000)
+            if sum(map(len, chunks)) <= _JOINED_BYTES:
+                self._socket.sendall(b"".join(chunks))
+            else:
+                for chunk in chunks:
+                    self._socket.sendall(chunk)
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def receive(self, response: type[M], *, wait_ms: int | None = None, allocate: Allocate | None = None) -> M:
+        """Return the response to the oldest request that waits for one; its record bytes lie in memory from `allocate`."""
+        correlation_id, kind, version = self._waiting[0]
+        assert kind is response
+        deadline = time.monotonic() + (self._timeout_ms + (wait_ms or 0)) / 1000
+        frame = self._read_frame(deadline, allocate)
+        try:
+            found_id, message = read_response(response, version, frame)
+        except ProtocolError as error:
+            self.close()
+            error.path = self._place
+            raise
+        if found_id != correlation_id:
+            self.close()
+            raise ProtocolError("response to another request", path=self._place, found=found_id, expected=correlation_id)
+        self._waiting.popleft()
+        return message
+
+    def _handshake(self) -> dict[int, tuple[int, int]]:
+        answer = self.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+        if answer.error_code:
+            raise ProtocolError("the broker does not tell its versions", path=self._place, found=f"error {answer.error_code}")
+        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _read_frame(self, deadline: float, allocate: Allocate | None) -> memoryview:
+        self._fill(memoryview(self._size), deadline)
+        (size,) = _SIZE.unpack(self._size)
+        # Correlation ids begin with 1: nobody else knows yet who is at the other end.
+        most = MAX_FIRST_RESPONSE_BYTES if self._correlation_id == 1 else MAX_RESPONSE_BYTES
+        if not 4 <= size <= most:
+            self.close()
+            raise ProtocolError("no response of a Kafka broker: its size", path=self._place, found=size, expected=f"4 to {most}")
+        frame = memoryview(bytearray(size)) if allocate is None else allocate(size)
+        self._fill(frame, deadline)
+        return frame
+
+    def _fill(self, memory: memoryview, deadline: float) -> None:
+        filled = 0
+        try:
+            while filled < len(memory):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                self._socket.settimeout(left)
+                count = self._socket.recv_into(memory[filled:])
+                if count == 0:
+                    raise ConnectionResetError("it closed the connection")
+                filled += count
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def _lost(self, error: OSError) -> BrokerUnreachableError:
+        self.close()
+        return BrokerUnreachableError(f"connection to a broker lost: {_reason(error)}", path=self._place)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return error.strerror or str(error) or type(error).__name__

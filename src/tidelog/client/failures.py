@@ -1,0 +1,88 @@
+"""What an error code in a response means: the error to raise, and whether to ask again.
+
+| code | asked again | because |
+|---|---|---|
+| NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | yes | another broker leads, metadata says which |
+| LEADER_, BROKER_, REPLICA_, OFFSET_NOT_AVAILABLE | yes | an election is going on, or has just been |
+| UNKNOWN_TOPIC_OR_PARTITION | yes, if metadata knows the topic | a broker may not have heard of a new topic |
+| KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS and the like | yes | it may pass |
+| others | no | |
+
+`Patience` is the time that one call may take in all; between two attempts it waits a little, each time a little longer.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+from tidelog import errors
+from tidelog.errors import KAFKA_ERROR_CODES, BrokerError, TidelogError
+from tidelog.wire.error_codes import ErrorCode
+
+RETRIABLE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+FIRST_PAUSE_MS = 20
+LAST_PAUSE_MS = 500
+
+CLASSES: dict[int, type[TidelogError]] = {code: cls for cls, (code, _) in reversed(KAFKA_ERROR_CODES.items())}
+"""Kafka's code → class: for codes that several classes answer to, the one that the table names first."""
+CLASSES[ErrorCode.CORRUPT_MESSAGE] = errors.CorruptBatchError
+
+
+@cache
+def code_name(code: int) -> str:
+    """Return Kafka's name of a code, or the number where it is not known."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def error_for(code: int, what: str, place: object, detail: str | None = None) -> TidelogError:
+    """Return the error for a code that a broker answered with; `what` was asked for, `place` is the broker."""
+    name = code_name(code)
+    text = f"{what}: {detail}" if detail else what
+    cls = CLASSES.get(code, BrokerError)
+    if issubclass(cls, BrokerError):
+        return cls(text, error_code=code, path=str(place), found=name)
+    return cls(text, path=str(place), found=name)
+
+
+class Patience:
+    """Time for one call, all its attempts together."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew: something was achieved."""
+        self._end = time.monotonic() + self._timeout_ms / 1000
+        self._pause_ms = FIRST_PAUSE_MS
+
+    def wait(self, error: Exception) -> None:
+        """Wait before the next attempt; raise `error` where the time is up."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise error
+        time.sleep(min(left, self._pause_ms / 1000))
+        self._pause_ms = min(2 * self._pause_ms, LAST_PAUSE_MS)

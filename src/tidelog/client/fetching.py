@@ -1,0 +1,238 @@
+"""Batches of one partition, fetched from its leader: whole, as they are stored, one response ahead of their user.
+
+| version | since | what it brings |
+|---|---|---|
+| 0 | 0.8 | a batch that does not fit is cut off; the next request asks for more |
+| 2 | 0.10 (KIP-32) | message format v1; brokers convert down for older versions |
+| 3 | 0.10.1 (KIP-74) | the first batch comes whole, however large |
+| 4 | 0.11 (KIP-98) | message format v2, the isolation level, aborted transactions |
+| 9, 12 | 2.1, 2.7 | leader epochs; flexible fields |
+
+No fetch sessions: each request names all that it wants. From 13 on topics are named by id, which gains nothing here.
+
+While the batches of a response are used, the next request is on its way: the broker and its client work at the same time.
+What comes in is checked only as far as batch headers go; checksums are for whoever opens a batch.
+
+| left out | because |
+|---|---|
+| control batches | they are no data |
+| read_committed: batches of aborted transactions | the response lists the producers and first offsets; a marker ends each |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.connection import Allocate, Connection
+from tidelog.client.failures import RETRIABLE, Patience, error_for
+from tidelog.client.offsets import Isolation
+from tidelog.errors import (
+    BrokerError,
+    BrokerUnreachableError,
+    CorruptBatchError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    TidelogError,
+)
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import MAX_OFFSET, BatchHeader, iter_headers
+from tidelog.records.control import ControlType, parse_control_type
+from tidelog.records.records import iter_records
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+NEWEST_VERSION = 12
+CONSUMER = -1
+NO_SESSION_EPOCH = -1
+
+FETCH_BYTES = 1024 * 1024
+"""Bytes asked for at once. What fits the processor's cache is received, checked, parsed and copied there."""
+
+MAX_BATCH_BYTES = 1 << 30
+"""A batch that claims more is damaged."""
+
+MAX_WAIT_MS = 500
+"""How long a broker may wait for more records before it answers with none."""
+
+_LENGTH = Struct(">i")
+
+FetchedBatch = tuple[BatchHeader, memoryview, int]
+"""A batch's header, whose position is that in the response's records; those records; and where in them it starts, again."""
+
+
+class PartitionFetcher:
+    """Fetches a partition's batches that may hold offsets in `[start_offset, end_offset)`; for None, for ever.
+
+    A batch at either end may hold offsets outside. Counters tell what was met so far.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        key: TopicPartition,
+        start_offset: int,
+        end_offset: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        fetch_bytes: int = FETCH_BYTES,
+        allocate: Allocate | None = None,
+    ) -> None:
+        self.key = key
+        self.position = start_offset
+        """Everything below it has been fetched."""
+        self.batches = 0
+        self.aborted_batches = 0
+        self.bytes_read = 0
+        self._cluster = cluster
+        self._end = MAX_OFFSET if end_offset is None else end_offset
+        self._is_endless = end_offset is None
+        self._is_committed = isolation == "read_committed"
+        self._fetch_bytes = fetch_bytes
+        self._allocate = allocate
+        self._patience = Patience(cluster.timeout_ms)
+
+    def __iter__(self) -> Iterator[FetchedBatch]:
+        """Yield the batches in offset order. The records that one lies in stay as they are as long as anyone refers to them.
+
+        Raises:
+            OffsetOutOfRangeError: the records from `position` on were deleted, or never were.
+            UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
+            CorruptBatchError: what came is no batch.
+        """
+        while self.position < self._end:
+            try:
+                with self._cluster.connection_to(self._cluster.leader_address(self.key)) as connection:
+                    yield from self._fetch(connection)
+            except BrokerUnreachableError as error:
+                self._again(error)
+            except BrokerError as error:
+                if error.error_code not in RETRIABLE:
+                    raise
+                self._again(error)
+
+    def _again(self, error: TidelogError) -> None:
+        self._patience.wait(error)
+        self._cluster.refresh([self.key.topic])
+
+    def _fetch(self, connection: Connection) -> Iterator[FetchedBatch]:
+        version = connection.version(FetchRequest, newest=NEWEST_VERSION, oldest=4 if self._is_committed else 0)
+        connection.send(self._request(), version, FetchResponse)
+        while True:
+            response = connection.receive(FetchResponse, wait_ms=MAX_WAIT_MS, allocate=self._allocate)
+            found = self._partition(response, connection)
+            headers, records = self._headers(found, connection)
+            if self.position < self._end:
+                connection.send(self._request(), version, FetchResponse)
+            yield from self._data(headers, records, found)
+            if self.position >= self._end:
+                return
+
+    def _request(self) -> FetchRequest:
+        leader = self._cluster.leader(self.key)
+        partition = FetchPartition(
+            partition=self.key.partition,
+            current_leader_epoch=leader.epoch,
+            fetch_offset=self.position,
+            partition_max_bytes=self._fetch_bytes,
+        )
+        return FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._fetch_bytes,
+            isolation_level=int(self._is_committed),
+            session_epoch=NO_SESSION_EPOCH,
+            topics=[FetchTopic(topic=self.key.topic, partitions=[partition])],
+        )
+
+    def _partition(self, response: FetchResponse, connection: Connection) -> PartitionData:
+        """Return the partition's part of a response, or raise what it says instead."""
+        place = connection.address
+        what = f"fetch of {self.key.topic}-{self.key.partition} from offset {self.position}"
+        if response.error_code:
+            raise error_for(response.error_code, what, place)
+        for topic in response.responses:
+            for partition in topic.partitions:
+                if topic.topic != self.key.topic or partition.partition_index != self.key.partition:
+                    continue
+                code = partition.error_code
+                if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise OffsetOutOfRangeError(
+                        f"{what}: the broker does not have it (any more)",
+                        path=str(place),
+                        found=ErrorCode.OFFSET_OUT_OF_RANGE.name,
+                    )
+                if code in RETRIABLE:
+                    # Under one class, so that only this very request is tried again.
+                    raise BrokerError(what, error_code=code, path=str(place), found=ErrorCode(code).name)
+                if code:
+                    raise error_for(code, what, place)
+                return partition
+        raise ProtocolError("the broker does not answer for the partition", path=str(place), found=what)
+
+    def _headers(self, found: PartitionData, connection: Connection) -> tuple[list[BatchHeader], memoryview]:
+        """Return the headers of the whole batches in a response and move on behind them."""
+        records = memoryview(found.records or b"")
+        headers = [header for header in iter_headers(records) if header.last_offset >= self.position]
+        self.bytes_read += len(records)
+        if headers:
+            position = self.position
+            for header in headers:
+                if header.last_offset < position:
+                    raise CorruptBatchError(
+                        "offsets go backward",
+                        path=f"{connection.address} {self.key.topic}-{self.key.partition}",
+                        found=header.last_offset,
+                        expected=f"at least {position}",
+                    )
+                position = header.last_offset + 1
+            self.position = position
+            self._patience.restart()
+            return headers, records
+        if len(records) >= 12:
+            # Cut off, in an old version: come back for the whole of it.
+            (length,) = _LENGTH.unpack_from(records, 8)
+            if not 0 < length < MAX_BATCH_BYTES:
+                raise CorruptBatchError("length of a batch", path=str(connection.address), found=length)
+            self._fetch_bytes = max(2 * self._fetch_bytes, length + 12)
+        elif not self._is_endless:
+            # The records that were promised may come late, but they must come.
+            self._patience.wait(_late(self.key, self.position, self._end, connection))
+        return headers, records
+
+    def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
+        """Yield the batches that a reader is to see."""
+        aborted = (
+            sorted((txn.first_offset, txn.producer_id) for txn in found.aborted_transactions or ()) if self._is_committed else []
+        )
+        aborting: set[int] = set()
+        for header in headers:
+            while aborted and aborted[0][0] <= header.last_offset:
+                aborting.add(aborted.pop(0)[1])
+            if header.is_control:
+                if aborting and _is_abort(header, records):
+                    aborting.discard(header.producer_id)
+                continue
+            if header.base_offset >= self._end and header.magic >= 2:
+                return
+            self.batches += 1
+            if header.is_transactional and header.producer_id in aborting:
+                self.aborted_batches += 1
+                continue
+            yield header, records, header.position
+
+
+def _is_abort(header: BatchHeader, records: memoryview) -> bool:
+    batch = records[header.position : header.position + header.size]
+    record = next(iter_records(header, batch), None)
+    return record is not None and parse_control_type(record.key) is ControlType.ABORT
+
+
+def _late(key: TopicPartition, position: int, end: int, connection: Connection) -> BrokerError:
+    return BrokerError(
+        f"offsets [{position}, {end}) of {key.topic}-{key.partition} do not come",
+        error_code=ErrorCode.REQUEST_TIMED_OUT,
+        path=str(connection.address),
+    )

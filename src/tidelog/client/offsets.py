@@ -1,0 +1,130 @@
+"""Offsets for times, asked of the partitions' leaders (ListOffsets).
+
+| version | since | what it brings |
+|---|---|---|
+| 0 | 0.8 | earliest and latest; a time is only compared with the segments' modification times: not asked for here |
+| 1 | 0.10.1 (KIP-79) | the record's offset and timestamp for a time |
+| 2 | 0.11 (KIP-98) | the isolation level |
+| 4 | 2.1 (KIP-320) | leader epochs |
+| 7 | 3.0 (KIP-734) | the record with the largest timestamp |
+
+"None" has two meanings, and both are answers, not errors: see `NotFound`. Brokers answer up to the high watermark, with
+read_committed up to the last stable offset.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from tidelog.client.addresses import BrokerAddress
+from tidelog.client.cluster import Cluster
+from tidelog.client.connection import Connection
+from tidelog.client.failures import RETRIABLE, error_for
+from tidelog.errors import ProtocolError, TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import EARLIEST, MAX_TIMESTAMP, FoundOffset
+from tidelog.wire.codec import Message
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+NEWEST_VERSION = 7
+CONSUMER = -1
+
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+
+
+class NotFound(enum.Enum):
+    """Why there is no offset for a time. False as a truth value, where every offset found is true."""
+
+    NOTHING_THAT_LATE = "no record is that late"
+    NO_TIMESTAMPS = "the topic's message format has no timestamps"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+OffsetAnswer: TypeAlias = FoundOffset | NotFound
+
+
+def list_offsets(
+    cluster: Cluster, targets: Mapping[TopicPartition, int], isolation: Isolation = "read_uncommitted"
+) -> dict[TopicPartition, OffsetAnswer]:
+    """Return the offset for each partition's time (ms), or for LATEST, EARLIEST and MAX_TIMESTAMP of `log.time_search`.
+
+    Raises UnknownTopicOrPartitionError, UnsupportedVersionError (the broker is too old for a target), BrokerUnreachableError,
+    BrokerError.
+    """
+    answers: dict[TopicPartition, OffsetAnswer] = {}
+    oldest = _oldest_version(targets, isolation)
+
+    def make(connection: Connection, keys: list[TopicPartition]) -> tuple[Message, int]:
+        version = connection.version(ListOffsetsRequest, newest=NEWEST_VERSION, oldest=oldest)
+        by_topic: dict[str, list[ListOffsetsPartition]] = {}
+        for key in keys:
+            asked = ListOffsetsPartition(
+                partition_index=key.partition,
+                current_leader_epoch=cluster.leader(key).epoch,
+                timestamp=targets[key],
+                max_num_offsets=1,
+            )
+            by_topic.setdefault(key.topic, []).append(asked)
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER,
+            isolation_level=int(isolation == "read_committed"),
+            topics=[ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in by_topic.items()],
+        )
+        return request, version
+
+    def read(
+        response: ListOffsetsResponse, keys: list[TopicPartition], place: BrokerAddress
+    ) -> dict[TopicPartition, TidelogError]:
+        failed: dict[TopicPartition, TidelogError] = {}
+        missing = set(keys)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                key = TopicPartition(topic.name, partition.partition_index)
+                missing.discard(key)
+                if partition.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                    answers[key] = NotFound.NO_TIMESTAMPS
+                elif partition.error_code:
+                    error = error_for(partition.error_code, f"offsets of {key.topic}-{key.partition}", place)
+                    if partition.error_code not in RETRIABLE:
+                        raise error
+                    failed[key] = error
+                else:
+                    answers[key] = _answer(partition)
+        if missing:
+            raise ProtocolError("the broker does not answer for all partitions", path=str(place), found=sorted(missing)[0])
+        return failed
+
+    cluster.ask_leaders(targets, ListOffsetsResponse, make, read)
+    return {key: answers[key] for key in targets}
+
+
+def _oldest_version(targets: Mapping[TopicPartition, int], isolation: Isolation) -> int:
+    """Return the first version that understands all targets."""
+    oldest = 0
+    for target in targets.values():
+        if target == MAX_TIMESTAMP:
+            return 7
+        if target >= 0:
+            oldest = max(oldest, 1)
+        if target != EARLIEST and isolation == "read_committed":
+            oldest = 2
+    return oldest
+
+
+def _answer(partition: ListOffsetsPartitionResponse) -> OffsetAnswer:
+    if partition.old_style_offsets:
+        return FoundOffset(partition.old_style_offsets[0], -1, -1)
+    if partition.offset < 0:
+        return NotFound.NOTHING_THAT_LATE
+    return FoundOffset(partition.offset, partition.timestamp, partition.leader_epoch)

@@ -1,0 +1,79 @@
+"""Which offsets of a partition must be read so that no record of a time range is missed.
+
+A broker can be asked where a range begins: all records before the first one that reaches `start` are earlier. It cannot be asked
+where it ends: a late record may lie anywhere behind, so everything up to the high watermark (read_committed: the last stable
+offset) is read.
+
+| the broker says of `start` | read from |
+|---|---|
+| an offset | there on |
+| nothing that late, and its largest timestamp is earlier | nowhere: there is nothing |
+| nothing that late, but its largest timestamp is | the log start: Kafka's "none" is not always true (docs/decisions/0002) |
+| nothing that late, and it cannot tell its largest timestamp (before 3.0) | the log start |
+| its message format has no timestamps | the log start: older segments may have some |
+| it is older than 0.10.1 and cannot search | the log start |
+
+The end is asked for first: records that are appended meanwhile are outside, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.offsets import Isolation, NotFound, OffsetAnswer, list_offsets
+from tidelog.errors import ProtocolError, UnsupportedVersionError
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+
+
+class PartitionBounds(NamedTuple):
+    """What a partition held when it was asked: offsets `[log_start_offset, end_offset)`, wanted ones from `start_offset` on."""
+
+    log_start_offset: int
+    start_offset: int
+    end_offset: int
+
+
+def bounds_for_times(
+    cluster: Cluster, keys: Iterable[TopicPartition], start_ms: int | None, isolation: Isolation
+) -> dict[TopicPartition, PartitionBounds]:
+    """Return where to read for all records with `start_ms <= timestamp` (None: for all records). Raises as `list_offsets`."""
+    wanted = list(keys)
+    ends = list_offsets(cluster, dict.fromkeys(wanted, LATEST), isolation)
+    firsts = list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
+    starts = {} if start_ms is None else _starts(cluster, wanted, start_ms)
+    found: dict[TopicPartition, PartitionBounds] = {}
+    for key in wanted:
+        first, end = _offset(firsts[key], cluster, key), _offset(ends[key], cluster, key)
+        start = starts.get(key, first)
+        found[key] = PartitionBounds(first, end if start is None else max(first, start), max(first, end))
+    return found
+
+
+def _starts(cluster: Cluster, keys: list[TopicPartition], start_ms: int) -> dict[TopicPartition, int | None]:
+    """Return the first offset to read, None where nothing is that late; partitions to be read from the log start are left out."""
+    try:
+        answers = list_offsets(cluster, dict.fromkeys(keys, start_ms))
+    except UnsupportedVersionError:
+        return {}
+    starts: dict[TopicPartition, int | None] = {
+        key: answer.offset for key, answer in answers.items() if isinstance(answer, FoundOffset)
+    }
+    doubtful = [key for key, answer in answers.items() if answer is NotFound.NOTHING_THAT_LATE]
+    if doubtful:
+        try:
+            latest = list_offsets(cluster, dict.fromkeys(doubtful, MAX_TIMESTAMP))
+        except UnsupportedVersionError:
+            return starts
+        starts.update(
+            (key, None) for key, answer in latest.items() if isinstance(answer, FoundOffset) and answer.timestamp < start_ms
+        )
+    return starts
+
+
+def _offset(answer: OffsetAnswer, cluster: Cluster, key: TopicPartition) -> int:
+    if isinstance(answer, NotFound):
+        raise ProtocolError("the broker tells no end of a log", path=str(cluster), found=f"{key.topic}-{key.partition}")
+    return answer.offset
