@@ -90,17 +90,16 @@ async def _until_asked_to_end(
 
     for number in SIGNALS:
         loop.add_signal_handler(number, asked, number)
-    async with AsyncExitStack() as stack:
-        async with running(manager, config, clock) as broker:
-            if metrics_at is not None:
-                _serve_metrics(broker, loop, stack, *metrics_at)
-            addresses = ",".join(joined(one.advertised_host, one.advertised_port) for one in broker.listeners)
-            logger.info("serving at %s", ", ".join(map(_described, broker.listeners)))
-            print(f"bootstrap.servers={addresses}", flush=True)
-            gc.collect()
-            gc.freeze()  # What is here now stays: no later look at it.
-            gc.set_threshold(*GC_THRESHOLDS)
-            await stop.wait()
+    async with AsyncExitStack() as stack, running(manager, config, clock) as broker:
+        if metrics_at is not None:
+            _serve_metrics(broker, loop, stack, *metrics_at)
+        addresses = ",".join(joined(one.advertised_host, one.advertised_port) for one in broker.listeners)
+        logger.info("serving at %s", ", ".join(map(_described, broker.listeners)))
+        print(f"bootstrap.servers={addresses}", flush=True)
+        gc.collect()
+        gc.freeze()  # What is here now stays: no later look at it.
+        gc.set_threshold(*GC_THRESHOLDS)
+        await stop.wait()
 
 
 def _serve_metrics(broker: Running, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:

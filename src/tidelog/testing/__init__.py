@@ -1,1 +1,27 @@
-"""For tests of programs that use Kafka: a broker as a pytest fixture, and a clock that moves when told to."""
+"""For tests of programs that use Kafka: a broker inside the test's process, and a clock that moves when told to.
+
+| | |
+|---|---|
+| `Broker` | a broker on a free port, see `tidelog.broker.embedded`; imported when it is first used |
+| `ManualClock` | its clock, if a test wants to let time pass: each `advance` does what has become due |
+| `plugin` | both as pytest fixtures |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.clock import ManualClock as ManualClock
+
+if TYPE_CHECKING:
+    from tidelog.broker.embedded import Broker as Broker
+
+__all__ = ["Broker", "ManualClock"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Broker":
+        raise AttributeError(f"module 'tidelog.testing' has no attribute {name!r}")
+    from tidelog.broker.embedded import Broker
+
+    return Broker
