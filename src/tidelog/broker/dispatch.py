@@ -22,8 +22,11 @@ from tidelog.broker.apis import (
     api_versions,
     create_topics,
     delete_topics,
+    fetch,
     init_producer_id,
+    list_offsets,
     metadata,
+    offset_for_leader_epoch,
     produce,
 )
 from tidelog.broker.refusal_log import RefusalLog
@@ -41,11 +44,14 @@ logger = logging.getLogger("tidelog.broker")
 
 APIS: tuple[Api, ...] = (
     produce.API,
+    fetch.API,
+    list_offsets.API,
     metadata.API,
     api_versions.API,
     create_topics.API,
     delete_topics.API,
     init_producer_id.API,
+    offset_for_leader_epoch.API,
 )
 """All that are served. Whoever adds a module to `apis/` adds it here."""
 

@@ -10,9 +10,9 @@
 A response of a session tells of a partition only if there are records, an error, or another high watermark or log start than the
 last time. A partition that was answered with records goes behind the others, so that all get their turn.
 
-When there is no room, a session that nobody used for two minutes goes, else the smallest of those that are older than two minutes,
-if the new one has more partitions. There is room for `max.incremental.fetch.session.cache.slots` of them; and, unlike in Kafka, for
-so many partitions in all: without a session a fetcher is served as well.
+When there is no room, a session that nobody used for two minutes goes, else the smallest of those that are older than that, if the
+new one has more partitions. There is room for `max.incremental.fetch.session.cache.slots` of them; and, unlike in Kafka, for so
+many partitions in all: without a session a fetcher is served as well.
 
 Belongs to the loop's thread. Kafka 3.9's rules, but for the eight shards that it divides the sessions into.
 """
@@ -22,13 +22,15 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.clock import Clock
 from tidelog.log.names import TopicPartition
-from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, PartitionData
+
+if TYPE_CHECKING:
+    from tidelog.broker.fetch_reader import PartitionRead
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -50,7 +52,6 @@ class FetchedPartition:
     """What is to be fetched of one partition, and what its fetcher was told the last time."""
 
     __slots__ = (
-        "available_bytes",
         "fetch_offset",
         "key",
         "last_fetched_epoch",
@@ -58,7 +59,6 @@ class FetchedPartition:
         "log_start_offset",
         "max_bytes",
         "name",
-        "start",
         "told_high_watermark",
         "told_log_start_offset",
         "topic_id",
@@ -71,18 +71,24 @@ class FetchedPartition:
         self.topic_id = topic_id
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
-        self.start: LogOffsetMetadata | None = None
-        """Where the fetch offset lies, for a fetch that waits."""
-        self.available_bytes = 0
-        self.update(wanted)
-
-    def update(self, wanted: FetchPartition) -> None:
-        """Take over what a request says about the partition."""
         self.max_bytes = wanted.partition_max_bytes
         self.fetch_offset = wanted.fetch_offset
         self.log_start_offset = wanted.log_start_offset
         self.leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch
+
+    def take_over(self, other: FetchedPartition) -> None:
+        """Want what a later request wants of the same partition."""
+        self.max_bytes = other.max_bytes
+        self.fetch_offset = other.fetch_offset
+        self.log_start_offset = other.log_start_offset
+        self.leader_epoch = other.leader_epoch
+        self.last_fetched_epoch = other.last_fetched_epoch
+
+    def told(self, answer: PartitionData) -> None:
+        """Note what a first response says."""
+        self.told_high_watermark = answer.high_watermark
+        self.told_log_start_offset = answer.log_start_offset
 
     def is_news(self, answer: PartitionData, size_bytes: int) -> bool:
         """Whether an incremental response has to tell this, which is then taken as told."""
@@ -162,17 +168,22 @@ class FetchSessions:
         if session is not None:
             self.cached_partitions -= session.size
 
-    def create(self, partitions: Iterable[FetchedPartition], *, is_privileged: bool, uses_topic_ids: bool) -> int:
-        """Make a session of partitions that were just answered; return its id, 0 if there is no room for it."""
-        by_name = {partition.name: partition for partition in partitions}
+    def create(
+        self, answered: Iterable[tuple[FetchedPartition, PartitionRead]], *, is_privileged: bool, uses_topic_ids: bool
+    ) -> int:
+        """Make a session of partitions that are just answered; return its id, 0 if there is no room for it."""
+        by_name = {}
+        for partition, read in answered:
+            partition.told(read.answer)
+            by_name[partition.name] = partition
         now_ms = self._clock.now_ms()
         if len(self._sessions) >= self._max_sessions and not self._evict(is_privileged, len(by_name), now_ms):
             return NO_SESSION
         if self.cached_partitions + len(by_name) > self._max_partitions:
             return NO_SESSION
-        session_id = random.randrange(1, MAX_EPOCH)  # noqa: S311 - an id, not a secret
+        session_id = random.randrange(1, MAX_EPOCH)
         while session_id in self._sessions:
-            session_id = random.randrange(1, MAX_EPOCH)  # noqa: S311
+            session_id = random.randrange(1, MAX_EPOCH)
         session = FetchSession(session_id, by_name, now_ms, is_privileged=is_privileged, uses_topic_ids=uses_topic_ids)
         self._sessions[session_id] = session
         self.cached_partitions += session.size

@@ -1,0 +1,119 @@
+"""Fetch (1): records from logs, at once or as soon as there are enough. Versions 0 to 17.
+
+| version | change |
+|---|---|
+| 0 | records of format v0, see `down_conversion` |
+| 1 | throttle time in the answer (KIP-13) |
+| 2 | records up to format v1: they have timestamps (KIP-32) |
+| 3 | a bound for all partitions together, who get their turn in the order of the request; a first batch comes whole (KIP-74) |
+| 4 | records up to format v2; isolation level, aborted transactions (KIP-98) |
+| 5 | log start offset (KIP-107) |
+| 6 | KAFKA_STORAGE_ERROR; before, NOT_LEADER_OR_FOLLOWER stands for it (KIP-112) |
+| 7 | sessions, see `fetch_sessions` (KIP-227) |
+| 8 | throttled after the answer (KIP-219) |
+| 9 | the leader epoch that the fetcher knows (KIP-320) |
+| 10 | zstd (KIP-110) |
+| 11 | the fetcher's rack; the replica it should rather ask, which is never another one here (KIP-392) |
+| 12 | flexible; the last fetched epoch, and where the logs part (KIP-595) |
+| 13 | topics by their ids (KIP-516) |
+| 14 | OFFSET_MOVED_TO_TIERED_STORAGE, of which there is none here (KIP-405) |
+| 15 | a follower's state (KIP-903) |
+| 16 | the leader in the answer to who knows an old epoch (KIP-951) |
+| 17 | a follower's folder (KIP-853) |
+
+When it is answered, and how: see `fetching`; what of one partition: `fetch_reader`.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_ID,
+    NO_SESSION,
+    TOPIC_ID_VERSION,
+    FetchedPartition,
+    FetchSession,
+    PartitionName,
+)
+from tidelog.broker.fetching import Fetch
+from tidelog.broker.node import Node
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+
+
+def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse | Outcome:
+    """Answer with records, or wait for them."""
+    version = request.api_version
+    epoch = message.session_epoch
+    session = None
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if message.session_id != NO_SESSION:
+            node.fetch_sessions.remove(message.session_id)
+        wanted = list(_partitions(node, message.topics, version).values())
+    else:
+        found = node.fetch_sessions.get(message.session_id, epoch, uses_topic_ids=version >= TOPIC_ID_VERSION)
+        if isinstance(found, ErrorCode):
+            return FetchResponse(error_code=found)
+        session = found
+        _update(node, session, message, version)
+        if session.partitions:
+            node.fetch_sessions.touch(session)
+            wanted = list(session.partitions.values())
+        else:
+            # Nothing is left of it; a session ends so.
+            node.fetch_sessions.remove(session.id)
+            session = None
+            epoch = FINAL_EPOCH
+            wanted = list(_partitions(node, message.topics, version).values())
+    return Fetch(node, message, request, wanted, session, epoch).start()
+
+
+def _partitions(node: Node, topics: list[FetchTopic], version: int) -> dict[PartitionName, FetchedPartition]:
+    """Return what a request names. Of a partition that is named twice, the last word counts, at the place of the first."""
+    wanted: dict[PartitionName, FetchedPartition] = {}
+    by_id = version >= TOPIC_ID_VERSION
+    for topic in topics:
+        name, topic_id, label = _topic(node, topic, by_id)
+        for partition in topic.partitions:
+            index = partition.partition
+            key = None if name is None else TopicPartition(name, index)
+            wanted[label, index] = FetchedPartition((label, index), key, topic_id, partition)
+    return wanted
+
+
+def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple[str | None, uuid.UUID, str | uuid.UUID]:
+    """Return a topic's name, if it is known, its id, if that was told, and which of both the request names it by."""
+    if not by_id:
+        return topic.topic, NO_ID, topic.topic
+    view = node.topics.by_id(topic.topic_id)
+    return None if view is None else view.name, topic.topic_id, topic.topic_id
+
+
+def _update(node: Node, session: FetchSession, message: FetchRequest, version: int) -> None:
+    """Change a session's partitions as an incremental request says."""
+    partitions = session.partitions
+    for name, wanted in _partitions(node, message.topics, version).items():
+        known = partitions.get(name)
+        if known is None:
+            partitions[name] = wanted
+        else:
+            known.take_over(wanted)
+    by_id = version >= TOPIC_ID_VERSION
+    for topic in message.forgotten_topics_data:
+        _, _, label = _topic(node, topic, by_id)
+        for index in topic.partitions:
+            partitions.pop((label, index), None)
+    if by_id:
+        for partition in partitions.values():
+            if partition.key is None:
+                view = node.topics.by_id(partition.topic_id)
+                if view is not None:
+                    partition.key = TopicPartition(view.name, partition.name[1])
+
+
+API = Api(FetchRequest, FetchResponse, 0, 17, handle)

@@ -1,0 +1,157 @@
+"""ListOffsets (2): the offset that belongs to a time. Versions 0 to 9.
+
+| version | change |
+|---|---|
+| 0 | where segments begin whose files were last written at or before a time (ms), newest first, up to a number of them |
+| 1 | the first record whose timestamp is at or after a time; one offset (KIP-79) |
+| 2 | isolation level (KIP-98); throttle time |
+| 3 | throttled after the answer (KIP-219) |
+| 4 | leader epochs: the one that the asker knows, the record's (KIP-320) |
+| 5 | OFFSET_NOT_AVAILABLE, which a leader without followers has no use for (KIP-207) |
+| 6 | flexible |
+| 7 | MAX_TIMESTAMP: the record with the largest timestamp (KIP-734) |
+| 8 | EARLIEST_LOCAL: the log start, as nothing is tiered (KIP-405) |
+| 9 | LATEST_TIERED: offset -1, as nothing is tiered (KIP-1005) |
+
+| timestamp | since | offset | timestamp in the answer | epoch in the answer |
+|---|---|---|---|---|
+| -1, LATEST | 0 | where the asker's reads end | -1 | the leader's |
+| -2, EARLIEST | 0 | log start | -1 | of what is there |
+| -3, MAX_TIMESTAMP | 7 | the first record with the largest | the record's | of its batch |
+| -4, EARLIEST_LOCAL | 8 | log start | -1 | of what is there |
+| -5, LATEST_TIERED | 9 | -1 | -1 | -1 |
+| a time | 0 | the first record that is not earlier | the record's | of its batch |
+| any other negative one, or one not known to the version | | UNSUPPORTED_VERSION | | |
+
+No record is that late, or it lies at or behind the end of the asker's reads: offset, timestamp and epoch are -1, and no error. A
+consumer's reads end at the high watermark, or with read_committed at the last stable offset; all others' at the log end. Where
+"none" would be wrong, the search goes on, unlike Kafka's: see `storage.partition.offset_lookup`. Topics of format v0: only -1 and -2
+are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.node import Node
+from tidelog.broker.warming import answer_without_waiting
+from tidelog.errors import TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.log.patience import NotCachedError
+from tidelog.log.time_search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.storage.partition.partition_log import PartitionLog
+
+logger = logging.getLogger("tidelog.broker")
+
+SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""From which version on a special timestamp is known."""
+
+CONSUMER = -1
+_READ_COMMITTED = 1
+_FIRST_WITH_EPOCHS = 4
+
+
+def handle(node: Node, message: ListOffsetsRequest, request: Request) -> ListOffsetsResponse | Outcome:
+    """Look the offsets up."""
+    lookups = _Lookups(node, message, request.api_version)
+    answer = answer_without_waiting(node, request, lookups.go_on, lookups.go_on)
+    assert isinstance(answer, ListOffsetsResponse | Outcome)
+    return answer
+
+
+class _Lookups:
+    """The look-ups of one request, and how many of them are done."""
+
+    def __init__(self, node: Node, message: ListOffsetsRequest, version: int) -> None:
+        self._node = node
+        self._message = message
+        self._version = version
+        self._is_consumer = message.replica_id == CONSUMER
+        if not self._is_consumer:
+            self._isolation = FetchIsolation.LOG_END
+        elif message.isolation_level == _READ_COMMITTED:
+            self._isolation = FetchIsolation.TXN_COMMITTED
+        else:
+            self._isolation = FetchIsolation.HIGH_WATERMARK
+        self._twice = _named_twice(message) if version else frozenset()
+        self._done: list[ListOffsetsTopicResponse] = [ListOffsetsTopicResponse(topic.name) for topic in message.topics]
+
+    def go_on(self) -> ListOffsetsResponse:
+        """Answer what is not answered yet. Raises NotCachedError."""
+        for topic, answered in zip(self._message.topics, self._done, strict=True):
+            answers = answered.partitions
+            for index in range(len(answers), len(topic.partitions)):
+                answers.append(self._answer(topic.name, topic.partitions[index]))
+        return ListOffsetsResponse(0, self._done)
+
+    def _answer(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        answer = ListOffsetsPartitionResponse(wanted.partition_index)
+        key = TopicPartition(topic, wanted.partition_index)
+        timestamp = wanted.timestamp
+        if key in self._twice:
+            answer.error_code = ErrorCode.INVALID_REQUEST
+        elif timestamp < 0 and self._version < SINCE.get(timestamp, 1 << 15):
+            answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+        else:
+            try:
+                log = self._node.manager.logs.get(key) or self._node.manager.log(*key)
+                if self._version == 0:
+                    answer.old_style_offsets = self._legacy_offsets(log, timestamp, wanted.max_num_offsets)
+                else:
+                    answer.error_code = self._look_up(log, wanted, answer)
+            except NotCachedError:
+                raise
+            except TidelogError as error:
+                answer.error_code = error_code_of(error)
+                if answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
+                    logger.error("%s-%d: the offset for %d cannot be told: %s", *key, timestamp, error)
+            except Exception:
+                answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+                logger.exception("%s-%d: the offset for %d cannot be told", *key, timestamp)
+        return answer
+
+    def _look_up(self, log: PartitionLog, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> int:
+        """Fill an answer in; return why it cannot be, 0 if it could."""
+        epoch = wanted.current_leader_epoch
+        current = self._node.leader_epoch(log.topic_partition)
+        if epoch >= 0 and epoch != current:
+            return ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+        timestamp = wanted.timestamp
+        found = log.fetch_offset_for_timestamp(timestamp, self._isolation)
+        if found is not None:
+            answer.timestamp, answer.offset, epoch = found
+            if self._version >= _FIRST_WITH_EPOCHS:
+                answer.leader_epoch = current if timestamp == LATEST else epoch
+        return 0
+
+    def _legacy_offsets(self, log: PartitionLog, timestamp: int, max_offsets: int) -> list[int]:
+        offsets = log.legacy_fetch_offsets_before(timestamp, max_offsets)
+        high_watermark = log.high_watermark
+        if self._is_consumer and offsets and offsets[0] > high_watermark:
+            return [high_watermark, *(offset for offset in offsets if offset <= high_watermark)]
+        return offsets
+
+
+def _named_twice(message: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
+    """Return the partitions that a request names more than once: to none of them it gets an answer."""
+    names = [(topic.name, partition.partition_index) for topic in message.topics for partition in topic.partitions]
+    if len(set(names)) == len(names):
+        return frozenset()
+    seen: set[tuple[str, int]] = set()
+    return frozenset(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+
+API = Api(ListOffsetsRequest, ListOffsetsResponse, 0, 9, handle)

@@ -1,0 +1,61 @@
+"""OffsetForLeaderEpoch (23): where a leader epoch's records end, for who wants to know whether its log was cut. Versions 0 to 4.
+
+| version | change |
+|---|---|
+| 0 | an epoch's end offset (KIP-101) |
+| 1 | the epoch in the answer: the last one at or below the one asked for (KIP-279) |
+| 2 | the leader epoch that the asker knows; throttle time (KIP-320) |
+| 3 | who asks (KIP-320) |
+| 4 | flexible |
+
+An epoch that the log does not know, because it is newer or because the log has none: epoch and offset are -1, and no error.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.node import Node
+from tidelog.errors import TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> OffsetForLeaderEpochResponse:
+    """Look the ends up. A topic that is named twice is answered once, as it is named last."""
+    topics = {topic.topic: topic.partitions for topic in message.topics}
+    return OffsetForLeaderEpochResponse(
+        0,
+        [
+            OffsetForLeaderTopicResult(
+                name, [_end(node, TopicPartition(name, wanted.partition), wanted) for wanted in partitions]
+            )
+            for name, partitions in topics.items()
+        ],
+    )
+
+
+def _end(node: Node, key: TopicPartition, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=key.partition)
+    try:
+        log = node.manager.log(*key)
+    except TidelogError as error:
+        answer.error_code = error_code_of(error)
+        return answer
+    epoch, current = wanted.current_leader_epoch, node.leader_epoch(key)
+    if epoch != -1 and epoch != current:
+        answer.error_code = ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return answer
+    end = log.end_offset_for_epoch(wanted.leader_epoch)
+    if end is not None:
+        answer.leader_epoch, answer.end_offset = end
+    return answer
+
+
+API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 0, 4, handle)

@@ -1,0 +1,184 @@
+"""One partition's answer to a fetch: what is checked, what is read, and how it is told (KIP-98, KIP-107, KIP-320, KIP-595).
+
+| in this order | answer |
+|---|---|
+| no such partition, topic or id | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; it keeps no one from waiting |
+| the topic of that name has another id now | INCONSISTENT_TOPIC_ID |
+| the fetcher knows an older, a newer leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH |
+| a follower: none is known | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
+| what it has of its last epoch is not what the log has | where they part, and no records |
+| below the log start, above the log end | OFFSET_OUT_OF_RANGE |
+| the partition is not there, its disk fails | KAFKA_STORAGE_ERROR |
+
+Reads do not wait for a disk: what is not in memory raises `NotCachedError`, see `tidelog.log.patience`. Many bytes are sent as
+they are mapped, few are copied; the most recently used mappings are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.broker.fetch_sessions import NO_ID, FetchedPartition
+from tidelog.errors import LogOfflineError, OffsetOutOfRangeError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.log.patience import NotCachedError
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.storage.segment.file_records import MIN_MAPPED_BYTES, LogFile
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+logger = logging.getLogger("tidelog.broker")
+
+MAX_MAPPED_FILES = 256
+
+_NO_ERROR = 0
+
+
+class FetchParams(NamedTuple):
+    """What a fetch says for all of its partitions."""
+
+    version: int
+    is_follower: bool
+    isolation: FetchIsolation
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+
+
+class PartitionRead(NamedTuple):
+    """A partition's answer, and what a fetch that waits has to know of it."""
+
+    answer: PartitionData
+    size_bytes: int
+    place: LogOffsetMetadata | None
+    """Where the offset lies that was asked for, None after an error."""
+    log: PartitionLog | None
+
+
+class FetchReader:
+    """Reads for all fetches of a node. Belongs to the loop's thread."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._mapped: dict[LogFile, None] = {}
+
+    def unknown(self, wanted: FetchedPartition) -> PartitionRead | None:
+        """Return the answer for a partition that there is not, None if there is."""
+        key = wanted.key
+        if key is None:
+            return _nothing(wanted, ErrorCode.UNKNOWN_TOPIC_ID, is_read=False)
+        manager = self._node.manager
+        if key not in manager.logs:
+            try:
+                manager.log(*key)
+            except UnknownTopicOrPartitionError:
+                return _nothing(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_read=False)
+            except LogOfflineError:
+                pass
+        return None
+
+    def read(self, wanted: FetchedPartition, params: FetchParams, max_bytes: int, min_one_message: bool) -> PartitionRead:
+        """Read up to `max_bytes` of a partition. Raises NotCachedError within `no_waiting`, nothing else."""
+        key = wanted.key
+        assert key is not None
+        log = self._node.manager.logs.get(key)
+        try:
+            if log is None:
+                log = self._node.manager.log(*key)  # It tells why.
+            refusal = self._refusal(wanted, params, log)
+            if refusal:
+                return _nothing(wanted, refusal)
+            return self._read(wanted, params, log, min(max_bytes, wanted.max_bytes), min_one_message)
+        except NotCachedError:
+            raise
+        except TidelogError as error:
+            code = error_code_of(error)
+            if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                logger.error("%s: a fetch of offset %d failed: %s", "-".join(map(str, key)), wanted.fetch_offset, error)
+            return _nothing(wanted, code)
+        except Exception:
+            logger.exception("%s: a fetch of offset %d failed", "-".join(map(str, key)), wanted.fetch_offset)
+            return _nothing(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _refusal(self, wanted: FetchedPartition, params: FetchParams, log: PartitionLog) -> int:
+        """Return why a fetcher may not read there, 0 if it may."""
+        topic_id = wanted.topic_id
+        if topic_id is not NO_ID and log.topic_id is not None and log.topic_id != topic_id and topic_id != NO_ID:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        epoch = wanted.leader_epoch
+        if epoch >= 0:
+            current = self._node.leader_epoch(log.topic_partition)
+            if epoch != current:
+                return ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if params.is_follower:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return _NO_ERROR
+
+    def _read(
+        self, wanted: FetchedPartition, params: FetchParams, log: PartitionLog, max_bytes: int, min_one_message: bool
+    ) -> PartitionRead:
+        watermarks = log.watermarks
+        high_watermark, start = watermarks.high_watermark, watermarks.log_start_offset
+        answer = PartitionData(wanted.name[1], _NO_ERROR, high_watermark, watermarks.last_stable_offset, start)
+        answer.aborted_transactions = None
+        answer.records = b""
+        if wanted.last_fetched_epoch >= 0:
+            parted = _where_it_parts(log, wanted)
+            if parted is not None:
+                answer.diverging_epoch = parted
+                return PartitionRead(answer, 0, LogOffsetMetadata(wanted.fetch_offset), log)
+        found = log.locate(wanted.fetch_offset, max_bytes, params.isolation, min_one_message)
+        if found.aborted_transactions is not None:
+            answer.aborted_transactions = [
+                AbortedTransaction(txn.producer_id, txn.first_offset) for txn in found.aborted_transactions
+            ]
+        length, file = found.length, found.log
+        if length == 0 or file is None or (found.first_entry_incomplete and params.version > 2):
+            return PartitionRead(answer, 0, found.metadata, log)
+        if params.version > 3 and length >= MIN_MAPPED_BYTES:
+            answer.records = file.view(found.position, length)
+            self._keep_mapped(file)
+        else:
+            answer.records = file.read(found.position, length)
+        return PartitionRead(answer, length, found.metadata, log)
+
+    def _keep_mapped(self, file: LogFile) -> None:
+        mapped = self._mapped
+        mapped.pop(file, None)
+        mapped[file] = None
+        if len(mapped) > MAX_MAPPED_FILES:
+            oldest = next(iter(mapped))
+            del mapped[oldest]
+            oldest.unmap()
+
+
+def error_answer(wanted: FetchedPartition, code: int) -> PartitionData:
+    """Return an answer that says nothing but an error, and that no transaction was aborted."""
+    answer = PartitionData(wanted.name[1], code, -1)
+    answer.records = b""
+    return answer
+
+
+def _nothing(wanted: FetchedPartition, code: int, *, is_read: bool = True) -> PartitionRead:
+    answer = error_answer(wanted, code)
+    if is_read:
+        answer.aborted_transactions = None
+    return PartitionRead(answer, 0, None, None)
+
+
+def _where_it_parts(log: PartitionLog, wanted: FetchedPartition) -> EpochEndOffset | None:
+    """Return where a fetcher's log and this one part, None if they do not. Raises OffsetOutOfRangeError if nobody knows."""
+    end = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if end is None or wanted.fetch_offset < log.log_start_offset:
+        raise OffsetOutOfRangeError(
+            "an offset whose epoch is not known or that is gone", path=log.directory, found=wanted.fetch_offset
+        )
+    epoch, end_offset = end
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch, end_offset)
+    return None

@@ -1,0 +1,372 @@
+"""One fetch on its way: read, wait, read again, convert, answer.
+
+| it is answered at once if | |
+|---|---|
+| it has `min_bytes`, or does not want to wait | |
+| none of its partitions is there | those that are not keep nobody from waiting for the others |
+| reading met an error, or found logs that part | |
+
+Else it waits (`arrivals`) until `min_bytes` lie behind its offsets, or an offset has come to lie in an older segment, or behind
+the log's end, or its log is gone. After `max_wait_ms` it gets what there is. Either way everything is read anew then.
+
+Cold bytes are read, and many records are converted, on another thread: no other connection waits for that. Meanwhile the
+state stays here, and reading goes on at the partition where it had stopped.
+
+`apis.fetch` makes these. Belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Outcome, Request
+from tidelog.broker.arrivals import Watch
+from tidelog.broker.down_conversion import Converted, down_converted, newest_magic
+from tidelog.broker.fetch_reader import FetchParams, PartitionRead, error_answer
+from tidelog.broker.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
+from tidelog.errors import TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.log.patience import NotCachedError, no_waiting
+from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node, Timer
+
+logger = logging.getLogger("tidelog.broker")
+
+INLINE_CONVERSION_BYTES = 4096
+"""More than this is converted on another thread."""
+
+MAX_WARMINGS = 16
+"""So often a fetch is interrupted because bytes are not in memory. Then the loop does wait for the disk: memory is short."""
+
+_FUTURE_REPLICA = -3
+_READ_COMMITTED = 1
+_FIRST_WITHOUT_FORMATS = 4
+_FIRST_WITH_STORAGE_ERROR = 6
+_FIRST_WITH_ZSTD = 10
+_FIRST_WITH_LEADERS = 16
+
+_STALE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class Fetch:
+    """See the module. `session_epoch` is the request's; `session` is the one it goes on with."""
+
+    __slots__ = (
+        "_available",
+        "_is_final",
+        "_is_gone",
+        "_is_hard_limit",
+        "_left_bytes",
+        "_min_one_message",
+        "_node",
+        "_params",
+        "_partitions",
+        "_reads",
+        "_request",
+        "_session",
+        "_session_epoch",
+        "_timer",
+        "_unknown",
+        "_warmings",
+        "_watch",
+    )
+
+    def __init__(
+        self,
+        node: Node,
+        message: FetchRequest,
+        request: Request,
+        wanted: list[FetchedPartition],
+        session: FetchSession | None,
+        session_epoch: int,
+    ) -> None:
+        version = request.api_version
+        replica_id = message.replica_id if version < 15 else message.replica_state.replica_id
+        if replica_id >= 0 or replica_id == _FUTURE_REPLICA:
+            isolation = FetchIsolation.LOG_END
+        elif message.isolation_level == _READ_COMMITTED:
+            isolation = FetchIsolation.TXN_COMMITTED
+        else:
+            isolation = FetchIsolation.HIGH_WATERMARK
+        max_bytes = min(message.max_bytes, node.config.fetch_max_bytes)
+        min_bytes = min(message.min_bytes, max_bytes)
+        self._params = FetchParams(version, replica_id >= 0, isolation, min_bytes, max_bytes, message.max_wait_ms)
+        self._node = node
+        self._request = request
+        self._session = session
+        self._session_epoch = session_epoch
+        self._unknown: list[tuple[FetchedPartition, PartitionRead]] = []
+        self._partitions = wanted
+        logs = node.manager.logs
+        for one in wanted:
+            if one.key not in logs:
+                self._set_apart_unknown(wanted)
+                break
+        self._is_final = False
+        self._is_gone = False
+        self._timer: Timer | None = None
+        self._watch: Watch | None = None
+        self._available: dict[TopicPartition, tuple[int, int]] = {}
+        self._warmings = 0
+        self._begin()
+
+    def start(self) -> FetchResponse | Outcome:
+        """Answer, or see to it that the request is answered later."""
+        response = self._go_on()
+        if response is not None:
+            return response
+        self._request.when_gone(self._on_gone)
+        return Outcome.LATER
+
+    def _set_apart_unknown(self, wanted: list[FetchedPartition]) -> None:
+        self._partitions = []
+        for one in wanted:
+            unknown = self._node.fetch_reader.unknown(one)
+            if unknown is None:
+                self._partitions.append(one)
+            else:
+                self._unknown.append((one, unknown))
+
+    # --- reading
+
+    def _begin(self) -> None:
+        self._reads: list[PartitionRead] = []
+        self._left_bytes = self._params.max_bytes
+        self._min_one_message = self._params.version > 2
+
+    def _go_on(self) -> FetchResponse | None:
+        """Read what is not read yet; return the answer, None if it comes later."""
+        try:
+            if self._warmings < MAX_WARMINGS:
+                with no_waiting():
+                    self._read()
+            else:
+                self._read()
+        except NotCachedError as missing:
+            self._warmings += 1
+            self._node.blocking.run(missing.warm, self._on_warm)
+            return None
+        if not self._is_final and not self._is_enough():
+            self._wait()
+            return None
+        self._is_final = True
+        return self._finish()
+
+    def _read(self) -> None:
+        read_partition = self._node.fetch_reader.read
+        params, partitions, reads = self._params, self._partitions, self._reads
+        for index in range(len(reads), len(partitions)):
+            read = read_partition(partitions[index], params, self._left_bytes, self._min_one_message)
+            reads.append(read)
+            size = read.size_bytes
+            if size:
+                self._min_one_message = False
+                self._left_bytes = max(0, self._left_bytes - size)
+
+    def _is_enough(self) -> bool:
+        params, reads = self._params, self._reads
+        if params.max_wait_ms <= 0 or not reads:
+            return True
+        size = 0
+        for read in reads:
+            answer = read.answer
+            if answer.error_code or answer.diverging_epoch.end_offset >= 0:
+                return True
+            size += read.size_bytes
+        return size >= params.min_bytes
+
+    # --- waiting
+
+    def _wait(self) -> None:
+        keys = []
+        for index, read in enumerate(self._reads):
+            key = self._partitions[index].key
+            assert key is not None
+            keys.append(key)
+            self._available[key] = (index, read.size_bytes)
+        self._watch = self._node.arrivals.watch(keys, self._on_arrival)
+        self._timer = self._node.timers.call_later(self._params.max_wait_ms, self._on_time)
+
+    def _on_arrival(self, key: TopicPartition) -> None:
+        index, _ = self._available[key]
+        now = self._available_bytes(key, index)
+        if now is not None:
+            self._available[key] = (index, now)
+            if sum(size for _, size in self._available.values()) < self._params.min_bytes:
+                return
+        self._on_time()
+
+    def _available_bytes(self, key: TopicPartition, index: int) -> int | None:
+        """Return how many bytes there are for a partition, None if waiting for more would be wrong."""
+        read = self._reads[index]
+        log, place = read.log, read.place
+        if log is None or place is None or self._node.manager.logs.get(key) is not log:
+            return None
+        try:
+            with no_waiting():
+                end = log.watermarks.end_of(self._params.isolation)
+        except (NotCachedError, TidelogError):
+            return None
+        if place.message_offset == end.message_offset:
+            return 0
+        if place.message_offset > end.message_offset or place.on_older_segment(end):
+            return None
+        if place.segment_base_offset != end.segment_base_offset or end.is_message_offset_only:
+            return 0
+        return min(end.relative_position - place.relative_position, self._partitions[index].max_bytes)
+
+    def _on_time(self) -> None:
+        """Answer with what there is."""
+        self._stop_waiting()
+        self._is_final = True
+        self._begin()
+        self._later(self._go_on)
+
+    def _stop_waiting(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_gone(self) -> None:
+        self._is_gone = True
+        self._stop_waiting()
+
+    def _on_warm(self, result: object) -> None:
+        if isinstance(result, BaseException):
+            self._warmings = MAX_WARMINGS  # The disk fails: the read itself will tell.
+        self._later(self._go_on)
+
+    def _later(self, go_on: Callable[[], FetchResponse | None]) -> None:
+        """Go on from a callback, where nobody takes an error or an answer."""
+        if self._is_gone:
+            return
+        try:
+            response = go_on()
+        except Exception:
+            logger.exception("a fetch of %s failed", self._request)
+            response = FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        if response is not None:
+            self._request.respond(response)
+
+    # --- answering
+
+    def _finish(self) -> FetchResponse | None:
+        """Return the answer to what was read, None if records have to be converted first: then it comes later."""
+        version = self._params.version
+        answered = [*zip(self._partitions, self._reads, strict=True), *self._unknown]
+        node_endpoints: list[NodeEndpoint] = []
+        for wanted, read in answered:
+            answer = read.answer
+            if answer.error_code:
+                if version < _FIRST_WITH_STORAGE_ERROR and answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif version >= _FIRST_WITH_LEADERS and answer.error_code in _STALE and wanted.key is not None:
+                    answer.current_leader = LeaderIdAndEpoch(self._node.node_id, self._node.leader_epoch(wanted.key))
+                    node_endpoints = self._endpoints()
+            elif read.size_bytes and wanted.key is not None:
+                self._node.metrics.fetched(wanted.key.topic, read.size_bytes)
+        session_id = 0
+        session = self._session
+        if session is not None:
+            session_id = session.id
+            if session.epoch != next_epoch(self._session_epoch):
+                return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session_id)
+            answered = [one for one in answered if one[0].is_news(one[1].answer, one[1].size_bytes)]
+            for wanted, read in answered:
+                if read.size_bytes and session.partitions.pop(wanted.name, None) is not None:
+                    session.partitions[wanted.name] = wanted
+        elif self._session_epoch == INITIAL_EPOCH:
+            session_id = self._node.fetch_sessions.create(
+                answered, is_privileged=self._params.is_follower, uses_topic_ids=version >= TOPIC_ID_VERSION
+            )
+        if version < _FIRST_WITH_ZSTD:
+            answered = [(wanted, self._as_known(wanted, read)) for wanted, read in answered]
+            if version < _FIRST_WITHOUT_FORMATS:
+                return self._convert(answered)
+        return FetchResponse(0, 0, session_id, _by_topic(answered), node_endpoints)
+
+    def _endpoints(self) -> list[NodeEndpoint]:
+        listener = self._request.listener
+        return [
+            NodeEndpoint(self._node.node_id, listener.advertised_host, listener.advertised_port, self._node.config.broker_rack)
+        ]
+
+    def _as_known(self, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
+        """Refuse what a fetcher of this version cannot be given, whatever is stored: zstd; formats if none is converted."""
+        log = self._node.manager.logs.get(wanted.key) if wanted.key is not None else None
+        if log is None:
+            return read
+        if log.config.compression_type == "zstd":
+            return PartitionRead(error_answer(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), 0, None, None)
+        if log.config.magic > newest_magic(self._params.version) and not log.config.message_downconversion_enable:
+            return PartitionRead(error_answer(wanted, ErrorCode.UNSUPPORTED_VERSION), 0, None, None)
+        return read
+
+    def _convert(self, answered: list[tuple[FetchedPartition, PartitionRead]]) -> FetchResponse | None:
+        """Return the answer with its records in a format that the fetcher knows, None if that comes later."""
+        magic = newest_magic(self._params.version)
+        work = [(wanted, read, read.log.config.magic) for wanted, read in answered if read.size_bytes and read.log is not None]
+
+        def convert() -> list[Converted | ErrorCode]:
+            return [_converted(read.answer, configured, magic, wanted) for wanted, read, configured in work]
+
+        def answer(converted: list[Converted | ErrorCode]) -> FetchResponse:
+            done = {}
+            for (wanted, read, _), result in zip(work, converted, strict=True):
+                if isinstance(result, ErrorCode):
+                    done[wanted.name] = PartitionRead(error_answer(wanted, result), 0, None, None)
+                else:
+                    read.answer.records = result.records
+                    self._node.metrics.counters.down_converted_batches += result.batches
+            return FetchResponse(responses=_by_topic([(wanted, done.get(wanted.name, read)) for wanted, read in answered]))
+
+        if sum(read.size_bytes for _, read, _ in work) <= INLINE_CONVERSION_BYTES:
+            return answer(convert())
+
+        def go_on(result: list[Converted | ErrorCode] | BaseException) -> None:
+            def finish() -> FetchResponse:
+                if isinstance(result, BaseException):
+                    raise result
+                return answer(result)
+
+            self._later(finish)
+
+        self._node.blocking.run(convert, go_on)
+        return None
+
+
+def _converted(answer: PartitionData, configured_magic: int, magic: int, wanted: FetchedPartition) -> Converted | ErrorCode:
+    try:
+        return down_converted(answer.records, configured_magic, magic, wanted.fetch_offset)
+    except TidelogError as error:
+        return error_code_of(error)
+
+
+def _by_topic(answered: list[tuple[FetchedPartition, PartitionRead]]) -> list[FetchableTopicResponse]:
+    """Put the answers that follow each other and are of one topic together; their order stays."""
+    topics: list[FetchableTopicResponse] = []
+    last: object = None
+    for wanted, read in answered:
+        label = wanted.name[0]
+        if label != last:
+            last = label
+            topics.append(FetchableTopicResponse(label if isinstance(label, str) else "", wanted.topic_id, [read.answer]))
+        else:
+            topics[-1].partitions.append(read.answer)
+    return topics
