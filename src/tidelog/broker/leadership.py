@@ -40,6 +40,9 @@ class Leadership:
         """Begin to lead the logs of a manager that has started. Raises StorageError."""
         self.path = manager.directory / LEADER_EPOCH_FILE
         written = self._read()
+        for log in manager.logs.values():
+            # Nobody else has to have the records: where a checkpoint is behind, all that is there counts.
+            log.update_high_watermark(log.log_end_offset_metadata)
         known = [log.leader_epochs.latest_epoch for log in manager.logs.values()]
         epoch = max([written, *(epoch for epoch in known if epoch is not None)])
         if not manager.had_clean_shutdown and any(log.log_end_offset > 0 for log in manager.logs.values()):

@@ -1,7 +1,7 @@
 """Answers that need bytes from a disk, without a wait on the loop: what is missing is read on another thread, then work goes on.
 
-`work` is called until it is done. It does what it can of its work and keeps how far it is; where bytes are missing, `NotCachedError`
-comes out of it.
+`work` is called until it is done. It does what it can and keeps how far it is; where bytes are missing, `NotCachedError` comes
+out of it.
 """
 
 from __future__ import annotations

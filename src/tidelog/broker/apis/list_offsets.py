@@ -25,8 +25,8 @@
 
 No record is that late, or it lies at or behind the end of the asker's reads: offset, timestamp and epoch are -1, and no error. A
 consumer's reads end at the high watermark, or with read_committed at the last stable offset; all others' at the log end. Where
-"none" would be wrong, the search goes on, unlike Kafka's: see `storage.partition.offset_lookup`. Topics of format v0: only -1 and -2
-are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
+"none" would be wrong, the search goes on, unlike Kafka's: see `storage.partition.offset_lookup`. Of a topic of format v0 only -1
+and -2 are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 """
 
 from __future__ import annotations

@@ -28,15 +28,14 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 
 
 def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> OffsetForLeaderEpochResponse:
-    """Look the ends up. A topic that is named twice is answered once, as it is named last."""
-    topics = {topic.topic: topic.partitions for topic in message.topics}
+    """Look the ends up."""
     return OffsetForLeaderEpochResponse(
         0,
         [
             OffsetForLeaderTopicResult(
-                name, [_end(node, TopicPartition(name, wanted.partition), wanted) for wanted in partitions]
+                topic.topic, [_end(node, TopicPartition(topic.topic, wanted.partition), wanted) for wanted in topic.partitions]
             )
-            for name, partitions in topics.items()
+            for topic in message.topics
         ],
     )
 
