@@ -11,8 +11,8 @@ A response of a session tells of a partition only if there are records, an error
 last time. A partition that was answered with records goes behind the others, so that all get their turn.
 
 When there is no room, a session that nobody used for two minutes goes, else the smallest of those that are older than that, if
-the new one has more partitions. There is room for `max.incremental.fetch.session.cache.slots` of them; and, unlike in Kafka, for so
-many partitions in all: without a session a fetcher is served as well.
+the new one has more partitions. There is room for `max.incremental.fetch.session.cache.slots` of them; and, unlike in Kafka,
+for so many partitions in all: without a session a fetcher is served as well.
 
 Belongs to the loop's thread. Kafka 3.9's rules, but for the eight shards that it divides the sessions into.
 """
