@@ -7,6 +7,7 @@ import sys
 
 BENCHMARKS = (
     "kernel_bench",
+    "wire_bench",
     "append_bench",
     "recovery_bench",
     "index_job_bench",

@@ -25,4 +25,4 @@ def test_declarations() -> None:
 
 @pytest.mark.parametrize(("cls", "version"), versions_of(DEFINITIONS), ids=lambda value: getattr(value, "__name__", f"v{value}"))
 def test_bytes(cls: type[Message], version: int) -> None:
-    judge_bytes(cls, DEFINITIONS[cls.__name__], version, rounds=8)
+    judge_bytes(cls, DEFINITIONS[cls.__name__], version, rounds=5)

@@ -21,7 +21,7 @@ from tests.wire.random_messages import every_version, random_struct
 from tidelog.wire.codec import Message, decode, encode
 from tidelog.wire.fields import ZERO_UUID, Struct
 
-ROUNDS = 12
+ROUNDS = 6
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 

@@ -85,7 +85,7 @@ class DecoderSource:
         name = f"{cls.__name__} v{version}"
 
         def fail(what: str, position: int) -> NoReturn:
-            raise ProtocolError(f"{name}: {what}", position=position)
+            raise ProtocolError(f"{name}: {what}", position=position) from None
 
         self.names: dict[str, Any] = {
             "fail": fail,
@@ -202,6 +202,9 @@ class DecoderSource:
         if self.flexible:
             self._line(f"if {length} > 127:")
             self._line(f"    {length}, pos = varint_rest(buf, pos, {length})")
+            if kind == "string":
+                self._line(f"    if {length} > {MAX_STRING_BYTES + 1}:")
+                self._line(f"        fail('{self.where}.{field.name} is too long', pos)")
             self._line(f"{length} -= 1")
         # As Kafka reads it, any negative length is null. The elements of an array never are.
         self._line(f"if {length} < 0:")
@@ -213,9 +216,6 @@ class DecoderSource:
         if kind == "array":
             self._elements(target, length, of, field)
         else:
-            if kind == "string" and self.flexible:
-                self._line(f"if {length} > {MAX_STRING_BYTES}:")
-                self._line(f"    fail('{what} is too long', pos)")
             stop = self._name("stop")
             self._line(f"{stop} = pos + {length}")
             self._line(f"if {stop} > end:")
@@ -234,9 +234,12 @@ class DecoderSource:
     def _elements(self, target: str, count: str, of: Any, field: Field) -> None:
         kind = kind_of(of)
         least = smallest(kind, of, self.version, flexible=self.flexible)
-        self._line(f"if {count} > (end - pos) // {least}:")
-        self._line(f"    fail('{self.where}.{field.name} has more elements than what is left can hold', pos)")
-        if kind in FIXED and kind != "uuid16":
+        bulk = kind in FIXED and kind != "uuid16"
+        if bulk or (kind == "struct" and fixed_format(of, self.version, flexible=self.flexible) is not None):
+            # Others are read one by one: they come to the frame's end by themselves.
+            self._line(f"if {count} > (end - pos) // {least}:")
+            self._line(f"    fail('{self.where}.{field.name} has more elements than what is left can hold', pos)")
+        if bulk:
             self._line(f"{target} = list(unpack('>%d{FIXED[kind]}' % {count}, buf, pos))")
             self._line(f"pos += {count} * {least}")
             return
