@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.broker.raw import RawClient
+from tidelog.broker.api import Api
+from tidelog.broker.dispatch import APIS
 from tidelog.broker.node import Node
 from tidelog.broker.running import Running, serve
 from tidelog.clock import Clock, SystemClock
@@ -25,8 +27,9 @@ TIMEOUT_S = 20
 class RunningBroker:
     """A broker on a thread. `stop` ends it cleanly; the folder stays, and `start` serves it again on another port."""
 
-    def __init__(self, data_dir: Path, clock: Clock | None = None, **properties: Any) -> None:
+    def __init__(self, data_dir: Path, clock: Clock | None = None, apis: tuple[Api, ...] = APIS, **properties: Any) -> None:
         self.data_dir = data_dir
+        self.apis = apis
         self.clock = clock or SystemClock()
         self.properties = {"listeners": "PLAINTEXT://127.0.0.1:0"} | {k.replace("_", "."): v for k, v in properties.items()}
         self.is_clean: bool | None = None
@@ -45,7 +48,7 @@ class RunningBroker:
                 self.running = running
                 started.set()
 
-            self.is_clean = await serve(self.data_dir, self.properties, self.clock, stop=self._stop, started=tell)
+            self.is_clean = await serve(self.data_dir, self.properties, self.clock, stop=self._stop, started=tell, apis=self.apis)
 
         def run() -> None:
             try:

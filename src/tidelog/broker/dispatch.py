@@ -126,7 +126,7 @@ class Dispatcher:
 
     def _unsupported(self, connection: Connection, api_key: int) -> list[Bytes] | Outcome:
         version = connection.api_version
-        if api_key == api_versions.API.request.API_KEY and version >= 0:
+        if api_key == api_versions.API.request.API_KEY:
             return response_chunks(api_versions.unsupported_version(), 0, connection.correlation_id)
         return self._refuse(connection, f"API {api_key} version {version} is not served")
 

@@ -11,11 +11,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tidelog.broker.api import Api
 from tidelog.broker.config import BrokerConfig
+from tidelog.broker.dispatch import APIS
 from tidelog.broker.event_loop import LoopThreads, LoopTimers, Ticker
 from tidelog.broker.listeners import Listener
 from tidelog.broker.node import Node
@@ -48,13 +50,15 @@ class Running:
 
 
 @asynccontextmanager
-async def running(manager: LogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S) -> AsyncIterator[Running]:
+async def running(
+    manager: LogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
+) -> AsyncIterator[Running]:
     """Serve the logs of a manager that was started, and stays the caller's. Raises InvalidArgumentError for an address."""
     loop = asyncio.get_running_loop()
     threads = LoopThreads(loop)
     ticker = Ticker(loop, manager, clock)
     node = Node(manager, config, clock, LoopTimers(loop), threads)
-    server = BrokerServer(node)
+    server = BrokerServer(node, apis)
     try:
         await server.start()
         ticker.start()
@@ -72,6 +76,7 @@ async def serve(
     *,
     stop: asyncio.Event,
     started: Callable[[Running], None],
+    apis: Iterable[Api] = APIS,
 ) -> bool:
     """Serve `data_dir` until `stop` is set; whether the end was a clean one. `started` is called once clients are served.
 
@@ -81,7 +86,7 @@ async def serve(
     manager = LogManager(data_dir, clock, properties=sorted_ones.manager)
     manager.startup()
     try:
-        async with running(manager, sorted_ones.config, clock) as broker:
+        async with running(manager, sorted_ones.config, clock, apis=apis) as broker:
             started(broker)
             await stop.wait()
     finally:

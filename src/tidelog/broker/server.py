@@ -67,7 +67,7 @@ class BrokerServer:
     @property
     def listeners(self) -> tuple[Listener, ...]:
         """Where it listens, with the ports that were found."""
-        return tuple(listener for _, listener in self._sockets)
+        return self.node.listeners
 
     async def start(self) -> None:
         """Listen. Raises InvalidArgumentError if an address is not to be had; nothing is left open then."""
@@ -77,7 +77,7 @@ class BrokerServer:
         except BaseException:
             self._close_sockets()
             raise
-        self.node.listeners = self.listeners
+        self.node.listeners = tuple(listener for _, listener in self._sockets)
         self._accept_more()
         self._sweep = self.loop.call_later(self._sweep_s, self._look_around)
 
@@ -90,6 +90,7 @@ class BrokerServer:
         self._empty = asyncio.Event()
         for connection in tuple(self.connections.values()):
             connection.end()
+        self.node.arrivals.end()  # Fetches that wait for records get what there is.
         if self.connections and grace_s > 0:
             try:
                 await asyncio.wait_for(self._empty.wait(), grace_s)
