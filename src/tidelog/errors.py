@@ -13,6 +13,7 @@ All of them are one small tree::
     │   │   └── RecordValidationError     records that a leader refuses, told one by one
     │   │       └── InvalidTimestampError     ... because of a timestamp, at least one of them
     │   ├── DecompressionError        a compressed block, or one past its bound
+    │   │   └── DecompressedTooLargeError ... past its bound
     │   ├── CorruptIndexError         .index, .timeindex, .txnindex
     │   ├── CorruptSnapshotError      .snapshot
     │   └── CorruptCheckpointError    checkpoint files, partition.metadata, meta.properties
@@ -147,6 +148,10 @@ class InvalidTimestampError(RecordValidationError):
 
 class DecompressionError(CorruptDataError):
     """A compressed block is damaged, or larger than its bound once decompressed."""
+
+
+class DecompressedTooLargeError(DecompressionError):
+    """A compressed block that grows beyond its bound (Kafka: MESSAGE_TOO_LARGE, as for any records that are too many)."""
 
 
 class CorruptIndexError(CorruptDataError):
@@ -288,10 +293,11 @@ class LogOfflineError(StorageError):
 KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
     OffsetOutOfRangeError: (1, "OFFSET_OUT_OF_RANGE"),
     CorruptBatchError: (2, "CORRUPT_MESSAGE"),
-    DecompressionError: (2, "CORRUPT_MESSAGE"),
+    DecompressionError: (-1, "UNKNOWN_SERVER_ERROR"),
     UnknownTopicOrPartitionError: (3, "UNKNOWN_TOPIC_OR_PARTITION"),
     RequestTimedOutError: (7, "REQUEST_TIMED_OUT"),
     RecordTooLargeError: (10, "MESSAGE_TOO_LARGE"),
+    DecompressedTooLargeError: (10, "MESSAGE_TOO_LARGE"),
     RecordBatchTooLargeError: (18, "RECORD_LIST_TOO_LARGE"),
     InvalidTimestampError: (32, "INVALID_TIMESTAMP"),
     UnsupportedVersionError: (35, "UNSUPPORTED_VERSION"),

@@ -644,10 +644,11 @@ class TestRules:
                 "compression.type": "gzip",
                 "compression.gzip.level": "3",
                 "message.format.version": "0.10.2",
+                "tidelog.log.decompressed.max.bytes": "9",
             }
         )
         rules = ValidationRules.from_config(config, 4)
-        assert rules == ValidationRules(LOG_APPEND_TIME, 5, 7, True, Codec.GZIP, 3, 1, 4)
+        assert rules == ValidationRules(LOG_APPEND_TIME, 5, 7, True, Codec.GZIP, 3, 1, 4, 9)
 
     @pytest.mark.parametrize(
         ("properties", "codec", "level"),

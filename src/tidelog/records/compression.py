@@ -32,7 +32,7 @@ from typing import TypeAlias
 
 import cramjam
 
-from tidelog.errors import DecompressionError, InvalidArgumentError, UnsupportedCompressionTypeError
+from tidelog.errors import DecompressedTooLargeError, DecompressionError, InvalidArgumentError, UnsupportedCompressionTypeError
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -91,7 +91,7 @@ def decompress(
     """Return `data` decompressed, at most `limit_bytes` of it.
 
     `magic` is the message format around it; `path` and `position` (of the batch) go into errors.
-    Raises DecompressionError for damaged data and for data beyond the bound.
+    Raises DecompressionError for damaged data, DecompressedTooLargeError for data beyond the bound.
     """
     if codec is Codec.NONE:
         return data
@@ -109,7 +109,7 @@ def decompress(
     except cramjam.DecompressionError as error:
         raise DecompressionError(f"damaged {codec.name.lower()} block: {error}", path=path, position=position) from None
     except _BeyondError as error:
-        raise DecompressionError(
+        raise DecompressedTooLargeError(
             f"{codec.name.lower()} block larger than its bound",
             path=path,
             position=position,

@@ -106,8 +106,8 @@ def validate_and_assign_offsets(
     """Check `records`, whose batches are `headers` (positions into it), and give them offsets from `base_offset` on.
 
     `now_ms` is the time that timestamps are compared with, and the append time of LogAppendTime.
-    Raises what the table above says, and DecompressionError; InvalidArgumentError for records that a conversion cannot
-    express, as headers in v0 and v1. `records` is then as it was.
+    Raises what the table above says, and DecompressionError (DecompressedTooLargeError); InvalidArgumentError for records that
+    a conversion cannot express, as headers in v0 and v1. `records` is then as it was.
     """
     if not headers:
         raise InvalidRecordError("no batch among the records to be appended")
@@ -134,7 +134,8 @@ def _assign_batch(
     data: Bytes = records
     start, end = header.position + HEADER_BYTES, header.position + header.size
     if source is not Codec.NONE:
-        data = decompress(source, memoryview(records)[start:end], position=header.position)
+        packed = memoryview(records)[start:end]
+        data = decompress(source, packed, limit_bytes=rules.decompressed_max_bytes, position=header.position)
         start, end = 0, len(data)
     low, high = time_bounds(rules, now_ms)
     claims = header.timestamp_type == LOG_APPEND_TIME
@@ -240,7 +241,7 @@ def _assign_messages(
         places = [MessagePlace(header.base_offset, header.position, header.end_position, header.magic, 0)]
         inside = 0
         if header.is_compressed:
-            data = unwrap(header, records, header.position)
+            data = unwrap(header, records, header.position, limit_bytes=rules.decompressed_max_bytes)
             inside = wrapped_base_offset(header, data)
             places = split_messages(data)
         claims = header.timestamp_type == LOG_APPEND_TIME

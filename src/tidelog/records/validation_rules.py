@@ -22,7 +22,7 @@ from tidelog.errors import (
     UnsupportedForMessageFormatError,
 )
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
-from tidelog.records.compression import Codec
+from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Codec
 
 MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
@@ -59,6 +59,8 @@ class ValidationRules:
     target_level: int | None = None
     magic: int = 2
     leader_epoch: int = -1
+    decompressed_max_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES
+    """What compressed records may grow to."""
 
     @classmethod
     def from_config(cls, config: LogConfig, leader_epoch: int) -> ValidationRules:
@@ -79,6 +81,7 @@ class ValidationRules:
             target_level=level,
             magic=config.magic,
             leader_epoch=leader_epoch,
+            decompressed_max_bytes=config.decompressed_max_bytes,
         )
 
 

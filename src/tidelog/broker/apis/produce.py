@@ -29,8 +29,8 @@ besides its code:
 | record by record | the log's | which records, and why |
 | for anything else | the log's | |
 
-The broker has no transaction coordinator yet. A transaction is therefore known to nobody, and records of one are refused with
-what Kafka's coordinator says of such (``transaction.partition.verification.enable=false`` takes them unseen, as in Kafka).
+The broker has no transaction coordinator yet. Records of a transaction are therefore refused as by a broker of Kafka's that
+cannot ask one: NOT_ENOUGH_REPLICAS (``transaction.partition.verification.enable=false`` takes them unasked, as in Kafka).
 """
 
 from __future__ import annotations
@@ -79,9 +79,15 @@ _NONE: Final = 0
 _read_head = Struct(">8xi4xb5xB").unpack_from
 """Length, magic, low byte of the attributes: all that a batch of format v2 is asked before its log is."""
 _read_prefix = Struct(">8xi4xb").unpack_from
-_MAGIC_END = 17
+_MAGIC_END: Final = 17
+_ATTRIBUTES: Final = 22
+_PRODUCER_ID: Final = 43
+_SIGN: Final = 0x80
 
 _Key: TypeAlias = tuple[str, int]
+
+
+_UNKNOWN_TRANSACTION: Final = "there is no transaction coordinator that knows the transaction"
 
 
 class _Look(NamedTuple):
@@ -89,10 +95,11 @@ class _Look(NamedTuple):
 
     error_code: int = _NONE
     is_transactional: bool = False
+    has_producer: bool = False
+    """Told of transactional records only."""
 
 
 _PLAIN = _Look()
-_TRANSACTIONAL = _Look(is_transactional=True)
 
 
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
@@ -108,7 +115,7 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
         looks = [_look(records, version) for records in sent.values()]
     except CorruptBatchError as error:
         return _refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
-    if _TRANSACTIONAL in looks and message.transactional_id is None:
+    if message.transactional_id is None and any(look.is_transactional for look in looks):
         return _refuse_all(sent, acks, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if None in sent.values():
         return _refuse_all(sent, acks, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -121,10 +128,11 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
     for (key, records), look in zip(sent.items(), looks, strict=True):
         log = logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
         if log is None or look is not _PLAIN or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
-            refusal = _refusal(node, key, log, look, acks, request.client_id)
+            answer = _refusal(node, key, log, look, acks, request.client_id)
+            is_refused |= answer is not None
         else:
-            refusal = None
-        if refusal is None:
+            answer = None
+        if answer is None:
             try:
                 info = log.append_as_leader(records, epoch)
                 if info.size_bytes:
@@ -137,14 +145,11 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
             except Exception as error:
                 is_refused = True
                 answer = _refused_by_log(key, log, error)
-        else:
-            is_refused = True
-            answer = PartitionProduceResponse(key[1], refusal, -1)
         if key[0] == name:
             responses[-1].partition_responses.append(answer)
         else:
             name = key[0]
-            responses.append(TopicProduceResponse(name, [answer]))
+            responses.append(TopicProduceResponse(name=name, partition_responses=[answer]))
     if acks == 0:
         return Outcome.CLOSE if is_refused else Outcome.NOTHING
     return ProduceResponse(responses)
@@ -166,32 +171,36 @@ def _look(records: Bytes | None, version: int) -> _Look:
     size = len(records)
     if size > HEADER_BYTES:
         length, magic, attributes = _read_head(records)
-        if magic == 2 and length + LOG_OVERHEAD == size:
-            if attributes & CODEC_MASK == Codec.ZSTD and _FIRST_V2 <= version < _FIRST_ZSTD:
-                return _Look(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, bool(attributes & TRANSACTIONAL_BIT))
-            return _TRANSACTIONAL if attributes & TRANSACTIONAL_BIT else _PLAIN
+        is_usual = not attributes & TRANSACTIONAL_BIT and (version >= _FIRST_ZSTD or attributes & CODEC_MASK != Codec.ZSTD)
+        if is_usual and magic == 2 and length + LOG_OVERHEAD == size:
+            return _PLAIN
     return _look_closely(records, version)
 
 
 def _look_closely(records: Bytes, version: int) -> _Look:
-    """The same for anything but one whole batch of format v2."""
+    """The same for anything but the usual batch."""
     end = _batch_end(records, 0)
     if end is None:
         return _PLAIN if version < _FIRST_V2 else _Look(ErrorCode.INVALID_RECORD)
-    magic = records[_MAGIC_END - 1]
-    attributes = records[22] if magic == 2 and end > 22 else 0
+    is_v2 = records[_MAGIC_END - 1] == 2
+    attributes = records[_ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
     is_transactional = bool(attributes & TRANSACTIONAL_BIT)
-    if version >= _FIRST_V2:
-        if magic != 2:
-            return _Look(ErrorCode.INVALID_RECORD)
-        if attributes & CODEC_MASK == Codec.ZSTD and version < _FIRST_ZSTD:
-            return _Look(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, is_transactional)
+    has_producer = is_transactional and not records[_PRODUCER_ID] & _SIGN
+    code = ErrorCode.NONE
+    if version < _FIRST_V2:
+        while end is not None:
+            end = _batch_end(records, end)
+    elif not is_v2:
+        code = ErrorCode.INVALID_RECORD
+    elif attributes & CODEC_MASK == Codec.ZSTD and version < _FIRST_ZSTD:
+        code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    else:
         try:
             if _batch_end(records, end) is not None:
-                return _Look(ErrorCode.INVALID_RECORD, is_transactional)
+                code = ErrorCode.INVALID_RECORD
         except CorruptBatchError:
-            return _Look(ErrorCode.CORRUPT_MESSAGE, is_transactional)
-    return _TRANSACTIONAL if is_transactional else _PLAIN
+            code = ErrorCode.CORRUPT_MESSAGE
+    return _Look(code, is_transactional, has_producer) if code or is_transactional else _PLAIN
 
 
 def _batch_end(records: Bytes, position: int) -> int | None:
@@ -212,8 +221,16 @@ def _batch_end(records: Bytes, position: int) -> int | None:
 
 def _refusal(
     node: Node, key: _Key, log: PartitionLog | None, look: _Look, acks: int, client_id: str | None
-) -> ErrorCode | int | None:
-    """Return why a partition's records are refused before its log is asked; None if there is no reason."""
+) -> PartitionProduceResponse | None:
+    """Return the answer for records that are refused before their log is asked; None if there is no reason to."""
+    code = _reason(node, key, log, look, acks, client_id)
+    if code is None:
+        return None
+    why = _UNKNOWN_TRANSACTION if code == ErrorCode.NOT_ENOUGH_REPLICAS else None
+    return PartitionProduceResponse(key[1], code, -1, error_message=why)
+
+
+def _reason(node: Node, key: _Key, log: PartitionLog | None, look: _Look, acks: int, client_id: str | None) -> int | None:
     is_offline = False
     if log is None:
         try:
@@ -230,8 +247,8 @@ def _refusal(
         return ErrorCode.KAFKA_STORAGE_ERROR
     if key[0] in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if look.is_transactional and node.config.transaction_partition_verification_enable:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if look.has_producer and node.config.transaction_partition_verification_enable:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
     return None
 
 
@@ -242,7 +259,7 @@ def _refuse_all(sent: dict[_Key, Bytes | None], acks: int, code: ErrorCode, why:
     by_topic: dict[str, list[PartitionProduceResponse]] = {}
     for name, index in sent:
         by_topic.setdefault(name, []).append(PartitionProduceResponse(index, code, -1, error_message=why))
-    return ProduceResponse([TopicProduceResponse(name, answers) for name, answers in by_topic.items()])
+    return ProduceResponse([TopicProduceResponse(name=name, partition_responses=answers) for name, answers in by_topic.items()])
 
 
 # --- what a log refuses ---------------------------------------------------------------------------------------------------

@@ -19,12 +19,14 @@ import logging
 from crc32c import crc32c
 
 from tidelog.errors import InvalidRecordError, OffsetsOutOfOrderError, RecordTooLargeError
-from tidelog.records.batch import BatchHeader, check_crc, iter_headers
+from tidelog.records.batch import MIN_HEADER_BYTES, BatchHeader, check_crc, iter_headers
 from tidelog.records.validation import AppendOrigin
 
 logger = logging.getLogger("tidelog.storage")
 
 _CLIENT = AppendOrigin.CLIENT
+_MAGIC = 16
+_SIGN = 0x80
 
 
 def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_bytes: int) -> list[BatchHeader]:
@@ -32,6 +34,8 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
 
     Raises the errors of the table above.
     """
+    if origin is _CLIENT and len(records) >= MIN_HEADER_BYTES and records[_MAGIC] == 2 and records[0] & _SIGN:
+        raise InvalidRecordError("a producer's batch does not begin at offset 0", expected=0)
     headers = list(iter_headers(records))
     for header in headers:
         position, size = header.position, header.size
