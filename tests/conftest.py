@@ -1,7 +1,8 @@
-"""How the tests are dealt out to two workers: file by file, and all that need Spark to one of them, first.
+"""How the tests are dealt out to two workers: file by file, but all that need Spark to one of them, first, and the studies too.
 
 A Spark session takes longer to start than most tests that use it, and a second one beside it takes memory and processor of
-the first. `make test` names the number of workers; without pytest-xdist, or without `-n`, nothing here matters but the order.
+the first. The studies are run once for all that look at them. `make test` names the number of workers; without pytest-xdist, or
+without `-n`, nothing here matters but the order.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
 SPARK = "tests/spark/"
+TOGETHER = (SPARK, "tests/studies/")
+"""What is dealt out as one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,7 +30,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
 
     config.option.loadscopereorder = False
     return ByFile(config, log)

@@ -5,35 +5,33 @@ from __future__ import annotations
 import pickle
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.studies.conftest import SCALES
 from tests.studies.report_samples import FACTS
 from tests.studies.test_report_page import Page
 from tidelog.errors import InvalidArgumentError
-from tidelog.studies.case import run_all
+from tidelog.studies.case import Measurements, run_all
 from tidelog.studies.catalogue import STUDIES, study
 from tidelog.studies.chapter import Bytes, Chapter, Claim, Millis, Plot, Table
 from tidelog.studies.report.page import render
-from tidelog.studies.work_dir import work_dir
 
 ROOT = Path(__file__).resolve().parents[2]
-SCALE = 0.02
-
 _chapters: dict[str, Chapter] = {}
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_runs_and_becomes_a_chapter(name: str) -> None:
+def test_a_study_runs_and_becomes_a_chapter(name: str, measured_study: Callable[[str], Measurements]) -> None:
     one = study(name)
-    cases = one.cases(SCALE)
+    cases = one.cases(SCALES[name])
     assert name == one.NAME and 4 <= len(cases) <= 40
     assert pickle.loads(pickle.dumps(cases)) == cases
     assert [case for case, count in Counter(map(str, cases)).items() if count > 1] == []
-    with work_dir() as folder:
-        chapter = one.present(run_all(one, SCALE, folder))
+    chapter = one.present(measured_study(name))
     assert chapter.name == name and chapter.question and chapter.answer and chapter.assumptions
     assert any(isinstance(part, Table) for part in chapter.parts) and any(isinstance(part, Plot) for part in chapter.parts)
     page = Page(render([chapter], FACTS))

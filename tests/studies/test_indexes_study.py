@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tidelog.studies.case import Measurements, run_all
+from tests.studies.conftest import SCALES
+from tidelog.studies.case import Measurements
 from tidelog.studies.chapter import Chapter, Claim, Mark, Plot, Table, Verdict
 from tidelog.studies.indexes import arithmetic, behaviour, density, replication, side_by_side, volume
 from tidelog.studies.indexes.side_by_side import MINUTE_INDEX, MINUTE_MAP, SECOND_INDEX, TIME_INDEX, WIDE
 from tidelog.studies.indexes.study import STUDY
 
-SCALE = 0.02
+SCALE = SCALES["which-index"]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Measurements:
-    return run_all(STUDY, SCALE, tmp_path_factory.mktemp("study"))
+def found(measured_study: Callable[[str], Measurements]) -> Measurements:
+    return measured_study(STUDY.NAME)
 
 
 @pytest.fixture(scope="module")

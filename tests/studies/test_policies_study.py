@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tidelog.studies.case import Measurement, Measurements, run_all
+from tests.studies.conftest import SCALES
+from tidelog.studies.case import Measurement, Measurements
 from tidelog.studies.chapter import Chapter, Claim, Plot, Table, Verdict
 from tidelog.studies.policies import preferences
 from tidelog.studies.policies.preferences import CT, EITHER, LAT, RETENTION_CRITERIA, preferred, verdict
@@ -12,12 +15,12 @@ from tidelog.studies.policies.scenarios import INTERVAL_MS, MADE_DAYS, SCENARIOS
 from tidelog.studies.policies.study import STUDY
 from tidelog.studies.workload import DAY_MS, EPOCH_MS
 
-FEW = 0.02
+FEW = SCALES["policies"]
 
 
 @pytest.fixture(scope="module")
-def chapter(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
-    return STUDY.present(run_all(STUDY, FEW, tmp_path_factory.mktemp("policies")))
+def chapter(measured_study: Callable[[str], Measurements]) -> Chapter:
+    return STUDY.present(measured_study(STUDY.NAME))
 
 
 def table(chapter: Chapter, name: str) -> Table:

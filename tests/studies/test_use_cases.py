@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tidelog.studies.case import Case, Measurements, run_all
+from tests.studies.conftest import SCALES
+from tidelog.studies.case import Case, Measurements
 from tidelog.studies.chapter import Claim, Plot, Table, Verdict
 from tidelog.studies.use_cases import STUDY, bootstrap, failover, lag, latency_metric, searching
 from tidelog.studies.use_cases.clusters import SKEW_MS, SKEWS, skew_of
 from tidelog.studies.workload import EPOCH_MS, generate
 
-SCALE = 0.01
+SCALE = SCALES["use-cases"]
 DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Measurements:
-    return run_all(STUDY, SCALE, tmp_path_factory.mktemp("use-cases"))
+def measured(measured_study: Callable[[str], Measurements]) -> Measurements:
+    return measured_study(STUDY.NAME)
 
 
 def case_of(part: str, name: str) -> Case:
