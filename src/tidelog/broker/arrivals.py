@@ -3,7 +3,8 @@
 | | |
 |---|---|
 | `appended(key)` | whoever moves a log's end, its high watermark or its start, or removes it, calls this; it costs a look-up |
-| `watch(keys, callback)` | `callback(key)` is called each time, until `cancel` |
+| `watch(keys, callback, at_end)` | `callback(key)` is called each time, until `cancel` |
+| `end()` | whoever waits is told that the broker ends: `at_end` is called |
 
 Callbacks are not called inside `appended` but once the loop has come round: who appended gets its answer first, and what one
 request appends to twelve partitions wakes a waiting fetch after the last of them, not after the first.
@@ -25,10 +26,17 @@ if TYPE_CHECKING:
 class Watch:
     """Waits for some partitions, until it is cancelled."""
 
-    __slots__ = ("_arrivals", "_keys", "callback")
+    __slots__ = ("_arrivals", "_keys", "at_end", "callback")
 
-    def __init__(self, arrivals: Arrivals, keys: tuple[TopicPartition, ...], callback: Callable[[TopicPartition], None]) -> None:
+    def __init__(
+        self,
+        arrivals: Arrivals,
+        keys: tuple[TopicPartition, ...],
+        callback: Callable[[TopicPartition], None],
+        at_end: Callable[[], None] | None,
+    ) -> None:
         self.callback: Callable[[TopicPartition], None] | None = callback
+        self.at_end = at_end
         self._arrivals = arrivals
         self._keys = keys
 
@@ -54,9 +62,17 @@ class Arrivals:
                 self._timers.call_later(0, self._wake)
             self._woken[key] = None
 
-    def watch(self, keys: Iterable[TopicPartition], callback: Callable[[TopicPartition], None]) -> Watch:
-        """Have `callback` called with each of `keys` whenever something was appended there, until the watch is cancelled."""
-        watch = Watch(self, tuple(keys), callback)
+    def watch(
+        self,
+        keys: Iterable[TopicPartition],
+        callback: Callable[[TopicPartition], None],
+        at_end: Callable[[], None] | None = None,
+    ) -> Watch:
+        """Have `callback` called with each of `keys` whenever something was appended there, until the watch is cancelled.
+
+        `at_end` is called, once, if the broker ends before.
+        """
+        watch = Watch(self, tuple(keys), callback, at_end)
         watches = self._watches
         for key in watch._keys:
             of_key = watches.get(key)
@@ -65,6 +81,12 @@ class Arrivals:
             else:
                 of_key[watch] = None
         return watch
+
+    def end(self) -> None:
+        """Tell all who wait that the broker ends: nothing more will arrive."""
+        for watch in dict.fromkeys(watch for of_key in tuple(self._watches.values()) for watch in tuple(of_key)):
+            if watch.callback is not None and watch.at_end is not None:
+                watch.at_end()
 
     @property
     def watched(self) -> int:

@@ -197,7 +197,7 @@ class Fetch:
             assert key is not None
             keys.append(key)
             self._available[key] = (index, read.size_bytes)
-        self._watch = self._node.arrivals.watch(keys, self._on_arrival)
+        self._watch = self._node.arrivals.watch(keys, self._on_arrival, self._on_time)
         self._timer = self._node.timers.call_later(self._params.max_wait_ms, self._on_time)
 
     def _on_arrival(self, key: TopicPartition) -> None:
