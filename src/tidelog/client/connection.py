@@ -72,6 +72,11 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.close()
 
+    def __del__(self) -> None:
+        # Whoever forgets a reader in the middle forgets its connections too.
+        if hasattr(self, "_socket"):
+            self.close()
+
     @property
     def is_idle(self) -> bool:
         """Whether it may be used for something else: usable, every response received, and the broker still there."""

@@ -47,8 +47,12 @@ NEWEST_VERSION = 12
 CONSUMER = -1
 NO_SESSION_EPOCH = -1
 
-FETCH_BYTES = 1024 * 1024
-"""Bytes asked for at once. What fits the processor's cache is received, checked, parsed and copied there."""
+FETCH_BYTES = 1024 * 1024 - 1024
+"""Bytes asked for at once: with all that is around them, a mebibyte. What fits the processor's cache is received, checked,
+parsed and copied there."""
+
+MAX_FETCH_BYTES = 8 * 1024 * 1024
+"""Where batches are so large that a good part of a response is a batch cut off, more is asked for, up to this."""
 
 MAX_BATCH_BYTES = 1 << 30
 """A batch that claims more is damaged."""
@@ -190,6 +194,9 @@ class PartitionFetcher:
                 position = header.last_offset + 1
             self.position = position
             self._patience.restart()
+            used = headers[-1].end_position
+            if len(records) - used > used // 4 and self._fetch_bytes < MAX_FETCH_BYTES:
+                self._fetch_bytes *= 2
             return headers, records
         if len(records) >= 12:
             # Cut off, in an old version: come back for the whole of it.

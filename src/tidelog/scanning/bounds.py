@@ -7,7 +7,7 @@
 | until | `log_end`: everything on disk; `high_watermark`: what was on every replica when the checkpoint was written |
 | offsets | `{partition: (first, end)}`, end exclusive, each of the two may be None |
 
-Only `plan` uses this.
+`plan` and `brokers` use this.
 """
 
 from __future__ import annotations
@@ -83,6 +83,22 @@ def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
         if first is not None and end is not None and end < first:
             raise InvalidArgumentError(f"the offsets of partition {partition} end at {end}, before their start {first}")
     return offsets or {}
+
+
+def clip(
+    name: str, start_offset: int, end_offset: int, wanted: tuple[int | None, int | None] | None, notes: list[str]
+) -> tuple[int, int]:
+    """Return the wanted offsets as far as partition `name` has them, in `[start_offset, end_offset)`; what it lacks is noted."""
+    first, end = wanted or (None, None)
+    if first is not None:
+        if first < start_offset:
+            notes.append(f"{name}: offsets [{first}, {start_offset}) are gone, the log starts at {start_offset}")
+        start_offset = max(start_offset, first)
+    if end is not None:
+        if end > end_offset:
+            notes.append(f"{name}: offsets [{end_offset}, {end}) are not there to be read, the range ends at {end_offset}")
+        end_offset = min(end_offset, end)
+    return start_offset, max(start_offset, end_offset)
 
 
 def wanted_partitions(existing: Iterable[int], partitions: Iterable[int] | None, offsets: OffsetRanges | None) -> list[int]:

@@ -40,11 +40,11 @@ from tidelog.scanning.bounds import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     OffsetRanges,
-    Time,
     TimeRange,
     check_choice,
     check_offsets,
     check_positive,
+    clip,
     time_range,
     wanted_partitions,
 )
@@ -52,6 +52,7 @@ from tidelog.scanning.cut import Extent, cut_runs, extent_of
 from tidelog.scanning.pruning import prune
 from tidelog.scanning.report import ScanReport
 from tidelog.scanning.split import AbortedRange, BatchMark, Run, Split
+from tidelog.times import Time
 
 Source = str | os.PathLike[str] | LogDir
 
@@ -195,7 +196,7 @@ def _plan_partition(
         end_offset = min(end_offset, log.high_watermark)
     if isolation == READ_COMMITTED:
         end_offset = min(end_offset, log.last_stable_offset)
-    start_offset, end_offset = _clip(log, end_offset, wanted, notes)
+    start_offset, end_offset = clip(f"{log.topic}-{log.partition}", log.log_start_offset, end_offset, wanted, notes)
     if log.high_watermark is not None and end_offset > max(log.high_watermark, start_offset):
         past = f"[{max(log.high_watermark, start_offset)}, {end_offset})"
         notes.append(f"{log.topic}-{log.partition}: offsets {past} lie past the high-watermark checkpoint")
@@ -231,22 +232,6 @@ def _plan_partition(
         ),
         parts,
     )
-
-
-def _clip(log: Log, end_offset: int, wanted: tuple[int | None, int | None] | None, notes: list[str]) -> tuple[int, int]:
-    """Return the wanted offsets as far as they are there; what is not there is noted."""
-    start_offset = log.log_start_offset
-    first, end = wanted or (None, None)
-    name = f"{log.topic}-{log.partition}"
-    if first is not None:
-        if first < start_offset:
-            notes.append(f"{name}: offsets [{first}, {start_offset}) are gone, the log starts at {start_offset}")
-        start_offset = max(start_offset, first)
-    if end is not None:
-        if end > end_offset:
-            notes.append(f"{name}: offsets [{end_offset}, {end}) are not there to be read, the range ends at {end_offset}")
-        end_offset = min(end_offset, end)
-    return start_offset, max(start_offset, end_offset)
 
 
 def _is_outside(segment: Segment, start_offset: int, end_offset: int) -> bool:

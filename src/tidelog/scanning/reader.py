@@ -33,6 +33,9 @@ from tidelog.scanning.report import ScanReport
 from tidelog.scanning.schema import resolve_columns
 from tidelog.scanning.split import BatchMark, Split
 
+LocatedBatch = tuple[BatchHeader, memoryview, int]
+"""A batch's header, memory that holds it whole, and where in that it starts."""
+
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
 """A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""
 
@@ -82,33 +85,48 @@ def read_rows(
         names=[name for name in names if name not in ("topic", "partition")],
     )
     assembler = Assembler(split.topic, split.partition, names, views)
-    aborted = _Aborted(split) if split.aborted else None
-    path = split.path
-    rows = 0
+    high_watermark = split.high_watermark
+    if high_watermark is not None and split.end_offset <= high_watermark:
+        high_watermark = None
     with split.open() if opened is None else opened as file:
-        for header, chunk, index in _walk(file, split, report, chunks):
-            if aborted and aborted.withholds(header):
-                check_crc(header, chunk[index : index + header.size], path)
-                report.aborted_batches += 1
-                continue
-            if rows >= MIN_BATCH_ROWS and rows + header.record_count > batch_rows:
-                yield from _emit(columns, assembler, batch_rows, split, report)
-                rows = 0
-            rows += columns.add(header, chunk, index, path)
-            if rows >= batch_rows or columns.source_bytes >= BATCH_BYTES:
-                yield from _emit(columns, assembler, batch_rows, split, report)
-                rows = 0
-        yield from _emit(columns, assembler, batch_rows, split, report)
+        batches = _walk(file, split, report, chunks)
+        if split.aborted:
+            batches = _without_aborted(batches, split, report)
+        yield from collect(batches, columns, assembler, batch_rows, report, split.path, high_watermark)
 
 
-def _emit(columns: Columns, assembler: Assembler, batch_rows: int, split: Split, report: ScanReport) -> Iterator[pa.RecordBatch]:
+def collect(
+    batches: Iterable[LocatedBatch],
+    columns: Columns,
+    assembler: Assembler,
+    batch_rows: int,
+    report: ScanReport,
+    path: str,
+    high_watermark: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a partition's batches in Arrow batches. Rows from `high_watermark` on are counted, if it is given."""
+    rows = 0
+    for header, chunk, index in batches:
+        if rows >= MIN_BATCH_ROWS and rows + header.record_count > batch_rows:
+            yield from _emit(columns, assembler, batch_rows, report, high_watermark)
+            rows = 0
+        rows += columns.add(header, chunk, index, path)
+        if rows >= batch_rows or columns.source_bytes >= BATCH_BYTES:
+            yield from _emit(columns, assembler, batch_rows, report, high_watermark)
+            rows = 0
+    yield from _emit(columns, assembler, batch_rows, report, high_watermark)
+
+
+def _emit(
+    columns: Columns, assembler: Assembler, batch_rows: int, report: ScanReport, high_watermark: int | None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows collected so far and start over."""
     rows = columns.rows
     report.records += rows
     report.without_timestamp += columns.without_timestamp
-    if split.high_watermark is not None and split.end_offset > split.high_watermark and rows:
+    if high_watermark is not None and rows:
         offsets = memoryview(columns.offsets()).cast("q")
-        report.above_high_watermark += rows - bisect_left(offsets, split.high_watermark)
+        report.above_high_watermark += rows - bisect_left(offsets, high_watermark)
     # One Kafka batch may hold more than asked for: pieces of about the same size, none of them tiny.
     pieces = -(-rows // batch_rows)
     for piece in range(pieces):
@@ -116,7 +134,18 @@ def _emit(columns: Columns, assembler: Assembler, batch_rows: int, split: Split,
     columns.clear()
 
 
-def _walk(file: ReadOnlyFile, split: Split, report: ScanReport, chunks: Chunks) -> Iterator[tuple[BatchHeader, memoryview, int]]:
+def _without_aborted(batches: Iterable[LocatedBatch], split: Split, report: ScanReport) -> Iterator[LocatedBatch]:
+    """Yield the batches that no aborted transaction wrote; the others are checked all the same, and counted."""
+    aborted = _Aborted(split)
+    for header, chunk, index in batches:
+        if aborted.withholds(header):
+            check_crc(header, chunk[index : index + header.size], split.path)
+            report.aborted_batches += 1
+        else:
+            yield header, chunk, index
+
+
+def _walk(file: ReadOnlyFile, split: Split, report: ScanReport, chunks: Chunks) -> Iterator[LocatedBatch]:
     """Yield each batch of the split: its header, a chunk that holds it whole, and where in the chunk it starts."""
     path = split.path
     next_offset = split.runs[0].first.base_offset

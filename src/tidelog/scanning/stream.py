@@ -6,20 +6,25 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, repeat
+from typing import Any
 
 import pyarrow as pa
 
+from tidelog.client.addresses import is_address
+from tidelog.client.cluster import Cluster
 from tidelog.clock import Clock
 from tidelog.errors import SegmentChangedError
 from tidelog.log.files import ReadOnlyFile
 from tidelog.log.time_map_file import AnyPath
 from tidelog.scanning.arrow import BATCH_ROWS, coalesce
-from tidelog.scanning.bounds import LOG_END, READ_UNCOMMITTED, OffsetRanges, Time, check_positive
+from tidelog.scanning.bounds import LOG_END, READ_UNCOMMITTED, OffsetRanges, check_positive
+from tidelog.scanning.brokers import BrokerPlan, plan_from_brokers, read_broker_rows, scan_cluster
 from tidelog.scanning.chunks import Chunks
 from tidelog.scanning.plan import ScanPlan, Source, plan
 from tidelog.scanning.reader import read_rows
 from tidelog.scanning.report import ScanReport
 from tidelog.scanning.schema import resolve_columns, scan_schema
+from tidelog.times import Time
 
 logger = logging.getLogger("tidelog.scanning")
 
@@ -51,11 +56,11 @@ def scan(
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
     Records come in offset order per partition, one partition after the other; control records are left out, and, where there
-    is a time bound, records without a timestamp. What is on disk when `scan` is called is what is read; nothing is ever
-    written. `docs/scan.md` has the whole story.
+    is a time bound, records without a timestamp. What is on disk, or below the broker's high watermark, when `scan` is called
+    is what is read; nothing is ever written. `docs/scan.md` has the whole story.
 
     Args:
-        source: a Kafka data folder, or a `LogDir`.
+        source: a Kafka data folder, a `LogDir`, or brokers as `host:port` (several with commas between).
         topic: its name.
         start: inclusive; epoch milliseconds, `datetime`, `date` or a text as `2013-07-10T09:00`, `now`, `-3d`. None: no bound.
         end: exclusive; the same.
@@ -76,24 +81,32 @@ def scan(
         CorruptDataError: damaged files; also while reading.
         SegmentChangedError: a segment vanished or was replaced while reading. There are never just fewer rows.
         StorageError: the file system refused; also while reading.
+        OffsetOutOfRangeError: a broker deleted records before they were read. BrokerUnreachableError, BrokerError, ProtocolError.
     """
     names = resolve_columns(columns)
     check_positive("batch_rows", batch_rows)
-    make_plan = partial(
-        plan,
-        source,
-        topic,
-        start=start,
-        end=end,
-        partitions=partitions,
-        isolation=isolation,
-        offsets=offsets,
-        until=until,
-        time_map_dir=time_map_dir,
-        clock=clock,
-    )
-    scan_plan, pinned = _plan_and_pin(make_plan)
-    batches = _read(scan_plan, pinned, names, batch_rows, views, ScanReport() if report is None else report)
+    report = ScanReport() if report is None else report
+    arguments: dict[str, Any] = {
+        "start": start,
+        "end": end,
+        "partitions": partitions,
+        "isolation": isolation,
+        "offsets": offsets,
+        "until": until,
+        "time_map_dir": time_map_dir,
+        "clock": clock,
+    }
+    if isinstance(source, str) and is_address(source):
+        cluster = scan_cluster(source)
+        try:
+            broker_plan = plan_from_brokers(source, topic, cluster=cluster, **arguments)
+        except BaseException:
+            cluster.close()
+            raise
+        batches = _read_from_brokers(broker_plan, cluster, names, batch_rows, views, report)
+    else:
+        scan_plan, pinned = _plan_and_pin(partial(plan, source, topic, **arguments))
+        batches = _read(scan_plan, pinned, names, batch_rows, views, report)
     return pa.RecordBatchReader.from_batches(scan_schema(names, views=views), batches)
 
 
@@ -128,5 +141,25 @@ def _read(
         for batch in read_rows(split, names, batch_rows, views, report, chunks, file)
     )
     yield from coalesce(one_after_the_other, batch_rows)
+    for notice in report.notices():
+        logger.warning("%s: %s", scan_plan.topic, notice)
+
+
+def _read_from_brokers(
+    scan_plan: BrokerPlan, cluster: Cluster, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of all splits over connections that are kept for all of them, and say what their reader should know."""
+    for note in scan_plan.notes:
+        logger.warning("%s", note)
+    chunks = Chunks()
+    rows = (
+        batch
+        for split in scan_plan.splits
+        for batch in read_broker_rows(split, names, batch_rows, views, report, chunks, cluster)
+    )
+    try:
+        yield from coalesce(rows, batch_rows)
+    finally:
+        cluster.close()
     for notice in report.notices():
         logger.warning("%s: %s", scan_plan.topic, notice)

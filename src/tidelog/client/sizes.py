@@ -1,0 +1,46 @@
+"""How many bytes partitions take on their leaders' disks (DescribeLogDirs, KIP-113: Kafka 1.0 and later).
+
+An estimate is what it is used for; so whatever goes wrong means that nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.client.addresses import BrokerAddress
+from tidelog.client.cluster import NO_LEADER, Cluster
+from tidelog.errors import TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
+
+NEWEST_VERSION = 4
+
+
+def log_sizes(cluster: Cluster, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the bytes of each partition whose leader tells them."""
+    by_leader: dict[BrokerAddress, list[TopicPartition]] = {}
+    for key in keys:
+        leader = cluster.leader(key)
+        if leader.node_id != NO_LEADER:
+            by_leader.setdefault(cluster.brokers[leader.node_id], []).append(key)
+    sizes: dict[TopicPartition, int] = {}
+    for address, its_keys in by_leader.items():
+        by_topic: dict[str, list[int]] = {}
+        for key in its_keys:
+            by_topic.setdefault(key.topic, []).append(key.partition)
+        request = DescribeLogDirsRequest(
+            topics=[DescribableLogDirTopic(topic=name, partitions=n) for name, n in by_topic.items()]
+        )
+        try:
+            with cluster.connection_to(address) as connection:
+                version = connection.version(DescribeLogDirsRequest, newest=NEWEST_VERSION)
+                answer = connection.ask(request, version, DescribeLogDirsResponse)
+        except TidelogError:
+            continue
+        for folder in answer.results:
+            for topic in folder.topics:
+                for partition in topic.partitions:
+                    # A replica that is moving to another folder of its broker is there twice.
+                    if not partition.is_future_key:
+                        sizes[TopicPartition(topic.name, partition.partition_index)] = partition.partition_size
+    return sizes
