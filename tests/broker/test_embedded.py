@@ -1,0 +1,227 @@
+"""`tidelog.Broker`: a broker inside the process, its folder, its clock; through real sockets, with librdkafka."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+
+import tidelog
+from tidelog.clock import ManualClock
+from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.testing import Broker
+
+TIMEOUT_S = 20
+HOUR_MS = 3600 * 1000
+DAY_MS = 24 * HOUR_MS
+
+
+def produce(bootstrap: str, topic: str, values: list[bytes], timestamps: list[int] | None = None) -> list[int]:
+    """Write the values to partition 0, one batch each; return their offsets, in the order of the acknowledgements."""
+    offsets: list[int] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "batch.num.messages": 1, "linger.ms": 0})
+    for index, value in enumerate(values):
+        producer.produce(
+            topic,
+            value,
+            partition=0,
+            timestamp=timestamps[index] if timestamps else 0,
+            on_delivery=lambda error, message: offsets.append(-1 if error else message.offset()),
+        )
+    assert producer.flush(TIMEOUT_S) == 0
+    return offsets
+
+
+def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    """Read `count` values from the beginning of partition 0 on."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False, "log_level": 0})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        messages = consumer.consume(count, TIMEOUT_S)
+        assert [message.error() for message in messages] == [None] * count
+        return [message.value() for message in messages]
+    finally:
+        consumer.close()
+
+
+def earliest(bootstrap: str, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    partition = TopicPartition(topic, 0)
+    found = admin.list_offsets({partition: OffsetSpec.earliest()})[partition].result(TIMEOUT_S)
+    return int(found.offset)
+
+
+def create_topic(bootstrap: str, name: str, **config: object) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    wanted = NewTopic(name, 1, 1, config={key.replace("_", "."): str(value) for key, value in config.items()})
+    admin.create_topics([wanted], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+
+
+def has_clean_mark(folder: Path) -> bool:
+    return (folder / CLEAN_SHUTDOWN_FILE).exists()
+
+
+def test_stopped_and_started_again_it_has_the_same_records_at_the_same_address(tmp_path: Path) -> None:
+    with tidelog.Broker(tmp_path / "data") as broker:
+        address = broker.bootstrap_servers
+        assert produce(address, "orders", [b"1", b"2"]) == [0, 1]
+        assert broker.stop()
+        assert not broker.is_running
+        assert not broker.stop(), "twice is no error"
+        assert has_clean_mark(broker.data_dir)
+        broker.start()
+        assert broker.bootstrap_servers == address
+        assert produce(address, "orders", [b"3"]) == [2]
+        assert consume(address, "orders", 3) == [b"1", b"2", b"3"]
+    assert has_clean_mark(tmp_path / "data")
+
+
+def test_killed_it_recovers_what_was_acknowledged(tmp_path: Path) -> None:
+    with tidelog.Broker(tmp_path / "data") as broker:
+        values = [b"%d" % number for number in range(50)]
+        assert produce(broker.bootstrap_servers, "orders", values) == list(range(50))
+        broker.kill()
+        assert not has_clean_mark(broker.data_dir)
+        broker.start()
+        assert broker.call(lambda running: running.node.manager.had_clean_shutdown) is False
+        assert consume(broker.bootstrap_servers, "orders", 50) == values
+        assert produce(broker.bootstrap_servers, "orders", [b"next"]) == [50]
+
+
+def test_without_a_folder_nothing_stays_behind() -> None:
+    with tidelog.Broker() as broker:
+        folder = broker.data_dir
+        assert folder.is_dir()
+        broker.stop()
+        broker.start()
+        assert folder.is_dir()
+    assert not folder.exists()
+    assert not folder.parent.exists()
+
+
+def test_seven_days_of_retention_take_no_time() -> None:
+    clock = ManualClock(1373414400000)
+    with tidelog.Broker(clock=clock, log_retention_hours=7 * 24) as broker:
+        create_topic(broker.bootstrap_servers, "hourly", segment_ms=DAY_MS)
+        start_ms = clock.now_ms()
+        times = [start_ms + hour * HOUR_MS for hour in range(0, 5 * 24, 6)]
+        assert produce(broker.bootstrap_servers, "hourly", [b"x"] * len(times), times) == list(range(len(times)))
+        assert earliest(broker.bootstrap_servers, "hourly") == 0
+        clock.advance(7 * DAY_MS)
+        assert earliest(broker.bootstrap_servers, "hourly") == 0, "nothing is older than seven days yet"
+        clock.advance(2 * DAY_MS)
+        first = earliest(broker.bootstrap_servers, "hourly")
+        # Segments hold a day: what is left begins no later than seven days ago, and no earlier than eight.
+        assert clock.now_ms() - 8 * DAY_MS <= times[first] <= clock.now_ms() - 7 * DAY_MS
+        clock.advance(30 * DAY_MS)
+        assert earliest(broker.bootstrap_servers, "hourly") == len(times), "all are gone, offsets go on"
+        assert produce(broker.bootstrap_servers, "hourly", [b"y"]) == [len(times)]
+
+
+def test_properties_by_either_name(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, num_partitions=3, **{"log.retention.ms": 5000}, segment_bytes=100_000, broker_rack=None)
+    with broker:
+        config, defaults = broker.call(lambda running: (running.node.config, running.node.manager.config.topic_defaults))
+    assert (config.num_partitions, config.broker_rack) == (3, None)
+    assert defaults == {"retention.ms": 5000, "segment.bytes": 100_000}
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"log_retention_centuries": 1}, "log.retention.centuries"),
+        ({"num_partitions": 0}, "num.partitions"),
+        ({"log.dirs": "/a,/b"}, "log.dirs"),
+        ({"listeners": "SSL://:9093"}, "PLAINTEXT"),
+    ],
+)
+def test_bad_properties(properties: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        Broker(**properties)  # type: ignore[arg-type]
+
+
+def test_what_cannot_start_leaves_nothing_running(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    with Broker(tmp_path / "one") as one:
+        with pytest.raises(InvalidArgumentError, match="is running"):
+            one.start()
+        with pytest.raises(StorageError, match="using this folder"):
+            Broker(tmp_path / "one").start()
+        with pytest.raises(InvalidArgumentError, match="cannot listen"):
+            Broker(tmp_path / "two", port=one.port).start()
+        assert has_clean_mark(tmp_path / "two")
+        assert one.call(lambda running: len(running.listeners)) == 1, "it goes on"
+    assert threading.active_count() == threads
+
+
+def test_a_broker_that_does_not_run_says_so(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, port=1)
+    assert "not running" in repr(broker)
+    with pytest.raises(InvalidArgumentError, match="not running"):
+        broker.tick()
+    assert not broker.stop()
+    broker.kill()
+
+
+def test_calls_from_several_threads_and_an_error_in_one() -> None:
+    with Broker() as broker:
+        seen: list[int | None] = []
+        threads = [threading.Thread(target=lambda: seen.append(broker.call(lambda _: threading.get_ident()))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(seen)) == 1
+        assert seen[0] != threading.get_ident()
+        with pytest.raises(ZeroDivisionError):
+            broker.call(lambda _: 1 // 0)
+        assert broker.tick() == 0
+        assert broker.call(lambda _: broker.tick()) == 0, "on the broker's own thread too"
+
+
+def test_a_clock_is_heard_only_while_the_broker_runs() -> None:
+    clock = ManualClock(1)
+    with Broker(clock=clock) as broker:
+        ran: list[str] = []
+        broker.call(lambda running: running.node.manager.scheduler.schedule("note", lambda: ran.append("note"), delay_ms=100))
+        clock.advance(99)
+        assert not ran
+        clock.advance(1)
+        assert ran == ["note"]
+        broker.stop()
+        clock.advance(DAY_MS)
+    clock.advance(DAY_MS)
+
+
+def test_a_consumer_that_waits_does_not_keep_it() -> None:
+    with Broker() as broker, waiting_consumer(broker.bootstrap_servers):
+        broker.call(lambda _: None)
+        ended = threading.Thread(target=broker.stop)
+        ended.start()
+        ended.join(4)
+        assert not ended.is_alive(), "well before the client's thirty seconds"
+
+
+@contextmanager
+def waiting_consumer(bootstrap: str) -> Iterator[None]:
+    assert produce(bootstrap, "quiet", [b"one"]) == [0]
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 30_000,
+            "socket.timeout.ms": 40_000,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition("quiet", 0, 0)])
+    assert consumer.poll(TIMEOUT_S).value() == b"one"  # type: ignore[union-attr]
+    yield
+    consumer.close()
