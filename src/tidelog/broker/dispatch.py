@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api, Outcome
 from tidelog.broker.apis import (
+    alter_configs,
     api_versions,
+    create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
     fetch,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
     metadata,
@@ -52,6 +59,13 @@ APIS: tuple[Api, ...] = (
     delete_topics.API,
     init_producer_id.API,
     offset_for_leader_epoch.API,
+    create_partitions.API,
+    delete_records.API,
+    describe_cluster.API,
+    describe_log_dirs.API,
+    describe_configs.API,
+    alter_configs.API,
+    incremental_alter_configs.API,
 )
 """All that are served. Whoever adds a module to `apis/` adds it here."""
 

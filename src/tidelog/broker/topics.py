@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.config import PropertyValue
 from tidelog.log.names import TopicPartition
+from tidelog.storage.log_manager import KEEP_EVERYTHING
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -99,6 +100,13 @@ class Topics:
         wanted = name.replace(".", "_")
         return next((view.name for view in self.all() if view.name.replace(".", "_") == wanted), None)
 
+    def properties(self, name: str) -> dict[str, str]:
+        """Return a topic's own properties; of one that was found without a configuration, those that keep everything."""
+        topic = self._node.manager.topics().get(name)
+        if topic is None:
+            return {key: str(value) for key, value in KEEP_EVERYTHING.items()}
+        return dict(topic.properties)
+
     # --- changing
 
     def create(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> TopicView:
@@ -111,6 +119,16 @@ class Topics:
     def add_partitions(self, name: str, partitions: int) -> None:
         """Let a topic have `partitions` in all. Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError."""
         self._node.manager.add_partitions(name, partitions)
+
+    def configure(self, name: str, properties: Mapping[str, PropertyValue]) -> None:
+        """Give a topic these properties instead of those it had; one that was found without a configuration has one then.
+
+        Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError.
+        """
+        if self._node.manager.is_configuration_known(name):
+            self._node.manager.alter_config(name, properties)
+        else:
+            self._node.manager.adopt_topic(name, properties)
 
     def delete(self, view: TopicView) -> None:
         """Delete a topic; who waits for its records is woken. Raises UnknownTopicOrPartitionError, StorageError."""

@@ -1,0 +1,75 @@
+"""CreatePartitions (key 37), versions 0 to 3: lets topics have more partitions (KIP-195).
+
+| version | change |
+|---|---|
+| 1 | nothing that concerns a broker without quotas (as in 3) |
+| 2 | flexible |
+
+`count` is how many the topic is to have in all. Records stay where they are, so keys may move to another partition. A topic
+without a configuration is refused: nobody knows how many partitions it should have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.refusals import Refused, refusal_of
+from tidelog.broker.replica_rules import check_replicas
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+MAX_ADDED = 10_000
+"""Partitions that one topic gets at once."""
+
+
+def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> CreatePartitionsResponse:
+    times = Counter(topic.name for topic in message.topics)
+    twice = Refused(ErrorCode.INVALID_REQUEST, "asked for twice")
+    results = [_result(name, twice) for name, count in times.items() if count > 1]
+    for topic in message.topics:
+        if times[topic.name] == 1:
+            try:
+                _create(node, topic, validate_only=message.validate_only)
+            except Exception as error:
+                results.append(_result(topic.name, refusal_of(error)))
+            else:
+                results.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE, error_message=None))
+    return CreatePartitionsResponse(results=results)
+
+
+def _create(node: Node, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    view = node.topics.get(topic.name)
+    if view is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    has = len(view.partitions)
+    added = topic.count - has
+    if added <= 0:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {has} partitions: {topic.count} are not more")
+    if topic.assignments is not None and len(topic.assignments) != added:
+        reason = f"{added} partitions would be added, but {len(topic.assignments)} are assigned"
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    if added > MAX_ADDED:
+        raise Refused(ErrorCode.POLICY_VIOLATION, f"too many partitions at once: {MAX_ADDED} is the most")
+    for assignment in topic.assignments or ():
+        check_replicas(node.node_id, assignment.broker_ids)
+    if not node.manager.is_configuration_known(topic.name):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"nothing is known of the configuration of topic {topic.name!r}: set one first")
+    if not validate_only:
+        node.topics.add_partitions(topic.name, topic.count)
+
+
+def _result(name: str, refusal: Refused) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason)
+
+
+API = Api(CreatePartitionsRequest, CreatePartitionsResponse, 0, 3, handle)

@@ -1,0 +1,78 @@
+"""DeleteRecords (key 21), versions 0 to 2: lets partitions begin at a later offset (KIP-107).
+
+| version | change |
+|---|---|
+| 1 | nothing that concerns a broker without quotas |
+| 2 | flexible |
+
+| offset | answer |
+|---|---|
+| -1 | the log begins at its high watermark |
+| between log start and high watermark | the log begins there |
+| below the log start | nothing happens; the answer says where it begins |
+| any other | OFFSET_OUT_OF_RANGE |
+
+A topic that is compacted only answers POLICY_VIOLATION, Kafka's own topics INVALID_TOPIC_EXCEPTION. Of a partition that a request
+names twice, the last offset counts. Files go with the next retention check.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.refusals import Refused, refusal_of
+from tidelog.broker.topics import INTERNAL_TOPICS
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+NO_LOW_WATERMARK = -1
+
+
+def handle(node: Node, message: DeleteRecordsRequest, request: Request) -> DeleteRecordsResponse:
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in message.topics:
+        for one in topic.partitions:
+            wanted.setdefault(topic.name, {})[one.partition_index] = one.offset
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=name,
+                partitions=[_delete(node, TopicPartition(name, partition), offset) for partition, offset in offsets.items()],
+            )
+            for name, offsets in wanted.items()
+        ]
+    )
+
+
+def _delete(node: Node, key: TopicPartition, offset: int) -> DeleteRecordsPartitionResult:
+    try:
+        low_watermark = _delete_records(node, key, offset)
+    except Exception as error:
+        code = refusal_of(error).code
+        return DeleteRecordsPartitionResult(partition_index=key.partition, low_watermark=NO_LOW_WATERMARK, error_code=code)
+    return DeleteRecordsPartitionResult(partition_index=key.partition, low_watermark=low_watermark, error_code=ErrorCode.NONE)
+
+
+def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
+    """Return where the log begins then."""
+    log = node.manager.log(*key)
+    if key.topic in INTERNAL_TOPICS:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not log.config.is_deleted:
+        raise Refused(ErrorCode.POLICY_VIOLATION)
+    low_watermark = log.delete_records(offset)
+    node.arrivals.appended(key)
+    return low_watermark
+
+
+API = Api(DeleteRecordsRequest, DeleteRecordsResponse, 0, 2, handle)

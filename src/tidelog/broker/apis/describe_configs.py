@@ -1,0 +1,132 @@
+"""DescribeConfigs (key 32), versions 0 to 4: the properties of topics and of the broker, and where each value comes from (KIP-133).
+
+| version | change |
+|---|---|
+| 0 | says of each value whether it is a default |
+| 1 | says where it comes from instead, and what else it could have been: synonyms (KIP-226) |
+| 2 | nothing that concerns a broker without quotas |
+| 3 | each property's type and meaning (KIP-569) |
+| 4 | flexible |
+
+| resource | name | tells |
+|---|---|---|
+| topic (2) | a topic | all its properties; those that are Tidelog's own begin with ``tidelog.`` |
+| broker (4) | its id | the properties that it looks at |
+| broker (4) | empty | properties that all brokers were given while they ran: none, here |
+| broker's loggers (8) | its id | loggers and their levels |
+| client metrics (16) | a subscription | nothing: there are none |
+
+`configuration_keys` chooses among them; null and an empty list mean all. See `config_entries` for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, check_broker_id, level_name, loggers
+from tidelog.broker.config_entries import DEFAULT_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry, meanings
+from tidelog.broker.refusals import Refused, refusal_of
+from tidelog.broker.topics import why_invalid
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+UNKNOWN = 0
+"""No type of a property's."""
+
+
+def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> DescribeConfigsResponse:
+    strange = [
+        one.resource_type for one in message.resources if one.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
+    ]
+    if strange:
+        # Kafka refuses all of them for one.
+        refusal = Refused(ErrorCode.INVALID_REQUEST, f"there is no resource of type {strange[0]}")
+        return DescribeConfigsResponse(results=[_refused(one, refusal) for one in message.resources])
+    return DescribeConfigsResponse(results=[_describe(node, one, message) for one in message.resources])
+
+
+def _describe(node: Node, resource: DescribeConfigsResource, message: DescribeConfigsRequest) -> DescribeConfigsResult:
+    try:
+        entries = _entries(node, resource)
+    except Exception as error:
+        return _refused(resource, refusal_of(error))
+    wanted: Collection[str] | None = resource.configuration_keys or None
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message="",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[
+            _told(entry, has_synonyms=message.include_synonyms, has_documentation=message.include_documentation)
+            for entry in entries
+            if wanted is None or entry.name in wanted
+        ],
+    )
+
+
+def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC:
+        reason = why_invalid(name)
+        if reason is not None:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        if node.topics.get(name) is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        return node.configs.topic(node.topics.properties(name))
+    if resource.resource_type == BROKER:
+        if not name:
+            return []
+        check_broker_id(node, name)
+        return node.configs.broker()
+    if resource.resource_type == BROKER_LOGGER:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "a broker's loggers are asked for by its id")
+        check_broker_id(node, name)
+        return _loggers()
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "a subscription to client metrics has a name")
+    return []
+
+
+def _loggers() -> list[ConfigEntry]:
+    return [
+        ConfigEntry(name, level_name(one), DYNAMIC_BROKER_LOGGER_CONFIG, UNKNOWN, False, []) for name, one in loggers().items()
+    ]
+
+
+def _told(entry: ConfigEntry, *, has_synonyms: bool, has_documentation: bool) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        is_default=entry.source == DEFAULT_CONFIG,
+        config_source=entry.source,
+        is_sensitive=False,
+        synonyms=[DescribeConfigsSynonym(*one) for one in entry.synonyms] if has_synonyms else [],
+        config_type=entry.config_type,
+        documentation=meanings().get(entry.name, "") if has_documentation else None,
+    )
+
+
+def _refused(resource: DescribeConfigsResource, refusal: Refused) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=refusal.code,
+        error_message=refusal.reason,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+API = Api(DescribeConfigsRequest, DescribeConfigsResponse, 0, 4, handle)

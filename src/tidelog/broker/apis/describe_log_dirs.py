@@ -1,0 +1,65 @@
+"""DescribeLogDirs (key 35), versions 0 to 4: how large each partition is, and how much room its folder's disk has (KIP-113).
+
+| version | change |
+|---|---|
+| 1 | nothing that concerns a broker without quotas |
+| 2 | flexible |
+| 3 | an error of the whole request |
+| 4 | the disk's size and what is free of it (KIP-827) |
+
+Null asks for all partitions; those that are not here are left out. There is one folder, and a partition's size is that of its log
+segments, without their indexes. A partition that could not be loaded has no size.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> DescribeLogDirsResponse:
+    logs = node.manager.logs
+    if message.topics is None:
+        keys = sorted(logs)
+    else:
+        keys = sorted({TopicPartition(topic.topic, partition) for topic in message.topics for partition in topic.partitions})
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for key in keys:
+        log = logs.get(key)
+        if log is not None:
+            size = sum(segment.size_bytes for segment in log.segments)
+            one = DescribeLogDirsPartition(partition_index=key.partition, partition_size=size, offset_lag=0, is_future_key=False)
+            topics.setdefault(key.topic, []).append(one)
+    folder = str(node.manager.directory.absolute())
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return DescribeLogDirsResponse(results=[DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=folder)])
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                error_code=ErrorCode.NONE,
+                log_dir=folder,
+                topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+                total_bytes=disk.f_blocks * disk.f_frsize,
+                usable_bytes=disk.f_bavail * disk.f_frsize,
+            )
+        ]
+    )
+
+
+API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, 0, 4, handle)

@@ -1,0 +1,201 @@
+"""How properties are changed, by AlterConfigs (all of a resource's anew) and IncrementalAlterConfigs (one by one, KIP-339).
+
+| resource | |
+|---|---|
+| topic (2) | takes effect at once, on the next append, roll, look of retention or compaction |
+| broker (4) | refused: the broker's properties do not change while it runs. Taking away what nobody has set is no change |
+| broker's loggers (8) | one by one only; levels are log4j's names; `root` is the logger of all that is Tidelog's. Gone with the process |
+| any other | refused |
+
+| operation | a topic's property |
+|---|---|
+| set (0) | gets the value |
+| delete (1) | is the broker's default again |
+| append (2), subtract (3) | of a list: values that it has are not added again, values that it lacks are not missed |
+
+The checks come in Kafka's order. A topic that was found without a configuration gets one by the first change: it keeps everything, as
+before, but for what the change says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.broker.refusals import Refused
+from tidelog.broker.topics import why_invalid
+from tidelog.config import LogConfig
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
+
+ROOT_LOGGER = "root"
+LOG_LEVELS = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": logging.DEBUG,
+}
+"""log4j's names; Python has nothing below DEBUG."""
+
+
+class Operation(IntEnum):
+    """What is done to a property."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One property's change. `operation` is the client's number, which may be none of `Operation`."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Resource(NamedTuple):
+    """What is to be changed, and how."""
+
+    resource_type: int
+    name: str
+    changes: Sequence[Change]
+
+
+def repeated(resources: Iterable[Resource]) -> set[tuple[int, str]]:
+    """Return type and name of the resources that stand more than once in a request: Kafka changes none of these."""
+    seen: set[tuple[int, str]] = set()
+    twice: set[tuple[int, str]] = set()
+    for one in resources:
+        key = (one.resource_type, one.name)
+        (twice if key in seen else seen).add(key)
+    return twice
+
+
+def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> None:
+    """Change a resource, or only see whether that could be done. Raises Refused, StorageError."""
+    names = [one.name for one in resource.changes]
+    if len(set(names)) < len(names):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a property stands more than once in the request")
+    nulls = [one.name for one in resource.changes if one.value is None and one.operation != Operation.DELETE]
+    if nulls:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"no value for {', '.join(nulls)}")
+    unknown = [one for one in resource.changes if one.operation not in list(Operation)]
+    if unknown:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no operation {unknown[0].operation} on a property")
+    if resource.resource_type == TOPIC:
+        _change_topic(node, resource, incremental=incremental, validate_only=validate_only)
+    elif resource.resource_type == BROKER:
+        if resource.name:
+            check_broker_id(node, resource.name)
+        refused = [one.name for one in resource.changes if one.operation != Operation.DELETE]
+        if refused:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"does not change while the broker runs: {', '.join(refused)}")
+    elif resource.resource_type == BROKER_LOGGER and incremental:
+        check_broker_id(node, resource.name)
+        _change_loggers(resource.changes, validate_only=validate_only)
+    else:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} are not changed here")
+
+
+def check_broker_id(node: Node, name: str) -> None:
+    """Raise Refused unless `name` is this broker's id."""
+    try:
+        is_ours = int(name) == node.node_id
+    except ValueError:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"a broker's id is a number, and {name!r} is none") from None
+    if not is_ours:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {node.node_id}, not {name}")
+
+
+# --- topics
+
+
+def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> None:
+    name = resource.name
+    view = node.topics.get(name)
+    before = {} if view is None else node.topics.properties(name)
+    if incremental:
+        properties = dict(before)
+        for one in resource.changes:
+            _apply(properties, one)
+    else:
+        properties = {one.name: one.value or "" for one in resource.changes}
+        if view is not None and not node.manager.is_configuration_known(name):
+            properties = {**before, **properties}
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "topics have no common properties but the broker's")
+    reason = why_invalid(name)
+    if reason is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    node.configs.check_topic(properties)
+    if view is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    if not validate_only and properties != before:
+        node.topics.configure(name, properties)
+
+
+def _apply(properties: dict[str, str], change: Change) -> None:
+    """Do one change to a topic's own properties. Raises Refused."""
+    name, value = change.name, change.value or ""
+    if change.operation == Operation.SET:
+        properties[name] = value
+    elif change.operation == Operation.DELETE:
+        properties.pop(name, None)
+    else:
+        if LogConfig.kinds().get(name) != "LIST":
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is no list, so nothing is added to it or taken from it")
+        has = [part for part in properties.get(name, _DEFAULTS[name]).split(",") if part]
+        for part in value.split(","):
+            if change.operation == Operation.SUBTRACT and part in has:
+                has.remove(part)
+            elif change.operation == Operation.APPEND and part not in has:
+                has.append(part)
+        properties[name] = ",".join(has)
+
+
+_DEFAULTS = {name: str(value) for name, value in LogConfig().to_properties().items()}
+
+
+# --- loggers
+
+
+def loggers() -> dict[str, logging.Logger]:
+    """Return Tidelog's loggers by the names that clients know them by."""
+    known = logging.Logger.manager.loggerDict
+    names = sorted(name for name, one in known.items() if name.startswith("tidelog.") and isinstance(one, logging.Logger))
+    return {ROOT_LOGGER: logging.getLogger("tidelog"), **{name: logging.getLogger(name) for name in names}}
+
+
+def level_name(logger: logging.Logger) -> str:
+    """Return a logger's level, as it works, by log4j's name."""
+    level = logger.getEffectiveLevel()
+    return next((name for name, number in LOG_LEVELS.items() if level >= number), "TRACE")
+
+
+def _change_loggers(changes: Sequence[Change], *, validate_only: bool) -> None:
+    known = loggers()
+    for one in changes:
+        if one.operation not in (Operation.SET, Operation.DELETE):
+            raise Refused(ErrorCode.INVALID_REQUEST, "a logger's level is set or deleted")
+        if one.name not in known:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"there is no logger {one.name!r}")
+        if one.operation == Operation.DELETE and one.name == ROOT_LOGGER:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"the level of {ROOT_LOGGER} is not deleted")
+        if one.operation == Operation.SET and one.value not in LOG_LEVELS:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{one.value!r} is no level: {', '.join(LOG_LEVELS)}")
+    if not validate_only:
+        for one in changes:
+            known[one.name].setLevel(LOG_LEVELS[one.value or ""] if one.operation == Operation.SET else logging.NOTSET)
