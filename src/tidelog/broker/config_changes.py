@@ -4,7 +4,7 @@
 |---|---|
 | topic (2) | takes effect at once, on the next append, roll, look of retention or compaction |
 | broker (4) | refused: the broker's properties do not change while it runs. Taking away what nobody has set is no change |
-| broker's loggers (8) | one by one only; levels are log4j's names; `root` is the logger of all that is Tidelog's. Gone with the process |
+| broker's loggers (8) | one by one only, until the process ends; levels are log4j's names; `root` is all that is Tidelog's |
 | any other | refused |
 
 | operation | a topic's property |
@@ -13,8 +13,8 @@
 | delete (1) | is the broker's default again |
 | append (2), subtract (3) | of a list: values that it has are not added again, values that it lacks are not missed |
 
-The checks come in Kafka's order. A topic that was found without a configuration gets one by the first change: it keeps everything, as
-before, but for what the change says.
+The checks come in Kafka's order. A topic that was found without a configuration gets one by the first change: it keeps
+everything, as before, but for what the change says.
 """
 
 from __future__ import annotations

@@ -175,15 +175,11 @@ def _same_or_new(before: TopicView | None, name: str, topic_id: uuid.UUID, parti
 
 
 def why_invalid(name: str) -> str | None:
-    """Say what keeps Kafka from taking `name` for a topic, in the words of its answer; None if nothing does."""
+    """Say what keeps Kafka from taking `name` for a topic; None if nothing does."""
     if not name:
-        reason = "the empty string is not allowed"
-    elif name in (".", ".."):
-        reason = f"'{name}' is not allowed"
-    elif len(name.encode("utf-16-le", "surrogatepass")) // 2 > MAX_NAME_LENGTH:
-        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
-    elif not _LEGAL_NAME.fullmatch(name):
-        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    else:
-        return None
-    return f"Topic name is invalid: {reason}"
+        return "a topic's name is empty"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"a topic's name has {len(name)} characters: {MAX_NAME_LENGTH} is the most"
+    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+        return f"{name!r} is no topic's name: letters and digits of ASCII, '.', '_' and '-' are, but '.' and '..' alone"
+    return None

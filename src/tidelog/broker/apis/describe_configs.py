@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), versions 0 to 4: the properties of topics and of the broker, and where each value comes from (KIP-133).
+"""DescribeConfigs (key 32), versions 0 to 4: properties of topics and of the broker, and where values come from (KIP-133).
 
 | version | change |
 |---|---|
