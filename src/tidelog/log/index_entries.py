@@ -134,8 +134,12 @@ class IndexEntries:
         if self._file is not None:
             raise InvalidArgumentError("an index opened for reading cannot be truncated", path=self.path)
         del self._data[entries * self.entry_bytes :]
+        self._forget_columns()
         self.entries = entries
         self.length_bytes = len(self._data)
+
+    def _forget_columns(self) -> None:
+        """Drop what a subclass has made of the entries in memory: some of them go."""
 
     def _unpack(self, entry: struct.Struct, slot: int) -> tuple[Any, ...]:
         """Return the fields of a slot that is known to be there. What look-ups by bisection live on."""

@@ -13,6 +13,8 @@ at once, the offset of the last and the position of the first. In every case all
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
@@ -33,6 +35,7 @@ class OffsetIndex(IndexEntries):
     """Offsets and positions of one segment."""
 
     entry_bytes = _ENTRY.size
+    _known_columns: tuple[array[int], array[int]] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -51,6 +54,12 @@ class OffsetIndex(IndexEntries):
 
     def lookup(self, offset: int) -> OffsetPosition:
         """Return the last entry whose offset is at most `offset`; (base, 0) where there is none."""
+        if self._file is None:
+            offsets, positions = self._columns()
+            slot = bisect_right(offsets, offset - self.base_offset) - 1
+            if slot < 0:
+                return OffsetPosition(self.base_offset, 0)
+            return OffsetPosition(self.base_offset + offsets[slot], positions[slot])
         slot = self.slot(offset)
         return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
 
@@ -100,6 +109,23 @@ class OffsetIndex(IndexEntries):
     def slot(self, offset: int) -> int:
         """Return the last slot whose offset is at most `offset`, -1 without one."""
         return bisect_right(range(self.entries), offset - self.base_offset, key=self._relative) - 1
+
+    def _columns(self) -> tuple[array[int], array[int]]:
+        """Return the relative offsets and the positions of all entries in memory, as numbers that are searched without Python."""
+        columns = self._known_columns
+        if columns is None:
+            columns = self._known_columns = (array("i"), array("i"))
+        known = len(columns[0])
+        if known < self.entries:
+            fields = array("i", bytes(memoryview(self._data)[known * 8 :]))
+            if sys.byteorder == "little":
+                fields.byteswap()
+            columns[0].extend(fields[::2])
+            columns[1].extend(fields[1::2])
+        return columns
+
+    def _forget_columns(self) -> None:
+        self._known_columns = None
 
     def _relative(self, slot: int) -> int:
         relative: int = self._unpack(_ENTRY, slot)[0]

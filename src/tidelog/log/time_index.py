@@ -14,6 +14,7 @@ older releases wrote, for uncompressed v0 and v1 messages, the very message's (Â
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ class TimeIndex(IndexEntries):
     """Timestamps and offsets of one segment."""
 
     entry_bytes = _ENTRY.size
+    _known_columns: tuple[array[int], array[int]] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -52,6 +54,12 @@ class TimeIndex(IndexEntries):
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """Return the last entry whose timestamp is at most `timestamp`; (-1, base) where there is none."""
+        if self._file is None:
+            timestamps, offsets = self._columns()
+            slot = bisect_right(timestamps, timestamp) - 1
+            if slot < 0:
+                return TimestampOffset(-1, self.base_offset)
+            return TimestampOffset(timestamps[slot], self.base_offset + offsets[slot])
         slot = self.slot(timestamp)
         return TimestampOffset(-1, self.base_offset) if slot < 0 else self.entry(slot)
 
@@ -96,6 +104,21 @@ class TimeIndex(IndexEntries):
     def entries_below(self, offset: int) -> int:
         """Return how many entries have an offset below `offset`."""
         return bisect_left(range(self.entries), offset - self.base_offset, key=self._relative)
+
+    def _columns(self) -> tuple[array[int], array[int]]:
+        """Return the timestamps and relative offsets of all entries in memory, as numbers that are searched without Python."""
+        columns = self._known_columns
+        if columns is None:
+            columns = self._known_columns = (array("q"), array("i"))
+        known = len(columns[0])
+        if known < self.entries:
+            for timestamp, relative in _ENTRY.iter_unpack(bytes(memoryview(self._data)[known * 12 :])):
+                columns[0].append(timestamp)
+                columns[1].append(relative)
+        return columns
+
+    def _forget_columns(self) -> None:
+        self._known_columns = None
 
     def _timestamp(self, slot: int) -> int:
         timestamp: int = self._unpack(_ENTRY, slot)[0]
