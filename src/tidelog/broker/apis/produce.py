@@ -45,6 +45,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.topics import INTERNAL_TOPICS
 from tidelog.errors import (
     CorruptBatchError,
+    DecompressedTooLargeError,
     LogOfflineError,
     RecordBatchTooLargeError,
     RecordTooLargeError,
@@ -264,7 +265,7 @@ def _refuse_all(sent: dict[_Key, Bytes | None], acks: int, code: ErrorCode, why:
 
 # --- what a log refuses ---------------------------------------------------------------------------------------------------
 
-_WITHOUT_LOG_START = (CorruptBatchError, RecordTooLargeError, RecordBatchTooLargeError, StorageError)
+_WITHOUT_LOG_START = (CorruptBatchError, RecordTooLargeError, DecompressedTooLargeError, RecordBatchTooLargeError, StorageError)
 
 
 def _refused_by_log(key: _Key, log: PartitionLog, error: Exception) -> PartitionProduceResponse:

@@ -1,0 +1,89 @@
+"""The leader's epoch: one more after each unclean end, never less, and in every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tidelog.broker.leadership import LEADER_EPOCH_FILE, Leadership
+from tidelog.clock import ManualClock
+from tidelog.records.batch import iter_headers
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.records import Record
+from tidelog.storage.log_manager import LogManager
+
+NOW_MS = 1_700_000_000_000
+
+
+def append(manager: LogManager, epoch: int) -> None:
+    log = manager.log("t", 0)
+    log.append_as_leader(build_batch_v2([Record(0, NOW_MS, 0, None, b"v")]), epoch)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def led(folder: Path, work: Callable[[LogManager, int], None], *, is_clean: bool = True) -> int:
+    """Start on a folder, do something as its leader, end; return the epoch."""
+    manager = LogManager(folder, ManualClock(NOW_MS))
+    manager.startup()
+    epoch = Leadership(manager).epoch
+    if "t" not in manager.topics():
+        manager.create_topic("t", 1, {"retention.ms": 1000})
+    work(manager, epoch)
+    if is_clean:
+        manager.shutdown()
+    else:
+        manager.let_go()
+    return epoch
+
+
+def test_clean_ends_change_nothing(tmp_path: Path) -> None:
+    """And write nothing."""
+    assert [led(tmp_path, append) for _ in range(3)] == [0, 0, 0]
+    assert not (tmp_path / LEADER_EPOCH_FILE).exists()
+
+
+def test_each_unclean_end_counts(tmp_path: Path) -> None:
+    assert [led(tmp_path, append, is_clean=False) for _ in range(3)] == [0, 1, 2]
+    assert [led(tmp_path, append) for _ in range(2)] == [3, 3]
+
+    def look(manager: LogManager, _: int) -> None:
+        log = manager.log("t", 0)
+        data = log.read(0, 10_000).data
+        assert [header.leader_epoch for header in iter_headers(data)] == [0, 1, 2, 3, 3]
+        assert [tuple(entry) for entry in log.leader_epochs.entries] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+
+    led(tmp_path, look)
+
+
+def test_an_empty_folder_has_lost_nothing(tmp_path: Path) -> None:
+    assert [led(tmp_path, lambda *_: None, is_clean=False) for _ in range(3)] == [0, 0, 0]
+
+
+def test_it_outlives_the_records_that_know_it(tmp_path: Path) -> None:
+    """A log forgets its epochs with its last record; clients do not."""
+    led(tmp_path, append, is_clean=False)
+
+    def empty(manager: LogManager, epoch: int) -> None:
+        manager.log("t", 0).truncate_fully_and_start_at(10)
+        assert epoch == 1
+
+    led(tmp_path, empty)
+    assert led(tmp_path, append) == 1
+
+
+def test_epochs_from_elsewhere_are_gone_on_with(tmp_path: Path) -> None:
+    """A folder of Kafka's: the newest epoch of any of its logs, also once that log is gone."""
+    led(tmp_path, lambda manager, _: append(manager, 7))
+    assert led(tmp_path, lambda manager, _: manager.delete_topic("t")) == 7
+    assert led(tmp_path, append) == 7
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 2, "leader_epoch": 3}', '{"version": 1, "leader_epoch": -1}'])
+def test_a_damaged_file_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str) -> None:
+    """The logs know the rest."""
+    led(tmp_path, lambda manager, _: append(manager, 4))
+    (tmp_path / LEADER_EPOCH_FILE).write_text(text)
+    assert led(tmp_path, append) == 4
+    assert LEADER_EPOCH_FILE in caplog.text
