@@ -1,4 +1,4 @@
-"""`tidelog cat DIR TOPIC`: every record of an exact range of time, as text, JSON lines, Arrow or Parquet.
+"""`tidelog cat DIR|HOST:PORT TOPIC`: every record of an exact range of time, as text, JSON lines, Arrow or Parquet.
 
 The range is `[from, to)` by the records' own timestamps: a record that was appended late is in it, one that was appended
 early is too. Records come in offset order, partition by partition, and stream: memory does not grow with the range.
@@ -16,20 +16,22 @@ from tidelog.cli import notices
 from tidelog.cli.options import (
     Moment,
     TimeType,
-    directory_argument,
     echo_moment,
     isolation_option,
     partition_option,
+    source_argument,
     topic_argument,
     wanted_partitions,
 )
 from tidelog.cli.output import STDOUT, open_output, stdout_is_terminal
 from tidelog.cli.progress import ProgressBar
+from tidelog.client.addresses import is_address
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.scanning.brokers import BrokerPlan
     from tidelog.scanning.plan import ScanPlan
     from tidelog.scanning.report import ScanReport
 
@@ -42,7 +44,7 @@ BINARY_FORMATS = ("arrow", "parquet")
 
 
 @click.command(short_help="Read every record of a time range, exactly.")
-@directory_argument
+@source_argument
 @topic_argument
 @click.option("--from", "start", type=TimeType(), help="Records with this timestamp or a later one.")
 @click.option("--to", "end", type=TimeType(), help="Records with an earlier timestamp than this.")
@@ -64,7 +66,7 @@ BINARY_FORMATS = ("arrow", "parquet")
 )
 @click.option("--output", "-o", metavar="FILE", type=click.Path(), help="Write to FILE, which appears when it is whole.")
 def command(
-    directory: str,
+    source: str,
     topic: str,
     start: Moment | None,
     end: Moment | None,
@@ -83,16 +85,22 @@ def command(
     if start is not None and end is not None and end.time_ms < start.time_ms:
         raise click.UsageError(f"the range ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
     format_name = format_name or SUFFIXES.get(Path(output or "").suffix.lower(), "text")
+    brokers = source if is_address(source) else None
+    if brokers is not None and (time_map_dir is not None or until_high_watermark):
+        raise click.UsageError("--time-map-dir and --until-high-watermark are for folders: brokers end at the high watermark.")
     if encoding is not None and format_name in BINARY_FORMATS:
         raise click.UsageError(f"--encoding is for text and jsonl: {format_name} holds bytes as they are.")
     echo_moment(start)
     echo_moment(end)
-    with open_output(output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=directory) as out:
+    with open_output(
+        output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=None if brokers else source
+    ) as out:
+        from tidelog.scanning.brokers import plan_from_brokers
         from tidelog.scanning.plan import plan
         from tidelog.scanning.report import ScanReport
 
-        scan_plan = plan(
-            directory,
+        scan_plan = (plan_from_brokers if brokers else plan)(
+            source,
             topic,
             start=None if start is None else start.time_ms,
             end=None if end is None else end.time_ms,
@@ -113,13 +121,13 @@ def command(
         notices.say(f"{output}: {report.records:,} record{'' if report.records == 1 else 's'}")
 
 
-def _batches(scan_plan: ScanPlan, report: ScanReport, bar: ProgressBar) -> Iterator[pa.RecordBatch]:
-    from tidelog.scanning.reader import read_split
+def _batches(scan_plan: ScanPlan | BrokerPlan, report: ScanReport, bar: ProgressBar) -> Iterator[pa.RecordBatch]:
+    from tidelog.scanning.brokers import read_any_split
 
     for split in scan_plan.splits:
         before = bar.done_bytes
         start_bytes = report.bytes_read
-        for batch in read_split(split, report=report):
+        for batch in read_any_split(split, report=report):
             bar.advance(min(report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before))
             yield batch
         bar.advance(split.size_bytes - (bar.done_bytes - before))

@@ -1,7 +1,8 @@
-"""`tidelog find DIR TOPIC --at TIME`: the offset for a time, in each partition.
+"""`tidelog find DIR|HOST:PORT TOPIC --at TIME`: the offset for a time, in each partition.
 
 It is what Kafka's ListOffsets answers: the first record at or after the time, by offset, of the records in the log. `earliest`,
-`latest` and `max` are Kafka's special targets -2, -1 and -3. Nothing found is an answer, not an error: -1.
+`latest` and `max` are Kafka's special targets -2, -1 and -3. Nothing found is an answer, not an error: -1. A broker is asked
+just that, and its answer is shown as it is.
 
 This command starts in a moment: it must import neither pyarrow nor rich.
 """
@@ -18,17 +19,20 @@ from tidelog.cli.notices import note, say
 from tidelog.cli.options import (
     Moment,
     TimeType,
-    directory_argument,
     echo_moment,
     isolation_option,
     json_option,
     message_format_option,
     partition_option,
+    source_argument,
     topic_argument,
     wanted_partitions,
 )
 from tidelog.cli.output import print_lines
+from tidelog.client.addresses import is_address
+from tidelog.errors import UnsupportedForMessageFormatError
 from tidelog.log.log_dir import LogDir
+from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, Isolation, find_offset
 from tidelog.log.trace import Trace
 
@@ -39,7 +43,7 @@ NOT_FOUND = FoundOffset(-1, -1, -1)
 
 
 @click.command(short_help="Find the offset for a time.")
-@directory_argument
+@source_argument
 @topic_argument
 @click.option(
     "--at",
@@ -54,7 +58,7 @@ NOT_FOUND = FoundOffset(-1, -1, -1)
 @click.option("--explain", "explained", is_flag=True, help="Tell the search step by step (on stderr with --json).")
 @json_option
 def command(
-    directory: str,
+    source: str,
     topic: str,
     target: Moment | str,
     partitions: tuple[int, ...],
@@ -68,14 +72,60 @@ def command(
     What Kafka answers to a consumer's offsetsForTimes; `max` finds the record with the largest timestamp, `earliest`
     and `latest` the ends of the log.
     """
+    if is_address(source) and (explained or message_format is not None):
+        raise click.UsageError("--explain and --message-format are for folders: a broker does not tell how it searches.")
     if isinstance(target, Moment):
         echo_moment(target)
         timestamp = target.time_ms
     else:
         timestamp = TARGETS[target]
+    wanted = wanted_partitions(partitions)
+    if is_address(source):
+        answers = _ask_brokers(source, topic, wanted, timestamp, isolation)
+        if as_json:
+            print_lines(_json_line(topic, partition, timestamp, found) for partition, found in answers)
+    else:
+        answers = _search_folder(source, topic, wanted, timestamp, isolation, message_format, explained, as_json)
+    if not as_json:
+        rows = (
+            [topic, partition, some(found.offset), show_time(found.timestamp), some(found.leader_epoch)]
+            for partition, found in answers
+        )
+        print_lines(table(["topic", "partition", "offset", "timestamp", "leader epoch"], rows))
+
+
+def _ask_brokers(
+    brokers: str, topic: str, wanted: list[int] | None, timestamp: int, isolation: Isolation
+) -> list[tuple[int, FoundOffset]]:
+    """Return what the partitions' leaders answer, as it is."""
+    from tidelog.client.client import connect
+    from tidelog.client.offsets import NotFound, list_offsets
+
+    with connect(brokers) as client:
+        numbers = wanted or client.partitions(topic)
+        answers = list_offsets(client.cluster, {TopicPartition(topic, number): timestamp for number in numbers}, isolation)
+    found: list[tuple[int, FoundOffset]] = []
+    for key, answer in answers.items():
+        if answer is NotFound.NO_TIMESTAMPS:
+            raise UnsupportedForMessageFormatError(f"{topic}-{key.partition}: {answer.value}", path=brokers)
+        found.append((key.partition, answer if isinstance(answer, FoundOffset) else NOT_FOUND))
+    return found
+
+
+def _search_folder(
+    directory: str,
+    topic: str,
+    wanted: list[int] | None,
+    timestamp: int,
+    isolation: Isolation,
+    message_format: int | None,
+    explained: bool,
+    as_json: bool,
+) -> list[tuple[int, FoundOffset]]:
+    """Return what the files say; explanations and JSON lines are printed on the way, partition by partition."""
     log_dir = LogDir(directory)
     answers: list[tuple[int, FoundOffset]] = []
-    for partition in wanted_partitions(partitions) or log_dir.partitions(topic):
+    for partition in wanted or log_dir.partitions(topic):
         with log_dir.log(topic, partition, message_format=message_format) as log:
             trace = Trace() if explained else None
             found = find_offset(log, timestamp, isolation=isolation, trace=trace) or NOT_FOUND
@@ -86,12 +136,7 @@ def command(
         if as_json:
             print_lines([_json_line(topic, partition, timestamp, found)])
         answers.append((partition, found))
-    if not as_json:
-        rows = (
-            [topic, partition, some(found.offset), show_time(found.timestamp), some(found.leader_epoch)]
-            for partition, found in answers
-        )
-        print_lines(table(["topic", "partition", "offset", "timestamp", "leader epoch"], rows))
+    return answers
 
 
 def _tell(lines: Iterator[str], *, on_stderr: bool) -> None:

@@ -89,6 +89,11 @@ def directory_argument(function: Decorated) -> Decorated:
     return click.argument("directory", metavar="DIR", type=click.Path())(function)
 
 
+def source_argument(function: Decorated) -> Decorated:
+    """DIR|HOST:PORT, a data folder or brokers. A folder whose name looks like an address is written ./name."""
+    return click.argument("source", metavar="DIR|HOST:PORT", type=click.Path())(function)
+
+
 def topic_argument(function: Decorated) -> Decorated:
     """TOPIC, exactly one."""
     return click.argument("topic", metavar="TOPIC")(function)

@@ -49,9 +49,10 @@ from tidelog.scanning.bounds import (
     wanted_partitions,
 )
 from tidelog.scanning.chunks import Chunks
-from tidelog.scanning.reader import collect
+from tidelog.scanning.reader import collect, read_split
 from tidelog.scanning.report import ScanReport
 from tidelog.scanning.schema import resolve_columns
+from tidelog.scanning.split import Split
 from tidelog.times import Time
 
 TIMEOUT_MS = 30_000
@@ -111,8 +112,10 @@ class BrokerPlan:
 
 
 def scan_cluster(brokers: str) -> Cluster:
-    """Return the cluster that a scan of these brokers talks to; nothing is sent yet. Raises InvalidArgumentError."""
-    return Cluster(parse_addresses(brokers), timeout_ms=TIMEOUT_MS, client_id=CLIENT_ID)
+    """Return the cluster that a scan of these brokers talks to. Raises InvalidArgumentError, BrokerUnreachableError at once."""
+    cluster = Cluster(parse_addresses(brokers), timeout_ms=TIMEOUT_MS, client_id=CLIENT_ID)
+    with cluster.connection_to_any():
+        return cluster
 
 
 def plan_from_brokers(
@@ -202,6 +205,19 @@ def read_broker_split(
     check_positive("batch_rows", batch_rows)
     rows = read_broker_rows(split, names, batch_rows, views, ScanReport() if report is None else report, Chunks(), cluster)
     return coalesce(rows, batch_rows)
+
+
+def read_any_split(
+    split: Split | BrokerSplit,
+    columns: Iterable[str] | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    report: ScanReport | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a split, wherever they are."""
+    if isinstance(split, BrokerSplit):
+        return read_broker_split(split, columns, batch_rows=batch_rows, report=report)
+    return read_split(split, columns, batch_rows=batch_rows, report=report)
 
 
 def read_broker_rows(
