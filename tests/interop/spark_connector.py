@@ -93,7 +93,7 @@ def rows(frame: DataFrame) -> list[list[Any]]:
 
 def stream(spark: SparkSession, options: dict[str, str], sink: str, from_ms: str, folder: str) -> int:
     """Copy what is there from a time on into another topic; how many records that were."""
-    frame = spark.readStream.format("kafka").options(**options, startingTimestamp=from_ms, maxOffsetsPerTrigger="50").load()
+    frame = spark.readStream.format("kafka").options(**options, startingTimestamp=from_ms, maxOffsetsPerTrigger="120").load()
     write = frame.select("key", "value", "headers", "partition").writeStream.format("kafka")
     query = (
         write.option("kafka.bootstrap.servers", options["kafka.bootstrap.servers"])

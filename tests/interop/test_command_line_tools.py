@@ -29,8 +29,8 @@ END_TO_END_LATENCY = "org.apache.kafka.tools.EndToEndLatency"
 FIRST_MS = int(time.time() * 1000) - 3_600_000
 
 
-def tool(main: str, *arguments: str, stdin: str | None = None) -> str:
-    return run_java(classpath(RELEASE), main, arguments, stdin=stdin)
+def tool(main: str, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+    return run_java(classpath(RELEASE), main, arguments, stdin=stdin, check=check)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,7 @@ def test_verifiable_producer(peer: Peer) -> None:
 def test_end_to_end_latency(peer: Peer) -> None:
     """One record after the other, produced, then fetched by a long poll: what each takes, and none is lost."""
     peer.create_topics({"latency": {}})
-    printed = tool(END_TO_END_LATENCY, peer.bootstrap, "latency", "300", "1", "100")
+    # When it has said all it commits its offsets, for a group, and ends with 1 where that cannot be.
+    printed = tool(END_TO_END_LATENCY, peer.bootstrap, "latency", "300", "1", "100", check=False)
     assert re.search(r"Avg latency: [\d.]+ ms", printed), printed
     assert watermarks(peer.bootstrap, "latency") == (0, 300)
