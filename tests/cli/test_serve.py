@@ -1,0 +1,235 @@
+"""`tidelog serve` as an operator meets it: a process, its configuration, its signals, its log lines, its metrics."""
+
+from __future__ import annotations
+
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.cli.conftest import run, start
+from tidelog.log.log_dir import LogDir
+from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
+
+TIMEOUT_S = 30
+
+
+class Server:
+    """A broker's process that serves."""
+
+    def __init__(self, data_dir: Path, *arguments: object) -> None:
+        self.data_dir = data_dir
+        self.stderr = data_dir.parent / f"{data_dir.name}.err"
+        with self.stderr.open("ab") as stderr:
+            self.process = start("serve", "--data", data_dir, *arguments, stderr=stderr)
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_S)
+        line = self.process.stdout.readline().decode() if readable else ""
+        assert line.startswith("bootstrap.servers="), self.log
+        self.bootstrap = line.strip().partition("=")[2]
+
+    @property
+    def log(self) -> str:
+        return self.stderr.read_text()
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap.rpartition(":")[2])
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(TIMEOUT_S)
+
+
+@contextmanager
+def serving(data_dir: Path, *arguments: object) -> Iterator[Server]:
+    server = Server(data_dir, *arguments)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.wait()
+
+
+SERVER_PROPERTIES = r"""
+# A file as Kafka ships it.
+process.roles=broker,controller
+node.id=7
+controller.quorum.voters=7@localhost:9093
+listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://:9093
+controller.listener.names=CONTROLLER
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+num.network.threads=3
+num.partitions=2
+log.retention.hours=168
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+no.such.property=1
+retention.ms=1
+"""
+
+
+def test_a_broker_from_its_start_to_its_end(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(SERVER_PROPERTIES)
+    with serving(
+        tmp_path / "data", "--config", config, "--listen", "0", "--metrics", "0", "--property", "num.partitions=3"
+    ) as one:
+        assert re.fullmatch(r"127\.0\.0\.1:[0-9]+", one.bootstrap)
+        producer = Producer({"bootstrap.servers": one.bootstrap, "log_level": 0, "partitioner": "consistent"})
+        for number in range(9):
+            producer.produce("orders", b"%d" % number, partition=number % 3, timestamp=1373450400000)
+        assert producer.flush(TIMEOUT_S) == 0
+        metrics = scrape(one)
+        assert metrics['tidelog_topic_records_total{topic="orders"}'] == 9
+        appends = metrics['tidelog_topic_appends_total{topic="orders"}']
+        assert 3 <= appends <= 9
+        assert metrics['tidelog_append_latency_seconds_count{topic="orders"}'] == appends
+        assert metrics['tidelog_append_latency_seconds_bucket{le="+Inf",topic="orders"}'] == appends
+        assert metrics['tidelog_append_latency_seconds_bucket{le="4294967.296",topic="orders"}'] == 0, "2013 is longer ago"
+        assert metrics['tidelog_partitions{topic="orders"}'] == 3
+        assert metrics['tidelog_log_bytes{topic="orders"}'] > 9
+        assert metrics["tidelog_connections"] >= 1
+        assert 1 <= metrics['tidelog_requests_total{api="Produce"}'] <= 9
+        assert metrics['tidelog_requests_total{api="Produce"}'] == metrics['tidelog_request_seconds_count{api="Produce"}']
+        one.signal(signal.SIGTERM)
+        assert one.wait() == 0
+    assert (one.data_dir / CLEAN_SHUTDOWN_FILE).exists()
+    assert LogDir(one.data_dir).topics() == {"orders": [0, 1, 2]}
+    (unknown,) = [line for line in one.log.splitlines() if "unknown" in line]
+    assert unknown.endswith("ignored: no.such.property, retention.ms")
+    assert "node 7 of cluster" in one.log
+    assert "not used here: controller.quorum.voters, num.network.threads, process.roles" in one.log
+    assert "warning serve" in next(line for line in one.log.splitlines() if "authorizer.class.name" in line)
+    assert "ended cleanly" in one.log.splitlines()[-1]
+
+
+def scrape(server: Server) -> dict[str, float]:
+    found = re.search(r"metrics at (http://\S+)", server.log)
+    assert found is not None
+    with urllib.request.urlopen(found[1], timeout=TIMEOUT_S) as answer:
+        lines = answer.read().decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def test_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    acknowledged: dict[int, bytes] = {}
+
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None
+        acknowledged[message.offset()] = message.value()
+
+    with serving(tmp_path / "data", "--listen", "0") as first:
+        settings = {"bootstrap.servers": first.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        producer = Producer({**settings, "reconnect.backoff.max.ms": 100, "batch.num.messages": 20, "retry.backoff.ms": 10})
+        sent = 0
+        while len(acknowledged) < 500:
+            producer.produce("orders", b"%d" % sent, partition=0, on_delivery=delivered)
+            sent += 1
+            producer.poll(0.001 if sent % 100 == 0 else 0)
+        first.signal(signal.SIGKILL)
+        assert first.wait() == -signal.SIGKILL
+    assert not (first.data_dir / CLEAN_SHUTDOWN_FILE).exists()
+    before = dict(acknowledged)
+    assert len(before) < sent, "it was in the middle of it"
+    with serving(tmp_path / "data", "--listen", str(first.port)) as second:
+        assert "the last end was no clean one" in second.log
+        assert producer.flush(TIMEOUT_S) == 0
+        read = consume(second.bootstrap, sent)
+        assert [read[offset] for offset in before] == list(before.values())
+        assert list(read.values()) == [b"%d" % number for number in range(sent)], "each once, in order"
+        second.signal(signal.SIGINT)
+        assert second.wait() == 0
+
+
+def consume(bootstrap: str, count: int) -> dict[int, bytes]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False, "log_level": 0})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    messages = consumer.consume(count, TIMEOUT_S)
+    extra = consumer.consume(1, 0.2)
+    consumer.close()
+    assert extra == []
+    return {message.offset(): message.value() for message in messages}
+
+
+def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    """A client that does not take its answers would keep the first one for its five seconds."""
+    with serving(tmp_path / "data", "--listen", "0") as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
+        # ApiVersions, over and over, and no answer is ever read: the broker owes the rest, and waits.
+        slow.setblocking(False)
+        request = struct.pack(">ihhih", 10, 18, 0, 7, -1) * 5000
+        while select.select([], [slow], [], 1.0)[1]:
+            slow.send(request)
+        server.signal(signal.SIGTERM)
+        wait_for_line(server, "once more: at once")
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 128 + signal.SIGTERM
+    assert not (server.data_dir / CLEAN_SHUTDOWN_FILE).exists()
+    assert "the next start recovers" in server.log
+
+
+def wait_for_line(server: Server, text: str) -> None:
+    with subprocess.Popen(["tail", "-c", "+1", "-f", server.stderr], stdout=subprocess.PIPE) as tail:
+        assert tail.stdout is not None
+        for line in tail.stdout:
+            if text in line.decode():
+                break
+        tail.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--data is missing"),
+        (["--property", "num.partitions"], "is no NAME=VALUE"),
+        (["--property", "no.such=1"], "a broker has no no.such"),
+    ],
+)
+def test_usage(arguments: list[str], message: str) -> None:
+    ran = run("serve", *arguments)
+    assert ran.exit_code == 2
+    assert message in ran.error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--listen", "host:port"], "expected host:port"),
+        (["--listen", "0.0.0.0:9092"], "clients cannot be told to connect to 0.0.0.0"),
+        (["--config", "none.properties"], "cannot read the properties: No such file"),
+        (["--property", "listeners=SSL://:9093"], "PLAINTEXT, the only protocol"),
+        (["--property", "num.partitions=0"], "num.partitions is out of range"),
+        (["--metrics", "x"], "host:port"),
+    ],
+)
+def test_errors(tmp_path: Path, arguments: list[str], message: str) -> None:
+    ran = run("serve", "--data", tmp_path / "data", *arguments)
+    assert ran.exit_code == 1
+    assert message in ran.error
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = run("serve", "--data", tmp_path / "data", "--listen", port)
+        assert ran.exit_code == 1
+        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ran.error
+        assert (tmp_path / "data" / CLEAN_SHUTDOWN_FILE).exists()
+        ran = run("serve", "--data", tmp_path / "data", "--listen", 0, "--metrics", port)
+        assert f"cannot serve metrics at 127.0.0.1:{port}: Address already in use" in ran.error
