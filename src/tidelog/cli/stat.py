@@ -1,4 +1,4 @@
-"""`tidelog stat DIR [TOPIC]`: offsets, records, bytes and largest timestamps, of each partition and each segment.
+"""`tidelog stat DIR|HOST:PORT [TOPIC]`: offsets, records, bytes and largest timestamps, of each partition and each segment.
 
 The largest timestamp of a segment decides what retention deletes and what a look-up by time passes over, so it is shown
 with where it comes from:
@@ -9,7 +9,7 @@ with where it comes from:
 | log | found in the batches: there is no such entry, or a later batch is larger |
 | mtime | the file's: the segment has no timestamps, and Kafka falls back to it |
 
-Counting takes a walk over the batch headers; `--quick` leaves the counts out.
+Counting takes a walk over the batch headers; `--quick` leaves the counts out. `stat_brokers` is about brokers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import click
 
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_time, table
-from tidelog.cli.options import directory_argument, json_option, optional_topic, wanted_partitions
+from tidelog.cli.options import json_option, optional_topic, source_argument, wanted_partitions
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
+from tidelog.client.addresses import is_address
 from tidelog.errors import TidelogError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
@@ -81,16 +82,22 @@ class PartitionStat:
 
 
 @click.command(short_help="Show offsets, records, bytes and largest timestamps.")
-@directory_argument
+@source_argument
 @optional_topic
 @click.option("--quick", is_flag=True, help="Do not count batches and records: only ends and indexes of the files are read.")
 @json_option
-def command(directory: str, topic: str | None, partitions: tuple[int, ...], quick: bool, as_json: bool) -> None:
+def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: bool, as_json: bool) -> None:
     """Show offsets, records, bytes and largest timestamps: of each partition, and of each segment of TOPIC.
 
     Records are those that a consumer can read: control records and those below the log start do not count.
+    Of what brokers hold, shows what they tell without reading it: --quick changes nothing.
     """
-    log_dir = LogDir(directory)
+    if is_address(source):
+        from tidelog.cli import stat_brokers
+
+        print_lines(stat_brokers.lines(source, topic, wanted_partitions(partitions), as_json))
+        return
+    log_dir = LogDir(source)
     stats = _stats(log_dir, _wanted(log_dir, topic, wanted_partitions(partitions)), quick, as_json)
     if as_json:
         print_lines(line for stat in stats for line in _json_lines(stat))

@@ -1,0 +1,127 @@
+"""`tidelog stat HOST:PORT [TOPIC]`: what brokers tell of partitions without a record being read.
+
+| shown | asked with |
+|---|---|
+| leader, replicas in sync | Metadata |
+| log start, high watermark, last stable offset | ListOffsets, at both isolation levels |
+| largest timestamp and its offset | ListOffsets -3; unknown before Kafka 3.0, and where no record has a timestamp |
+| size | DescribeLogDirs; unknown before Kafka 1.0, and to whom the broker does not tell it |
+
+A broker counts no records, and a folder's segments are none of its clients' business. TOPIC shows that topic only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tidelog.cli.layout import json_line, show_bytes_size, show_time, table
+from tidelog.client.client import Client, connect
+from tidelog.client.cluster import NO_LEADER, PartitionState
+from tidelog.client.offsets import OffsetAnswer
+from tidelog.client.sizes import log_sizes
+from tidelog.errors import UnsupportedVersionError
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import FoundOffset
+
+_HEADER = (
+    *("topic", "partition", "leader", "in sync", "log start", "high watermark", "last stable"),
+    *("size", "largest timestamp", "its offset"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStat:
+    """What is said of a partition; None where nobody knows. Without a leader nobody knows anything."""
+
+    key: TopicPartition
+    state: PartitionState
+    log_start_offset: int | None
+    high_watermark: int | None
+    last_stable_offset: int | None
+    size_bytes: int | None
+    largest: FoundOffset | None
+
+    @property
+    def cells(self) -> list[object]:
+        leader = self.state.leader.node_id
+        return [
+            *(*self.key, None if leader == NO_LEADER else leader, f"{len(self.state.in_sync)}/{len(self.state.replicas)}"),
+            *(self.log_start_offset, self.high_watermark, self.last_stable_offset),
+            None if self.size_bytes is None else show_bytes_size(self.size_bytes),
+            *((None, None) if self.largest is None else (show_time(self.largest.timestamp), self.largest.offset)),
+        ]
+
+    @property
+    def json(self) -> str:
+        leader = self.state.leader.node_id
+        return json_line(
+            {
+                "type": "partition",
+                "topic": self.key.topic,
+                "partition": self.key.partition,
+                "leader": None if leader == NO_LEADER else leader,
+                "replicas": list(self.state.replicas),
+                "in_sync": list(self.state.in_sync),
+                "log_start_offset": self.log_start_offset,
+                "high_watermark": self.high_watermark,
+                "last_stable_offset": self.last_stable_offset,
+                "bytes": self.size_bytes,
+                "largest_timestamp": None if self.largest is None else self.largest.timestamp,
+                "largest_timestamp_offset": None if self.largest is None else self.largest.offset,
+            }
+        )
+
+
+def lines(brokers: str, topic: str | None, partitions: list[int] | None, as_json: bool) -> Iterator[str]:
+    """Yield the lines that answer. Raises what a client raises."""
+    with connect(brokers) as client:
+        stats = _stats(client, _wanted(client, topic, partitions))
+    if as_json:
+        yield from (stat.json for stat in stats)
+    else:
+        yield from table(_HEADER, (stat.cells for stat in stats))
+
+
+def _wanted(client: Client, topic: str | None, partitions: list[int] | None) -> dict[TopicPartition, PartitionState]:
+    if topic is None:
+        return {
+            TopicPartition(name, number): state
+            for name, found in client.cluster.topics().items()
+            for number, state in found.partitions.items()
+        }
+    existing = client.partitions(topic)
+    for number in partitions or ():
+        if number not in existing:
+            client.cluster.leader(TopicPartition(topic, number))  # which says what there is
+    return {TopicPartition(topic, number): existing[number] for number in partitions or existing}
+
+
+def _stats(client: Client, states: dict[TopicPartition, PartitionState]) -> list[PartitionStat]:
+    led = [key for key, state in states.items() if state.leader.node_id != NO_LEADER]
+    starts, ends = client.earliest_offsets(led), client.latest_offsets(led)
+    stable = client.latest_offsets(led, "read_committed") if _knows_transactions(client) else {}
+    sizes = log_sizes(client.cluster, led)
+    largest = _largest(client, led)
+    return [
+        PartitionStat(key, state, starts.get(key), ends.get(key), stable.get(key), sizes.get(key), _found(largest.get(key)))
+        for key, state in states.items()
+    ]
+
+
+def _knows_transactions(client: Client) -> bool:
+    from tidelog.wire.messages.list_offsets import ListOffsetsRequest
+
+    with client.cluster.connection_to_any() as connection:
+        return connection.offers(ListOffsetsRequest, 2)
+
+
+def _largest(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAnswer]:
+    try:
+        return client.max_timestamp_offsets(keys)
+    except UnsupportedVersionError:
+        return {}
+
+
+def _found(answer: OffsetAnswer | None) -> FoundOffset | None:
+    return answer if isinstance(answer, FoundOffset) else None
