@@ -30,8 +30,7 @@ from tidelog.wire.messages.produce import (
 )
 
 VERSION = 7
-AT_ONCE, NEVER, LATER, EARLY, CLOSE, RAISE, LARGE = 1, 0, 2, 3, 4, 5, 6
-LARGE_ANSWER = bytes(64 << 20)
+AT_ONCE, NEVER, LATER, EARLY, CLOSE, RAISE, LARGE, WAIT = 1, 0, 2, 3, 4, 5, 6, 7
 
 
 class Put:
@@ -54,9 +53,10 @@ class Put:
         match message.acks:
             case 0:
                 return Outcome.NOTHING
-            case 2:
+            case 2 | 7:
                 self.later.append((request, answer))
-                request.when_gone(self.gone.release)
+                if message.acks == WAIT:
+                    request.when_gone(self.gone.release)
                 request.when_sent(self.sent.release)
                 self.came.release()
                 return Outcome.LATER
@@ -124,7 +124,8 @@ def test_requests_of_any_size_in_pieces_of_any_size(broker: RunningBroker) -> No
         stream = b"".join(b"".join(request_chunks(put(records), VERSION, i, "raw")) for i, records in enumerate(sent))
         cuts = sorted({0, len(stream), *(draw.randrange(len(stream)) for _ in range(data.draw(st.integers(0, 30))))})
         with broker.client() as client:
-            writer = threading.Thread(target=lambda: [client.send_bytes(stream[a:b]) for a, b in pairwise(cuts)])
+            pieces = [stream[a:b] for a, b in pairwise(cuts)]
+            writer = threading.Thread(target=lambda client=client, pieces=pieces: [*map(client.send_bytes, pieces)])
             writer.start()
             for i, records in enumerate(sent):
                 client._asked.append((i, ProduceResponse, VERSION))
@@ -220,7 +221,7 @@ def test_what_comes_behind_a_request_that_is_answered_later_waits(broker: Runnin
 
 def test_who_waits_for_an_answer_and_goes_is_noticed(broker: RunningBroker, api: Put) -> None:
     client = broker.client()
-    client.send(put(b"b", LATER), VERSION)
+    client.send(put(b"b", WAIT), VERSION)
     assert api.came.acquire(timeout=10)
     client.close()
     assert api.gone.acquire(timeout=10)
@@ -272,6 +273,15 @@ def test_a_stop_lets_requests_come_to_their_end(broker: RunningBroker, api: Put,
     assert not stopping.is_alive()
     assert broker.is_clean
     idle.close()
+
+
+def test_a_stop_does_not_wait_for_who_only_waits(broker: RunningBroker, api: Put, client: RawClient) -> None:
+    client.send(put(b"b", WAIT), VERSION)
+    assert api.came.acquire(timeout=10)
+    broker.stop()
+    assert client.closed()
+    assert api.gone.acquire(timeout=10)
+    assert broker.is_clean
 
 
 # --- ApiVersions, and what is not served

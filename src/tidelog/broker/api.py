@@ -54,7 +54,10 @@ class Request(Protocol):
         """Send a response that was put off. Once; nothing happens if the connection is gone."""
 
     def when_gone(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called if the connection is lost before the response."""
+        """Have `callback` called if the connection is lost before the response.
+
+        Nobody loses anything with such a request: a broker that stops gives it up, and does not wait for its end.
+        """
 
     def when_sent(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once the response's bytes are needed no more: they were sent, or never will be."""

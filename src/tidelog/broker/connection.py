@@ -137,7 +137,7 @@ class Connection:
             self._go_on()
 
     def when_gone(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called if the connection is lost before the response."""
+        """Have `callback` called if the connection is lost before the response; a stop need not wait for that either."""
         self._gone = callback
 
     def when_sent(self, callback: Callable[[], None]) -> None:
@@ -157,9 +157,9 @@ class Connection:
         return self._is_waiting
 
     def end(self) -> None:
-        """Close it as soon as nothing is owed to the peer; no further request is begun."""
+        """Close it as soon as nothing is owed to the peer; no further request is begun. Who only waits is given up."""
         self._is_ending = True
-        if self.is_idle:
+        if self.is_idle or (self._gone is not None and not self._unsent):
             self.close()
 
     def close(self) -> None:

@@ -102,7 +102,7 @@ class Dispatcher:
         """Answer the request in `data[position:end]`; its record bytes may be looked at, and changed, until this returns."""
         connection.started_ns = perf_counter_ns()
         try:
-            header, body = read_request_header(data, position)
+            header, body = read_request_header(data, position, end)
             connection.api_version = version = header.api_version
             connection.correlation_id = header.correlation_id
             connection.client_id = header.client_id

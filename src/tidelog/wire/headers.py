@@ -41,19 +41,21 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
-def read_request_header(frame: Bytes, position: int = 0) -> tuple[RequestHeader, int]:
-    """Return a frame's header and where the message begins. `frame` does not hold the size.
+def read_request_header(frame: Bytes, position: int = 0, end: int | None = None) -> tuple[RequestHeader, int]:
+    """Return a frame's header and where the message begins. `frame[position:end]` does not hold the size.
 
     An API is known once its module in `messages/` has been imported. Of an API that is unknown, the header is read as v1, and
     the position means nothing. Raises ProtocolError for what is no header.
     """
+    if end is None:
+        end = len(frame)
     try:
         api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame, position)
         position += 10
         client_id = None
         if length >= 0:
             stop = position + length
-            if stop > len(frame):
+            if stop > end:
                 raise ProtocolError("request header: client_id is longer than what is left", position=position)
             client_id = str(frame[position:stop], "utf-8", "replace")
             position = stop
@@ -62,6 +64,8 @@ def read_request_header(frame: Bytes, position: int = 0) -> tuple[RequestHeader,
             position = skip_tagged_fields(frame, position)
     except (struct_error, IndexError):
         raise ProtocolError("request header: the frame ends within it", position=position) from None
+    if position > end:
+        raise ProtocolError("request header: the frame ends within it", position=end)
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
 
 
