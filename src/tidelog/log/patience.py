@@ -15,6 +15,7 @@ import errno
 import os
 import threading
 
+_SCRATCH_BYTES = 64 * 1024
 _WARM_BYTES = 1024 * 1024
 READAHEAD_BYTES = 256 * 1024
 """So much is made ready at least: who reads on will want it."""
@@ -54,7 +55,12 @@ class NotCachedError(Exception):
 
 
 class _Patience(threading.local):
+    """Of one thread: whether it may wait, and memory for reads that are copied from there."""
+
     is_short = False
+
+    def __init__(self) -> None:
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
 
 
 _patience = _Patience()
@@ -82,21 +88,21 @@ def pread(fd: int, length: int, position: int) -> bytes:
     """Return up to `length` bytes, as `os.pread`. Raises OSError; NotCachedError where waiting is not allowed."""
     if not _patience.is_short or _NOWAIT is None:
         return os.pread(fd, length, position)
-    buffer = bytearray(length)
-    count = read_cached(fd, buffer, position)
-    return bytes(buffer) if count == length else bytes(buffer[:count])
+    buffer = _patience.scratch[:length] if length <= _SCRATCH_BYTES else memoryview(bytearray(length))
+    count = _read_cached(fd, buffer, position)
+    return buffer.tobytes() if count == length else buffer[:count].tobytes()
 
 
-def read_cached(fd: int, buffer: bytearray, position: int) -> int:
+def _read_cached(fd: int, buffer: memoryview, position: int) -> int:
     """Fill `buffer` from the page cache; return how many bytes, fewer only where the file ends.
 
     Raises OSError, NotCachedError. Waits on a file system that cannot tell.
     """
     length = len(buffer)
     try:
-        count = os.preadv(fd, [buffer], position, _NOWAIT or 0)
+        count = os.preadv(fd, (buffer,), position, _NOWAIT or 0)
         while 0 < count < length:
-            more = os.preadv(fd, [memoryview(buffer)[count:]], position + count, _NOWAIT or 0)
+            more = os.preadv(fd, (buffer[count:],), position + count, _NOWAIT or 0)
             if not more:
                 break
             count += more
@@ -105,7 +111,7 @@ def read_cached(fd: int, buffer: bytearray, position: int) -> int:
             raise NotCachedError(fd, position, length) from None
         if error.errno != errno.EOPNOTSUPP:
             raise
-        return os.preadv(fd, [buffer], position)
+        return os.preadv(fd, (buffer,), position)
     return count
 
 

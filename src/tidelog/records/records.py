@@ -6,6 +6,7 @@ Three questions about one batch: which records does it hold (`iter_records`), wh
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -99,6 +100,16 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
         shift += 7
 
 
+class _OneRow(threading.local):
+    """Each thread's rows for look-ups that need no more than one: they are sooner cleared than made."""
+
+    def __init__(self) -> None:
+        self.rows = kernel.Rows()
+
+
+_one_row = _OneRow()
+
+
 def first_record_at(
     header: BatchHeader,
     buffer: Bytes,
@@ -119,7 +130,8 @@ def first_record_at(
         batch.check_crc(header, buffer, path)
     if header.timestamp_type == LOG_APPEND_TIME and header.record_count == header.last_offset - header.base_offset + 1:
         return max(header.base_offset, min_offset), header.max_timestamp
-    rows = kernel.Rows()
+    rows = _one_row.rows
+    rows.clear()
     rows.set_bounds(timestamp, None, min_offset, None)
     count, _ = scan_batch(rows, header, buffer, limit=1, limit_bytes=limit_bytes, path=path)
     return (rows.column("offset")[0], rows.column("timestamp")[0]) if count else None

@@ -60,6 +60,7 @@ SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIE
 """From which version on a special timestamp is known."""
 
 CONSUMER = -1
+_NONE: frozenset[tuple[str, int]] = frozenset()
 _READ_COMMITTED = 1
 _FIRST_WITH_EPOCHS = 4
 
@@ -86,7 +87,7 @@ class _Lookups:
             self._isolation = FetchIsolation.TXN_COMMITTED
         else:
             self._isolation = FetchIsolation.HIGH_WATERMARK
-        self._twice = _named_twice(message) if version else frozenset()
+        self._twice = _named_twice(message) if version else _NONE
         self._done: list[ListOffsetsTopicResponse] = [ListOffsetsTopicResponse(topic.name) for topic in message.topics]
 
     def go_on(self) -> ListOffsetsResponse:
@@ -147,9 +148,11 @@ class _Lookups:
 
 def _named_twice(message: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
     """Return the partitions that a request names more than once: to none of them it gets an answer."""
+    if len(message.topics) == 1 and len(message.topics[0].partitions) == 1:
+        return _NONE
     names = [(topic.name, partition.partition_index) for topic in message.topics for partition in topic.partitions]
     if len(set(names)) == len(names):
-        return frozenset()
+        return _NONE
     seen: set[tuple[str, int]] = set()
     return frozenset(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 

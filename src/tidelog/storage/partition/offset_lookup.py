@@ -48,11 +48,10 @@ def fetch_offset_by_timestamp(log: LogState, timestamp: int) -> TimestampAndOffs
 
 def fetch_offset_for_timestamp(log: LogState, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
     """Return the same as whoever reads with `isolation` sees it. Raises what `fetch_offset_by_timestamp` raises."""
-    end = {
-        FetchIsolation.LOG_END: log.log_end_offset,
-        FetchIsolation.HIGH_WATERMARK: log.high_watermark,
-        FetchIsolation.TXN_COMMITTED: log.last_stable_offset,
-    }[isolation]
+    if isolation is FetchIsolation.HIGH_WATERMARK:
+        end = log.watermarks.high_watermark
+    else:
+        end = log.last_stable_offset if isolation is FetchIsolation.TXN_COMMITTED else log.log_end_offset
     found = fetch_offset_by_timestamp(log, timestamp)
     if timestamp == LATEST and found is not None:
         return found._replace(offset=end)

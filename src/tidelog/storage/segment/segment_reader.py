@@ -17,7 +17,7 @@ from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
 from tidelog.log.offset_index import OffsetPosition
 from tidelog.log.txn_index import AbortedTxn, CollectedTxns
-from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader
+from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
 from tidelog.records.records import first_record_at
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.segment.file_records import LogFile
@@ -28,9 +28,9 @@ logger = logging.getLogger("tidelog.storage")
 WALK_READ_BYTES = 4096
 """One index interval, unless configured otherwise: mostly that is as far as a look-up walks."""
 
-_read_place = Struct(">qi4xb6xi").unpack_from
-"""Base offset, length, magic and last offset delta of a batch of format v2."""
-_WALK_BYTES = 27
+_read_place = Struct(">qi4xb6xi8xq").unpack_from
+"""Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
+_WALK_BYTES = 43
 
 UP_TO_SIZE = -1
 """`max_position` of a read that may go to the segment's end."""
@@ -126,10 +126,11 @@ class SegmentReader(SegmentFiles):
                 return LogOffsetPosition(header.last_offset, header.position, header.size)
         return None
 
-    def _walk_to(self, offset: int, entry: OffsetPosition) -> LogOffsetPosition | None:
-        """Return what `translate_offset` does, the fast way; None where something is not as it mostly is: who cares looks again.
+    def _walk_to(self, offset: int, entry: OffsetPosition, timestamp: int = NO_TIMESTAMP) -> LogOffsetPosition | None:
+        """Return the first batch from `entry` on that reaches both `offset` and `timestamp`, the fast way.
 
-        Of batches of format v2, whole ones from the entry's on, each is asked for four fields. Nothing is made of it.
+        Of whole batches of format v2, each is asked for five fields, and nothing is made of it. None if there is none, or if
+        something is not as it mostly is: who cares looks again.
         """
         log = self.log
         position, end = entry.position, log.size_bytes
@@ -138,13 +139,13 @@ class SegmentReader(SegmentFiles):
             index = position - start
             if index + _WALK_BYTES > len(chunk):
                 chunk, start, index = log.read(position, min(WALK_READ_BYTES, end - position)), position, 0
-            first, length, magic, delta = _read_place(chunk, index)
+            first, length, magic, delta, max_timestamp = _read_place(chunk, index)
             size = length + LOG_OVERHEAD
             if magic != 2 or size < HEADER_BYTES or size > end - position or delta < 0 or first < 0:
                 return None
             if position == entry.position and position and not first <= base <= offset:
                 return None
-            if first + delta >= offset:
+            if first + delta >= offset and max_timestamp >= timestamp:
                 return LogOffsetPosition(first + delta, position, size)
             position += size
         return None
@@ -191,14 +192,20 @@ class SegmentReader(SegmentFiles):
         Control records count. Raises CorruptBatchError, InvalidRecordError, DecompressionError, StorageError.
         """
         start = self.base_offset if starting_offset is None else starting_offset
-        entry = self.time_index.lookup(timestamp)
-        for header in self.batches_from(max(entry.offset, start)):
+        offset = max(self.time_index.lookup(timestamp).offset, start)
+        place = self._walk_to(offset, self.offset_index.lookup(offset), timestamp)
+        if place is not None:
+            data = self.log.read(place.position, place.size)
+            header = read_header(data, 0, place.position, self.log.path)
+            record = first_record_at(header, data, timestamp, start, path=self.log.path)
+            if record is not None:
+                return TimestampAndOffset(record[1], record[0], header.leader_epoch)
+        for header in self.batches_from(offset):
             if header.max_timestamp < timestamp or header.last_offset < start:
                 continue
             record = first_record_at(header, self.log.read_batch(header), timestamp, start, path=self.log.path)
             if record is not None:
-                offset, found = record
-                return TimestampAndOffset(found, offset, header.leader_epoch)
+                return TimestampAndOffset(record[1], record[0], header.leader_epoch)
         return None
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size_bytes: int) -> int | None:
