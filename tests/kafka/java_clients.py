@@ -27,9 +27,8 @@ class JavaClient(Client):
         self.release = release
         self.name = f"java-{release}"
         number = tuple(int(part) for part in release.split("."))
-        self.has_headers = number >= (0, 11)
+        self.message_format = 2 if number >= (0, 11) else 1
         self.codecs = CODECS if number >= (2, 1) else CODECS[:-1]
-        self.has_idempotence = number >= (0, 11)
 
     def write(self, bootstrap: str, writes: Sequence[Write]) -> list[list[Sent] | str]:
         commands = [self._produce(write) for write in writes]
@@ -41,7 +40,7 @@ class JavaClient(Client):
 
     def _produce(self, write: Write) -> str:
         settings = {"compression.type": write.codec, "linger.ms": "1000"}
-        if self.has_idempotence:
+        if self.message_format == 2:
             settings["enable.idempotence"] = str(write.idempotent).lower()
         head = ("produce", _settings(settings), write.topic, "0", str(len(write.rows)), str(write.batch))
         lines = ["\t".join(head)]

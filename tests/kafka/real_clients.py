@@ -1,12 +1,13 @@
 """Client libraries of others, one face: each writes topics, reads them with assigned partitions, and asks for offsets by time.
 
-| class | library | headers | zstd | lz4 in v0 |
+| class | library | message format | zstd | lz4 in v0 |
 |---|---|---|---|---|
-| `Librdkafka` | confluent-kafka | yes | yes | yes |
-| `KafkaPython` | kafka-python | yes, none of them null | yes | no |
-| `AioKafka` | aiokafka | yes | yes | no |
-| `java_clients.JavaClient` | Apache Kafka's own, of five releases | from 0.11 | from 2.1 | yes |
+| `Librdkafka` | confluent-kafka | v2 | yes | yes |
+| `KafkaPython` | kafka-python; also as if the broker were of 0.9 or 0.10.0 | v2, no null headers; v0; v1 | yes; no | no |
+| `AioKafka` | aiokafka | v2 | yes | no |
+| `java_clients.JavaClient` | Apache Kafka's own, of five releases | v2 from 0.11 on, else v1 | from 2.1 on | yes |
 
+The message format is the newest that it writes and reads: of a newer one the broker sends it older copies.
 None of them joins a group or commits. A topic has one partition here, if nothing else is said.
 """
 
@@ -61,7 +62,9 @@ class Client(abc.ABC):
     """See the module."""
 
     name: str
-    has_headers = True
+    message_format = 2
+    """The newest that it writes and reads: v1 and v2 have timestamps, v2 has headers."""
+    finds_by_time = True
     has_null_headers = True
     codecs: tuple[str, ...] = CODECS
     codecs_v0: tuple[str, ...] = CODECS[:-1]
@@ -156,9 +159,20 @@ class Librdkafka(Client):
 
 
 class KafkaPython(Client):
-    name = "kafka-python"
+    """With `api_version` it asks for nothing that a broker of that release has not: an old client."""
+
     has_null_headers = False
     codecs_v0 = ("none", "gzip", "snappy")
+
+    def __init__(self, api_version: tuple[int, ...] | None = None) -> None:
+        self.name = "kafka-python"
+        self.settings: dict[str, Any] = {}
+        if api_version is not None:
+            self.name += f"-as-{'.'.join(map(str, api_version))}"
+            self.settings["api_version"] = api_version
+            self.message_format = 0 if api_version < (0, 10) else 1 if api_version < (0, 11) else 2
+            self.codecs = CODECS[:-1] if self.message_format else self.codecs_v0
+            self.finds_by_time = api_version >= (0, 10, 1)
 
     def write(self, bootstrap: str, writes: Sequence[Write]) -> list[list[Sent] | str]:
         return [self._write(bootstrap, write) for write in writes]
@@ -169,13 +183,13 @@ class KafkaPython(Client):
             compression_type=None if write.codec == "none" else write.codec,
             enable_idempotence=write.idempotent,
             linger_ms=1000,
+            **self.settings,
         )
         try:
             futures = []
             for number, row in enumerate(write.rows, 1):
-                futures.append(
-                    producer.send(write.topic, row.value, row.key, list(row.headers), partition=0, timestamp_ms=row.timestamp)
-                )
+                headers = list(row.headers) or None
+                futures.append(producer.send(write.topic, row.value, row.key, headers, partition=0, timestamp_ms=row.timestamp))
                 if number % write.batch == 0:
                     producer.flush(TIMEOUT_S)
             producer.flush(TIMEOUT_S)
@@ -215,9 +229,10 @@ class KafkaPython(Client):
         finally:
             consumer.close()
 
-    @staticmethod
-    def _consumer(bootstrap: str) -> Any:
-        return kafka.KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none")
+    def _consumer(self, bootstrap: str) -> Any:
+        return kafka.KafkaConsumer(
+            bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none", **self.settings
+        )
 
 
 class AioKafka(Client):
@@ -289,12 +304,12 @@ class AioKafka(Client):
         return aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none")
 
 
-PYTHON_CLIENTS: tuple[Client, ...] = (Librdkafka(), KafkaPython(), AioKafka())
+PYTHON_CLIENTS: tuple[Client, ...] = (Librdkafka(), KafkaPython(), AioKafka(), KafkaPython((0, 9)), KafkaPython((0, 10, 0)))
 
 
 def in_turn(times: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
     """The first time of each topic, the second of each; a topic that has fewer is left out."""
-    most = max(len(wanted) for wanted in times.values())
+    most = max((len(wanted) for wanted in times.values()), default=0)
     return [{topic: wanted[turn] for topic, wanted in times.items() if turn < len(wanted)} for turn in range(most)]
 
 
