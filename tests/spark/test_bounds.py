@@ -30,6 +30,7 @@ from tidelog.log.log_dir import LogDir
 from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
 from tidelog.spark.columns import arrow_schema
 from tidelog.spark.options import ReadOptions, TopicPartition, parse_options
+from tidelog.spark.places import FolderPlace
 from tidelog.spark.source import TidelogDataSource, TidelogReader
 from tidelog.spark.tasks import TASK_BYTES, pack
 
@@ -41,7 +42,7 @@ def parse(**options: Any) -> ReadOptions:
 def ranges(**options: Any) -> dict[TopicPartition, OffsetRange]:
     parsed = parse(**options)
     found = LogDir(parsed.path)
-    return resolve_ranges(parsed, found, select_partitions(parsed, found))
+    return resolve_ranges(parsed, FolderPlace(found, parsed.isolation), select_partitions(parsed, found))
 
 
 def offsets(reader: TidelogReader) -> list[tuple[str, int, int]]:

@@ -75,7 +75,7 @@ class BrokerSplit:
     time: TimeRange
     isolation: Isolation
     size_bytes: int
-    """An estimate: its share of the partition's bytes. 0 where the broker does not tell them."""
+    """An estimate: its share of the partition's bytes, at least one for each offset."""
 
     def __str__(self) -> str:
         return f"{self.brokers} {self.topic}-{self.partition} offsets {self.start_offset:,}..{self.end_offset:,}"
@@ -174,7 +174,7 @@ def plan_from_brokers(
             count = taken.end_offset - taken.start_offset
             if count == 0:
                 continue
-            size_bytes = taken.size_bytes * count // max(1, held.end_offset - held.log_start_offset)
+            size_bytes = max(count, taken.size_bytes * count // max(1, held.end_offset - held.log_start_offset))
             pieces = 1 if min_splits is None else -(-min_splits * count // total)
             pieces = max(pieces, 1 if split_bytes is None else -(-size_bytes // split_bytes))
             pieces = max(1, min(pieces, count // MIN_SPLIT_OFFSETS))

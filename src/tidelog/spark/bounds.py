@@ -8,7 +8,8 @@
 | a time at the start | the first offset whose timestamp reaches it; none: NotFoundError, or by strategy the log end |
 | a time at the end | the first offset whose timestamp reaches it; none: no bound |
 
-Kafka's rules for finding an offset by time are `tidelog.log.time_search`'s. Only the driver comes here.
+Offsets for times are found by `tidelog.log.time_search` in a folder, and by the brokers where these are read from. Only the
+driver comes here.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ import logging
 from collections.abc import Iterable
 
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.time_search import find_offset
 from tidelog.spark.java_pattern import compile_java_pattern
 from tidelog.spark.options import EARLIEST, LATEST, Bound, ReadOptions, TopicPartition
+from tidelog.spark.places import Partition, Place, Topics
 from tidelog.times import format_time
 
 OffsetRange = tuple[int | None, int | None]
@@ -33,32 +32,32 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 _log = logging.getLogger("tidelog.spark")
 
 
-def select_partitions(options: ReadOptions, log_dir: LogDir) -> list[TopicPartition]:
+def select_partitions(options: ReadOptions, place: Topics) -> list[TopicPartition]:
     """Return the partitions to read, sorted.
 
     Raises UnknownTopicOrPartitionError for a topic or partition that is named but not there. A pattern may match nothing.
     """
-    existing = log_dir.topics()
+    existing = place.topics()
     if options.assigned is not None:
         for topic, partition in options.assigned:
-            _require(existing, topic, options.path)
+            _require(existing, topic, options.place)
             if partition not in existing[topic]:
                 raise UnknownTopicOrPartitionError(
                     f"no partition {partition} of topic {topic}",
-                    path=options.path,
+                    path=options.place,
                     expected=f"one of {', '.join(map(str, sorted(existing[topic])))}",
                 )
         return sorted(options.assigned)
     if options.topics is not None:
         for topic in options.topics:
-            _require(existing, topic, options.path)
+            _require(existing, topic, options.place)
         topics: Iterable[str] = options.topics
     else:
         assert options.pattern is not None
         pattern = compile_java_pattern(options.pattern)
         topics = [topic for topic in existing if topic not in INTERNAL_TOPICS and pattern.fullmatch(topic)]
         if not topics:
-            _log.warning("subscribePattern %s matches no topic in %s", options.pattern, options.path)
+            _log.warning("subscribePattern %s matches no topic in %s", options.pattern, options.place)
     return sorted((topic, partition) for topic in topics for partition in existing[topic])
 
 
@@ -69,7 +68,7 @@ def _require(existing: dict[str, list[int]], topic: str, path: str) -> None:
         raise UnknownTopicOrPartitionError(f"no topic {topic}", path=path, expected=f"one of {shown}" if names else None)
 
 
-def resolve_ranges(options: ReadOptions, log_dir: LogDir, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+def resolve_ranges(options: ReadOptions, place: Place, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
     """Return each partition's offset range. Logs are opened only where a bound asks for it.
 
     Raises:
@@ -79,13 +78,16 @@ def resolve_ranges(options: ReadOptions, log_dir: LogDir, partitions: list[Topic
     """
     for bound in (options.starting, options.ending):
         _check_names(bound, partitions)
-    ranges: dict[TopicPartition, OffsetRange] = {}
-    for partition in partitions:
-        start, end = options.starting.of(partition), options.ending.of(partition)
-        if start == EARLIEST and end == LATEST:
-            ranges[partition] = (None, None)
-            continue
-        log = log_dir.log(*partition)
+    ranges: dict[TopicPartition, OffsetRange] = dict.fromkeys(partitions, (None, None))
+    bounded = [
+        partition
+        for partition in partitions
+        if (options.starting.of(partition), options.ending.of(partition)) != (EARLIEST, LATEST)
+    ]
+    times = [
+        {partition: bound.of(partition) for partition in bounded} for bound in (options.starting, options.ending) if bound.by_time
+    ]
+    for partition, log in zip(bounded, place.open(bounded, times), strict=True):
         first, behind = _start(options, log, partition), _end(options, log, partition)
         # Two times, or a time and an offset, may be found the wrong way round: then there is nothing between them.
         ranges[partition] = first, behind if first is None or behind is None else max(first, behind)
@@ -105,14 +107,14 @@ def _check_names(bound: Bound, partitions: list[TopicPartition]) -> None:
     raise InvalidArgumentError(f"option {bound.option} must name every partition that is read and no other: {'; '.join(said)}")
 
 
-def _start(options: ReadOptions, log: Log, partition: TopicPartition) -> int | None:
+def _start(options: ReadOptions, log: Partition, partition: TopicPartition) -> int | None:
     bound = options.starting
     value = bound.of(partition)
     if not bound.by_time:
         return None if value == EARLIEST else _inside(options, bound, log, partition, value)
-    found = find_offset(log, value, options.isolation)
+    found = log.find(value)
     if found is not None:
-        return found.offset
+        return found
     if options.error_without_match:
         raise NotFoundError(
             f"option {bound.option}: no record of {partition[0]}-{partition[1]} reaches {value} ({format_time(value)}); "
@@ -121,16 +123,15 @@ def _start(options: ReadOptions, log: Log, partition: TopicPartition) -> int | N
     return log.log_end_offset
 
 
-def _end(options: ReadOptions, log: Log, partition: TopicPartition) -> int | None:
+def _end(options: ReadOptions, log: Partition, partition: TopicPartition) -> int | None:
     bound = options.ending
     value = bound.of(partition)
     if not bound.by_time:
         return None if value == LATEST else _inside(options, bound, log, partition, value)
-    found = find_offset(log, value, options.isolation)
-    return None if found is None else found.offset
+    return log.find(value)
 
 
-def _inside(options: ReadOptions, bound: Bound, log: Log, partition: TopicPartition, offset: int) -> int:
+def _inside(options: ReadOptions, bound: Bound, log: Partition, partition: TopicPartition, offset: int) -> int:
     first, end = log.log_start_offset, log.log_end_offset
     if first <= offset <= end:
         return offset

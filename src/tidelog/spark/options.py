@@ -1,8 +1,8 @@
 """The options of `spark.read.format("tidelog")`: what each one is, and the checks that need no log.
 
 Names and meanings are those of Spark's Kafka connector, read in its batch form, so that a job written for
-`format("kafka")` needs a `path` and nothing else; the time range, the columns and the isolation level are our own. Option
-names are case-insensitive, as everywhere in Spark.
+`format("kafka")` needs another format's name, and a `path` where it is to read files; the time range, the columns and the
+isolation level are our own. Option names are case-insensitive, as everywhere in Spark.
 
 What is checked here, as the connector does:
 
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import unquote, urlsplit
 
+from tidelog.client.addresses import is_address, parse_addresses
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.spark.java_pattern import compile_java_pattern
@@ -42,7 +43,8 @@ LATEST = -1
 """Instead of an offset: the log end."""
 
 OPTIONS: dict[str, str] = {
-    "path": "the Kafka data folder (log.dirs) that holds the topics' partition folders",
+    "path": "the Kafka data folder (log.dirs) that holds the topics' partition folders; or a broker's host:port",
+    "kafka.bootstrap.servers": "brokers to read from, where no path is given: host:port, several with commas between",
     "subscribe": "topics, separated by commas",
     "subscribePattern": "topics whose whole name matches a Java regular expression",
     "assign": 'partitions as JSON, {"topicA": [0, 1], "topicB": [2]}',
@@ -81,7 +83,11 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
+BROKERS = "kafka.bootstrap.servers"
+
+_CLIENT = "kafka."
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
+_USED_WITH_BROKERS = (BROKERS, "kafka.security.protocol")
 
 TopicPartition = tuple[str, int]
 
@@ -112,7 +118,10 @@ class Bound:
 class ReadOptions:
     """A load, with everything said that the user left out. Exactly one of topics, pattern and assigned is set."""
 
-    path: str
+    path: str | None
+    """The data folder; None where brokers are read from."""
+    brokers: str | None
+    """Those, `host:port` with commas between."""
     topics: tuple[str, ...] | None
     pattern: str | None
     assigned: tuple[TopicPartition, ...] | None
@@ -128,6 +137,11 @@ class ReadOptions:
     time_map_dir: str | None
     notices: tuple[str, ...]
 
+    @property
+    def place(self) -> str:
+        """Where it reads from, for messages."""
+        return self.path or self.brokers or ""
+
 
 def parse_options(options: Mapping[str, str], clock: Clock) -> ReadOptions:
     """Read a load's options.
@@ -135,7 +149,8 @@ def parse_options(options: Mapping[str, str], clock: Clock) -> ReadOptions:
     Raises InvalidArgumentError, naming the option, for whatever is wrong with them.
     """
     given = {key.lower(): value for key, value in options.items()}
-    notices = _refuse_unknown(given)
+    brokers = _brokers(given)
+    notices = _refuse_unknown(given, brokers)
     subscription = _subscription(given)
     starting = _bound(given, "starting", "startingOffsets", EARLIEST)
     ending = _bound(given, "ending", "endingOffsets", LATEST)
@@ -144,7 +159,8 @@ def parse_options(options: Mapping[str, str], clock: Clock) -> ReadOptions:
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
     return ReadOptions(
-        path=_path(given),
+        path=_path(given) if brokers is None else None,
+        brokers=brokers,
         topics=subscription[0],
         pattern=subscription[1],
         assigned=subscription[2],
@@ -162,14 +178,34 @@ def parse_options(options: Mapping[str, str], clock: Clock) -> ReadOptions:
     )
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> tuple[str, ...]:
+def _brokers(given: Mapping[str, str]) -> str | None:
+    """Return the brokers to read from, None where a folder is named: a job of the connector's keeps its other options then."""
+    path = given.get("path", "").strip()
+    option, text = ("path", path) if path else (BROKERS, given.get(BROKERS, "").strip())
+    if not text or (path and not is_address(path)):
+        return None
+    try:
+        parse_addresses(text)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"option {option}: {error}") from None
+    protocol = given.get(f"{_CLIENT}security.protocol", "PLAINTEXT").strip()
+    if protocol.upper() != "PLAINTEXT":
+        raise InvalidArgumentError(f"option {_CLIENT}security.protocol: only PLAINTEXT is spoken to brokers, not {protocol}")
+    if "timemapdir" in given:
+        raise InvalidArgumentError("option timeMapDir: time maps belong to files, brokers have none")
+    return text
+
+
+def _refuse_unknown(given: Mapping[str, str], brokers: str | None) -> tuple[str, ...]:
     known = {name.lower() for name in OPTIONS}
     harmless = {name.lower(): name for name in IGNORED}
     ignored, unknown = [], []
     for key in given:
-        if key in harmless or (key.startswith("kafka.") and key != _ISOLATION_OF_CLIENT):
+        if key == _ISOLATION_OF_CLIENT or (brokers is not None and key in _USED_WITH_BROKERS):
+            continue
+        if key in harmless or key.startswith(_CLIENT):
             ignored.append(harmless.get(key, key))
-        elif key not in known and key != _ISOLATION_OF_CLIENT:
+        elif key not in known:
             unknown.append(key)
     if unknown:
         names = ", ".join(sorted(unknown))
@@ -178,12 +214,14 @@ def _refuse_unknown(given: Mapping[str, str]) -> tuple[str, ...]:
         )
     if not ignored:
         return ()
-    return (f"options without effect on files: {', '.join(sorted(ignored))}",)
+    return (f"options without effect on {'files' if brokers is None else 'this source'}: {', '.join(sorted(ignored))}",)
 
 
 def _path(given: Mapping[str, str]) -> str:
     if not given.get("path", "").strip():
-        raise InvalidArgumentError('option path is missing: .option("path", the Kafka data folder), or .load(folder)')
+        raise InvalidArgumentError(
+            'option path is missing: .option("path", the Kafka data folder), or .load(folder), or kafka.bootstrap.servers'
+        )
     return _folder(given, "path")
 
 

@@ -107,13 +107,13 @@ class TidelogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
         from tidelog.scanning.arrow import coalesce
-        from tidelog.scanning.reader import read_split
+        from tidelog.scanning.brokers import read_any_split
         from tidelog.scanning.report import ScanReport
         from tidelog.spark.columns import arrow_schema, scan_columns, spark_batch
 
         task: Task = partition.value
         names, schema, report = scan_columns(self.options.columns), arrow_schema(self.options.columns), ScanReport()
-        rows = (batch for split in task for batch in read_split(split, names, batch_rows=BATCH_ROWS, report=report))
+        rows = (batch for split in task for batch in read_any_split(split, names, batch_rows=BATCH_ROWS, report=report))
         try:
             for batch in coalesce(rows, BATCH_ROWS):
                 yield spark_batch(batch, schema)

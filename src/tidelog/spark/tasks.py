@@ -6,40 +6,49 @@
 | many small segments | several of them, one after the other, together at most `TASK_BYTES` |
 | little in all | its share: there are at least as many tasks as wanted, as far as there are batches to cut between |
 
-A task costs Spark tens of milliseconds, whatever it reads. Tasks are in the order of topic, partition and offset.
+Of brokers' logs a piece is a range of offsets, and its bytes are an estimate. A task costs Spark tens of milliseconds, whatever
+it reads. Tasks are in the order of topic, partition and offset.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from tidelog.log.log_dir import LogDir
-from tidelog.scanning.plan import plan
+from tidelog.scanning.brokers import BrokerPlan, BrokerSplit, plan_from_brokers
+from tidelog.scanning.plan import ScanPlan, plan
 from tidelog.scanning.split import Split
 from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
 from tidelog.spark.options import ReadOptions
+from tidelog.spark.places import BrokerPlace, FolderPlace, place_of
 
 TASK_BYTES = 64 * 1024 * 1024
 """Most bytes of log that one task reads, but for a single batch that is larger."""
 
-Task = tuple[Split, ...]
+AnySplit = Split | BrokerSplit
+
+Task = tuple[AnySplit, ...]
 
 _log = logging.getLogger("tidelog.spark")
 
 
 def plan_tasks(options: ReadOptions, wanted: int) -> list[Task]:
-    """Resolve a load's options against the folder and return its tasks, at least `wanted` of them where that is possible.
+    """Resolve a load's options against what is there and return its tasks, at least `wanted` of them where that is possible.
 
     Raises what `select_partitions`, `resolve_ranges` and `tidelog.scanning.plan.plan` raise.
     """
-    log_dir = LogDir(options.path)
+    with place_of(options) as place:
+        return _plan(options, place, wanted)
+
+
+def _plan(options: ReadOptions, place: FolderPlace | BrokerPlace, wanted: int) -> list[Task]:
     by_topic: dict[str, dict[int, OffsetRange]] = defaultdict(dict)
-    for (topic, partition), found in resolve_ranges(options, log_dir, select_partitions(options, log_dir)).items():
+    for (topic, partition), found in resolve_ranges(options, place, select_partitions(options, place)).items():
         by_topic[topic][partition] = found
     shares = dict.fromkeys(by_topic, wanted if len(by_topic) == 1 else 1)
-    planned = {topic: _plan_topic(options, log_dir, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}
+    planned = {topic: _plan_topic(options, place, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}
     if sum(len(splits) for splits, _ in planned.values()) < wanted:
         # Cut again: shares by size, and twice of that, because the planner rounds the pieces of a segment either way.
         sizes = {topic: sum(split.size_bytes for split in splits) for topic, (splits, _) in planned.items()}
@@ -47,7 +56,7 @@ def plan_tasks(options: ReadOptions, wanted: int) -> list[Task]:
         for topic, offsets in by_topic.items():
             share = -(-2 * wanted * sizes[topic] // total)
             if share > len(planned[topic][0]):
-                planned[topic] = _plan_topic(options, log_dir, topic, offsets, share)
+                planned[topic] = _plan_topic(options, place, topic, offsets, share)
     for _, notes in planned.values():
         for note in notes:
             _log.warning("%s", note)
@@ -55,17 +64,20 @@ def plan_tasks(options: ReadOptions, wanted: int) -> list[Task]:
 
 
 def _plan_topic(
-    options: ReadOptions, log_dir: LogDir, topic: str, offsets: dict[int, OffsetRange], min_splits: int
-) -> tuple[Sequence[Split], Iterable[str]]:
-    planned = plan(
-        log_dir,
-        topic,
+    options: ReadOptions, place: FolderPlace | BrokerPlace, topic: str, offsets: dict[int, OffsetRange], min_splits: int
+) -> tuple[Sequence[AnySplit], Iterable[str]]:
+    make_plan: Callable[..., ScanPlan | BrokerPlan]
+    if isinstance(place, FolderPlace):
+        make_plan = partial(plan, place.log_dir, topic, time_map_dir=options.time_map_dir)
+    else:
+        assert options.brokers is not None
+        make_plan = partial(plan_from_brokers, options.brokers, topic, cluster=place.cluster)
+    planned = make_plan(
         start=options.start_ms,
         end=options.end_ms,
         partitions=list(offsets),
         isolation=options.isolation,
         offsets=offsets,
-        time_map_dir=options.time_map_dir,
         split_bytes=TASK_BYTES,
         min_splits=min_splits,
     )
@@ -73,7 +85,7 @@ def _plan_topic(
     return planned.splits, [*planned.notes, *in_blocks]
 
 
-def pack(splits: Sequence[Split], wanted: int) -> list[Task]:
+def pack(splits: Sequence[AnySplit], wanted: int) -> list[Task]:
     """Put neighbours together up to `TASK_BYTES`, as long as there stay `wanted` tasks, or one for each split."""
     limit_bytes = min(TASK_BYTES, sum(split.size_bytes for split in splits) // wanted)
     tasks = _pack(splits, limit_bytes)
@@ -84,8 +96,8 @@ def pack(splits: Sequence[Split], wanted: int) -> list[Task]:
     return tasks
 
 
-def _pack(splits: Sequence[Split], limit_bytes: int) -> list[Task]:
-    tasks: list[list[Split]] = []
+def _pack(splits: Sequence[AnySplit], limit_bytes: int) -> list[Task]:
+    tasks: list[list[AnySplit]] = []
     filled = 0
     for split in splits:
         if not tasks or filled + split.size_bytes > limit_bytes:
