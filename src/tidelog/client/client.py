@@ -19,9 +19,9 @@ from tidelog.clock import Clock, SystemClock
 from tidelog.errors import InvalidArgumentError, ProtocolError
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP
-from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME
 from tidelog.records.compression import Codec
-from tidelog.records.records import Record, iter_records
+from tidelog.records.records import Bounds, Record, iter_records
 from tidelog.times import Time, format_time, parse_time
 
 TIMEOUT_MS = 30_000
@@ -204,22 +204,21 @@ class Client:
         if start_ms is not None and end_ms is not None and end_ms < start_ms:
             raise InvalidArgumentError(f"the range ends at {format_time(end_ms)}, before its start {format_time(start_ms)}")
         numbers = self.partitions(topic) if partitions is None else sorted(set(partitions))
-        bounds = bounds_for_times(self.cluster, [TopicPartition(topic, number) for number in numbers], start_ms, isolation)
-        low = NO_TIMESTAMP if start_ms is None and end_ms is None else start_ms or 0
+        found = bounds_for_times(self.cluster, [TopicPartition(topic, number) for number in numbers], start_ms, isolation)
         return (
             record
-            for key, held in bounds.items()
-            for record in self._records(key, held.start_offset, held.end_offset, low, end_ms, isolation)
+            for key, held in found.items()
+            for record in self._records(key, Bounds(start_ms, end_ms, held.start_offset, held.end_offset), isolation)
         )
 
-    def _records(
-        self, key: TopicPartition, start: int, end: int, low: int, high: int | None, isolation: Isolation
-    ) -> Iterator[ReadRecord]:
+    def _records(self, key: TopicPartition, bounds: Bounds, isolation: Isolation) -> Iterator[ReadRecord]:
         topic, partition = key
-        for header, records, at in PartitionFetcher(self.cluster, key, start, end, isolation=isolation):
-            for record in iter_records(header, records[at : at + header.size], path=f"{self.cluster} {topic}-{partition}"):
-                if start <= record.offset < end and record.timestamp >= low and (high is None or record.timestamp < high):
-                    yield ReadRecord(topic, partition, *record)
+        place = f"{self.cluster} {topic}-{partition}"
+        assert bounds.min_offset is not None
+        fetcher = PartitionFetcher(self.cluster, key, bounds.min_offset, bounds.end_offset, isolation=isolation)
+        for header, records, at in fetcher:
+            for record in iter_records(header, records[at : at + header.size], path=place, bounds=bounds):
+                yield ReadRecord(topic, partition, *record)
 
 
 def connect(address: str, *, timeout_ms: int = TIMEOUT_MS, client_id: str = CLIENT_ID, clock: Clock | None = None) -> Client:

@@ -27,6 +27,21 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+class Bounds(NamedTuple):
+    """`min_timestamp <= timestamp < end_timestamp` (ms) and `min_offset <= offset < end_offset`, None for no bound.
+
+    With a time bound, records without a timestamp are outside.
+    """
+
+    min_timestamp: int | None = None
+    end_timestamp: int | None = None
+    min_offset: int | None = None
+    end_offset: int | None = None
+
+
+NO_BOUNDS = Bounds()
+
+
 def iter_records(
     header: BatchHeader,
     buffer: Bytes,
@@ -34,8 +49,9 @@ def iter_records(
     path: PathLike = None,
     check_crc: bool = True,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+    bounds: Bounds = NO_BOUNDS,
 ) -> Iterator[Record]:
-    """Yield the records of a batch, control records included; `buffer` holds exactly the batch's bytes.
+    """Yield the records of a batch that are within bounds, control records included; `buffer` holds exactly the batch's bytes.
 
     Nothing is yielded of a batch that is not sound from end to end: CorruptBatchError, InvalidRecordError or
     DecompressionError come first.
@@ -43,6 +59,7 @@ def iter_records(
     if check_crc:
         batch.check_crc(header, buffer, path)
     rows = kernel.Rows()
+    rows.set_bounds(*bounds)
     count, data = scan_batch(rows, header, buffer, limit_bytes=limit_bytes, path=path)
     view = memoryview(data)
     columns = [rows.column(name) for name in _COLUMNS]
