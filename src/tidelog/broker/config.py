@@ -15,7 +15,6 @@ max.connections.per.ip                 2147483647  ... of one address
 max.connections.per.ip.overrides       none        host:count, several with commas
 connections.max.idle.ms                600000      a silent connection is closed after this
 queued.max.request.bytes               -1          bytes of requests in memory before no more is read; -1: no bound
-queued.max.requests                    500         requests that wait for their turn, before no more is read
 auto.create.topics.enable              true        metadata creates the topics that it is asked for
 num.partitions                         1           of a topic that does not say
 default.replication.factor             1           the same
@@ -23,7 +22,6 @@ delete.topic.enable                    true        whether topics can be deleted
 fetch.max.bytes                        57671680    of one fetch response
 max.incremental.fetch.session...slots  1000        fetch sessions that are kept
 message.max.bytes                      1048588     a batch never is larger; also every topic's max.message.bytes
-log.message.downconversion.enable      true        whether older clients get newer formats converted
 transaction.partition.verification...  true        whether records of transactions nobody knows are refused
 =====================================  ==========  ====================================================================
 
@@ -117,7 +115,6 @@ class BrokerConfig:
     max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = _counts("max.connections.per.ip.overrides")
     connections_max_idle_ms: int = _integer("connections.max.idle.ms", 600_000, -1, INT64_MAX)
     queued_max_request_bytes: int = _integer("queued.max.request.bytes", -1, -1, INT64_MAX)
-    queued_max_requests: int = _integer("queued.max.requests", 500, 1)
     auto_create_topics_enable: bool = _flag("auto.create.topics.enable", True)
     num_partitions: int = _integer("num.partitions", 1, 1)
     default_replication_factor: int = _integer("default.replication.factor", 1, -(2**15), 2**15 - 1)
@@ -125,7 +122,6 @@ class BrokerConfig:
     fetch_max_bytes: int = _integer("fetch.max.bytes", 57_671_680, 1024)
     max_incremental_fetch_session_cache_slots: int = _integer("max.incremental.fetch.session.cache.slots", 1000, 0)
     message_max_bytes: int = _integer("message.max.bytes", 1_048_588, 0)
-    log_message_downconversion_enable: bool = _flag("log.message.downconversion.enable", True)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """All properties that the broker was started with, as texts, whoever they are for."""
     transaction_partition_verification_enable: bool = _flag("transaction.partition.verification.enable", True)

@@ -33,19 +33,18 @@ group.share.partition.max.record.locks group.share.record.lock.duration.ms group
 initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
 kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.imbalance.check.interval.seconds
 leader.imbalance.per.broker.percentage log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
-log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
-max.connection.creation.rate max.request.partition.size.limit metadata.log.dir
-metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes
-metadata.log.segment.min.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
-metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-num.io.threads num.network.threads num.replica.alter.log.dirs.threads num.replica.fetchers
-offset.metadata.max.bytes offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
+log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms max.connection.creation.rate
+max.request.partition.size.limit metadata.log.dir metadata.log.max.record.bytes.between.snapshots
+metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms
+metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads num.replica.alter.log.dirs.threads
+num.replica.fetchers offset.metadata.max.bytes offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
 offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec offsets.topic.num.partitions
 offsets.topic.replication.factor offsets.topic.segment.bytes password.encoder.cipher.algorithm password.encoder.iterations
 password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
 principal.builder.class process.roles producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests
-quota.consumer.default quota.producer.default quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
-remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+queued.max.requests quota.consumer.default quota.producer.default quota.window.num quota.window.size.seconds
+remote.fetch.max.wait.ms remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
 remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
 remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
 remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
@@ -75,17 +74,16 @@ ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.key
 ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
 ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
 telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-transaction.remove.expired.transaction.cleanup.interval.ms
-transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
-transaction.state.log.replication.factor transaction.state.log.segment.bytes transactional.id.expiration.ms
-unclean.leader.election.interval.ms unstable.api.versions.enable
-unstable.feature.versions.enable zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms
-zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
-zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable
-zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
-zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
-zookeeper.ssl.protocol zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
-zookeeper.sync.time.ms
+transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
+transaction.state.log.segment.bytes transactional.id.expiration.ms unclean.leader.election.interval.ms
+unstable.api.versions.enable unstable.feature.versions.enable zookeeper.clientCnxnSocket zookeeper.connect
+zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
+zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.cipher.suites
+zookeeper.ssl.client.enable zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
+zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password
+zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
+zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type zookeeper.sync.time.ms
 """
 
 UNUSED_PROPERTIES = frozenset(_NAMES.split())
