@@ -57,6 +57,7 @@ larger than that once decompressed. Only bombs come near this bound.
 MAX_DECOMPRESSION_LIMIT_BYTES = (1 << 31) - 1
 """Positions within a batch are int32, as in Kafka."""
 
+_GZIP_MAGIC = b"\x1f\x8b\x08"
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -101,7 +102,7 @@ def decompress(
         if codec is Codec.SNAPPY:
             return _decompress_snappy(memoryview(data), limit_bytes)
         if codec is Codec.GZIP:
-            return _decompress_growing(cramjam.gzip.decompress_into, data, _gzip_guess(data), limit_bytes)
+            return _decompress_gzip(data, limit_bytes)
         if codec is Codec.LZ4:
             frame = _with_right_checksum(data) if magic == 0 else data
             return _decompress_growing(cramjam.lz4.decompress_into, frame, 4 * len(data), limit_bytes)
@@ -140,6 +141,37 @@ def _decompress_growing(
             raise _BeyondError("more")
         del out  # before the next one is allocated
         size = min(size * 4, limit_bytes)
+
+
+def _decompress_gzip(data: Bytes, limit_bytes: int) -> bytearray:
+    try:
+        return _decompress_growing(cramjam.gzip.decompress_into, data, _gzip_guess(data), limit_bytes)
+    except cramjam.DecompressionError:
+        # Java passes over what stands behind the last member, if it does not begin as a member does.
+        end = _gzip_end(data, limit_bytes)
+        if end == len(data):
+            raise
+        members = memoryview(data)[:end]
+        return _decompress_growing(cramjam.gzip.decompress_into, members, _gzip_guess(members), limit_bytes)
+
+
+def _gzip_end(data: Bytes, limit_bytes: int) -> int:
+    """Return where the last whole member ends that another one does not follow; the data's end if there is none."""
+    at = 0
+    left = limit_bytes
+    while True:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            while not member.eof:
+                out = member.decompress(member.unconsumed_tail or memoryview(data)[at:], 1 << 20)
+                left -= len(out)
+                if left < 0 or not (out or member.eof):
+                    return len(data)
+        except zlib.error:
+            return len(data)
+        at = len(data) - len(member.unused_data)
+        if bytes(memoryview(data)[at : at + 3]) != _GZIP_MAGIC:
+            return at
 
 
 def _gzip_guess(data: Bytes) -> int:

@@ -15,22 +15,28 @@ Pure. `validation` calls this for what it cannot do in place, a broker's fetch f
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tidelog.errors import UnsupportedCompressionTypeError
+from tidelog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
+from tidelog.records import kernel
 from tidelog.records.batch import (
     CREATE_TIME,
     HEADER_BYTES,
     LOG_APPEND_TIME,
+    LOG_APPEND_TIME_BIT,
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     BatchHeader,
+    check_crc,
 )
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2, pack_header_v2
 from tidelog.records.compression import Bytes, Codec, compress
-from tidelog.records.legacy import build_message_set
+from tidelog.records.legacy import build_message_set, encode_message
+from tidelog.records.message_kernel import encode_messages, messages_bytes
 from tidelog.records.records import Record, iter_records
+from tidelog.records.scanner import scan_batch
 
 
 class Target(NamedTuple):
@@ -132,15 +138,63 @@ def down_convert(data: Bytes, headers: Iterable[BatchHeader], magic: int, first_
 def _down_convert_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> bytearray:
     codec = header.codec
     check_codec(codec, magic)
-    records = [
-        record._replace(headers=())
-        for record in iter_records(header, batch)
-        if codec is not Codec.NONE or record.offset >= first_offset
-    ]
+    if header.magic == 2:
+        return _messages_of_batch(header, batch, magic, first_offset)
+    records = [record for record in iter_records(header, batch) if codec is not Codec.NONE or record.offset >= first_offset]
     if not records:
         return bytearray()
     target = Target(magic, codec, timestamp_type=header.timestamp_type, append_time=header.max_timestamp)
     return rebuild(records, target)
+
+
+def _messages_of_batch(header: BatchHeader, batch: memoryview, magic: int, first_offset: int) -> bytearray:
+    """Return the records of a v2 batch as messages; what `rebuild` does, without an object per record."""
+    check_crc(header, batch)
+    rows = kernel.Rows()
+    count, data = scan_batch(rows, header, batch)
+    offsets, timestamps, key_positions, key_lengths, value_positions, value_lengths = map(rows.column, _MESSAGE_COLUMNS)
+    codec = header.codec
+    first = bisect_left(offsets, first_offset) if codec is Codec.NONE else 0
+    if first == count:
+        return bytearray()
+    is_relative = codec is not Codec.NONE and magic == 1
+    attributes = LOG_APPEND_TIME_BIT if magic == 1 and header.timestamp_type == LOG_APPEND_TIME else 0
+    messages = bytearray(messages_bytes(key_lengths, value_lengths, first, count, magic))
+    fault = encode_messages(
+        messages,
+        data,
+        offsets,
+        timestamps,
+        key_positions,
+        key_lengths,
+        value_positions,
+        value_lengths,
+        first,
+        count,
+        offsets[0] if is_relative else 0,
+        magic,
+        attributes,
+    )
+    if fault >= 0:
+        raise InvalidArgumentError("negative timestamp", found=timestamps[fault])
+    if codec is Codec.NONE:
+        return messages
+    # Where the log said when, all the records have that time.
+    wrapped = compress(codec, messages, None, magic=magic)
+    return bytearray(
+        encode_message(
+            magic,
+            offsets[-1],
+            max(timestamps),
+            None,
+            bytes(wrapped),
+            codec=codec,
+            timestamp_type=header.timestamp_type,
+        )
+    )
+
+
+_MESSAGE_COLUMNS = ("offset", "timestamp", "key_position", "key_length", "value_position", "value_length")
 
 
 def check_codec(codec: Codec, magic: int) -> None:

@@ -1,0 +1,159 @@
+"""The message kernel: records of a v2 batch written as messages of format v0 or v1, without an object per record.
+
+A broker does that for fetchers that know nothing newer (spec §12). What the records are, and where, `kernel.scan_records_v2`
+has found out; here each becomes a message:
+
+====================  ==========================================================================================================
+offset                8 bytes, less `base_offset`: inside of a compressed v1 message offsets are relative
+size                  4 bytes: of what follows
+checksum              4 bytes: CRC-32 of what follows
+magic, attributes     1 byte each
+timestamp             8 bytes, v1 only
+key, value            4 bytes of length, -1 for null, and the bytes
+====================  ==========================================================================================================
+
+Like `kernel` this is one file in Cython's pure-Python mode, compiled where a C compiler is found and interpreted elsewhere.
+`records.conversion` calls it.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+    from cython.cimports.tidelog.records.build_stamp import TIDELOG_SOURCE_CRC
+    from cython.cimports.tidelog.records.native import tidelog_checksums_init, tidelog_crc32
+
+    from tidelog.records.build_stamp import check_source
+
+    check_source(__name__, __file__, TIDELOG_SOURCE_CRC)
+    tidelog_checksums_init()
+
+COMPILED: bool = cython.compiled
+
+_NO_TIMESTAMP = cython.declare(cython.longlong, -1)
+_ENTRY_BYTES = cython.declare(cython.Py_ssize_t, 12)
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def messages_bytes(
+    key_lengths: cython.const[cython.int][::1],
+    value_lengths: cython.const[cython.int][::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    magic: cython.int,
+) -> int:
+    """Return how many bytes rows `first` to `last` (exclusive) take as messages of format `magic`, 0 or 1."""
+    if not 0 <= first <= last <= len(key_lengths) or len(key_lengths) != len(value_lengths):
+        raise ValueError(f"rows {first}:{last} of {len(key_lengths)} and {len(value_lengths)}")
+    total: cython.longlong = (last - first) * (26 + 8 * magic)
+    row: cython.Py_ssize_t
+    for row in range(first, last):
+        if key_lengths[row] > 0:
+            total += key_lengths[row]
+        if value_lengths[row] > 0:
+            total += value_lengths[row]
+    return total
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put(out: cython.p_uchar, at: cython.Py_ssize_t, size: cython.int, value: cython.longlong) -> cython.void:
+    """Write a signed number of `size` bytes."""
+    i: cython.int
+    for i in range(size):
+        out[at + i] = value >> 8 * (size - 1 - i) & 255
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_field(
+    out: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    data: cython.pointer(cython.const[cython.uchar]),
+    position: cython.Py_ssize_t,
+    length: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Write a key or a value; return where it ends."""
+    _put(out, at, 4, length)
+    at += 4
+    if length <= 0:
+        return at
+    if cython.compiled:
+        memcpy(out + at, data + position, length)
+    else:
+        out[at : at + length] = data[position : position + length]
+    return at + length
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def encode_messages(
+    out: cython.uchar[::1],
+    data: cython.const[cython.uchar][::1],
+    offsets: cython.const[cython.longlong][::1],
+    timestamps: cython.const[cython.longlong][::1],
+    key_positions: cython.const[cython.int][::1],
+    key_lengths: cython.const[cython.int][::1],
+    value_positions: cython.const[cython.int][::1],
+    value_lengths: cython.const[cython.int][::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    magic: cython.int,
+    attributes: cython.int,
+) -> cython.Py_ssize_t:
+    """Write rows `first` to `last` (exclusive) into `out`, which holds `messages_bytes` bytes; return -1.
+
+    Positions are those of `data`. Return a row instead whose timestamp is below -1: these formats have no such times.
+    """
+    rows: cython.Py_ssize_t = len(offsets)
+    if len(out) != messages_bytes(key_lengths, value_lengths, first, last, magic) or last > rows:
+        raise ValueError(f"{len(out)} bytes for rows {first}:{last} of {rows}")
+    if first == last:
+        return -1
+    size: cython.Py_ssize_t = len(data)
+    row: cython.Py_ssize_t
+    for row in range(first, last):
+        if not (0 <= key_positions[row] <= size - max(key_lengths[row], 0)):
+            raise ValueError(f"key of row {row} outside of {size} bytes")
+        if not (0 <= value_positions[row] <= size - max(value_lengths[row], 0)):
+            raise ValueError(f"value of row {row} outside of {size} bytes")
+    if cython.compiled:
+        source: cython.pointer(cython.const[cython.uchar]) = cython.address(data[0])
+        target: cython.p_uchar = cython.address(out[0])
+    else:
+        source, target = memoryview(data), memoryview(out)
+    at: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t
+    fault: cython.Py_ssize_t = -1
+    with cython.nogil:
+        for row in range(first, last):
+            if timestamps[row] < _NO_TIMESTAMP:
+                fault = row
+                break
+            start = at
+            at += 16
+            target[at] = magic
+            target[at + 1] = attributes
+            at += 2
+            if magic == 1:
+                _put(target, at, 8, timestamps[row])
+                at += 8
+            at = _put_field(target, at, source, key_positions[row], key_lengths[row])
+            at = _put_field(target, at, source, value_positions[row], value_lengths[row])
+            _put(target, start, 8, offsets[row] - base_offset)
+            _put(target, start + 8, 4, at - start - _ENTRY_BYTES)
+            if cython.compiled:
+                _put(target, start + 12, 4, tidelog_crc32(0, target + start + 16, at - start - 16))
+            else:
+                _put(target, start + 12, 4, zlib.crc32(target[start + 16 : at]))
+    return fault
