@@ -67,6 +67,7 @@ class Connection:
         "_large",
         "_limit",
         "_loop",
+        "_recv_into",
         "_rest",
         "_sent",
         "_server",
@@ -76,9 +77,11 @@ class Connection:
         "api_version",
         "client_id",
         "client_id_bytes",
+        "client_id_length",
         "connection_id",
         "correlation_id",
         "fd",
+        "header_bytes",
         "listener",
         "peer_host",
         "served",
@@ -92,7 +95,10 @@ class Connection:
         self.api_version = 0
         self.correlation_id = 0
         self.client_id: str | None = None
-        self.client_id_bytes: bytes | None = None
+        # What the last request's header had, so that the next one's need only be compared with it: see `dispatch`.
+        self.client_id_bytes = b""
+        self.client_id_length = -2
+        self.header_bytes = 10
         self.served: Served | None = None
         self.started_ns = 0
         self.active_at = monotonic()
@@ -100,6 +106,7 @@ class Connection:
         self._server = server
         self._loop = server.loop
         self._socket = sock
+        self._recv_into = sock.recv_into
         self._counters = server.node.metrics.counters
         # Reading: what is left of a frame, small or large.
         self._rest: bytes = b""
@@ -133,7 +140,7 @@ class Connection:
         self._is_waiting = False
         self._gone = None
         self.active_at = monotonic()
-        if self._write(chunks):
+        if self._write(chunks, sum(map(len, chunks))):
             self._go_on()
 
     def when_gone(self, callback: Callable[[], None]) -> None:
@@ -202,22 +209,22 @@ class Connection:
         try:
             if large is not None:
                 have = self._filled
-                received = self._socket.recv_into(large[have : self._limit])
+                received = self._recv_into(large[have : self._limit])
             elif self._limit > LARGE_BYTES and not self._rest and self._server.buffers.has_room:
                 # The last request was a large one: the next may well be as large.
                 self._large = large = self._server.buffers.take(self._limit)
                 have = self._filled = 0
-                received = self._socket.recv_into(large[: self._limit])
+                received = self._recv_into(large[: self._limit])
             else:
                 large = self._server.buffers.shared
                 rest = self._rest
                 have = len(rest)
                 if have:
                     large[:have] = rest
-                    received = self._socket.recv_into(large[have:])
+                    received = self._recv_into(large[have:])
                     self._rest = b""
                 else:
-                    received = self._socket.recv_into(large)
+                    received = self._recv_into(large)
         except (BlockingIOError, InterruptedError):
             self._release_if_empty()
             return
@@ -247,7 +254,7 @@ class Connection:
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 0 <= size <= server.max_request_bytes:
                 if out:
-                    self._write(out)
+                    self._write(out, out_bytes)
                 self.refuse(f"a request of {size} bytes: expected 0 to {server.max_request_bytes}")
                 return
             frame_end = position + 4 + size
@@ -263,24 +270,26 @@ class Connection:
                     break
                 answer = early
             if type(answer) is list:
-                out += answer
-                out_bytes += sum(map(len, answer))
+                for chunk in answer:
+                    out_bytes += len(chunk)
+                out = out + answer if out else answer
                 if out_bytes > FLUSH_BYTES:
-                    full, out, out_bytes = out, [], 0
-                    if not self._write(full):
+                    full, full_bytes, out, out_bytes = out, out_bytes, [], 0
+                    if not self._write(full, full_bytes):
                         break
             elif answer is Outcome.CLOSE:
                 if out:
-                    self._write(out)
+                    self._write(out, out_bytes)
                 self.close()
                 return
             requests += 1
             if requests == REQUESTS_A_TURN and position < end:
                 self._hold()
                 break
-        self._keep(buffer, position, end)
+        if position < end or self._large is not None:
+            self._keep(buffer, position, end)
         if out:
-            self._write(out)
+            self._write(out, out_bytes)
         if self._is_ending and self.is_idle:
             self.close()
 
@@ -382,8 +391,8 @@ class Connection:
 
     # --- writing
 
-    def _write(self, chunks: list[Bytes]) -> bool:
-        """Send, or keep what the system does not take; whether all is sent, and the connection is still there."""
+    def _write(self, chunks: list[Bytes], size: int) -> bool:
+        """Send `size` bytes, or keep what the system does not take; whether all is sent, and the connection is still there."""
         if self._is_closed:
             return False
         if self._unsent:
@@ -397,7 +406,7 @@ class Connection:
             self.close()
             return False
         self._counters.sent_bytes += sent
-        if sent == sum(map(len, chunks)):
+        if sent == size:
             if self._sent:
                 self._tell_sent()
             return True

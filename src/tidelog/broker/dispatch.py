@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ from tidelog.broker.apis import (
 from tidelog.broker.refusal_log import RefusalLog
 from tidelog.errors import ProtocolError
 from tidelog.wire.codec import decoder
-from tidelog.wire.headers import read_request_header, response_chunks
+from tidelog.wire.headers import read_request_header, response_chunks, response_writer
 
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
@@ -70,20 +71,26 @@ APIS: tuple[Api, ...] = (
 """All that are served. Whoever adds a module to `apis/` adds it here."""
 
 
+_HEADER = Struct(">iih")
+"""API and version as one number, correlation id, length of the client id."""
+
+
 class Served:
     """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
 
-    __slots__ = ("decode", "handle", "metrics", "version")
+    __slots__ = ("decode", "handle", "is_flexible", "metrics", "version", "write")
 
     def __init__(self, api: Api, version: int, metrics: ApiMetrics) -> None:
         self.version = version
+        self.is_flexible = version >= api.request.FIRST_FLEXIBLE
         self.handle = api.handle
         self.decode: Any = decoder(api.request, version)
+        self.write: Any = response_writer(api.response, version)
         self.metrics = metrics
 
     def finish(self, connection: Connection, response: Message) -> list[Bytes]:
         """Return the response's bytes, and count the request."""
-        chunks = response_chunks(response, self.version, connection.correlation_id)
+        chunks: list[Bytes] = self.write(response, connection.correlation_id)
         self.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
         return chunks
 
@@ -95,23 +102,30 @@ class Dispatcher:
         self._node = node
         self._refusals = refusals
         self._apis = {api.request.API_KEY: api for api in apis}
-        self._served: dict[tuple[int, int], Served] = {}
+        self._served: dict[int, Served] = {}
         node.apis = tuple(self._apis.values())
 
     def handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
         """Answer the request in `data[position:end]`; its record bytes may be looked at, and changed, until this returns."""
         connection.started_ns = perf_counter_ns()
         try:
-            header, body = read_request_header(data, position, end)
-            connection.api_version = version = header.api_version
-            connection.correlation_id = header.correlation_id
-            connection.client_id = header.client_id
-            served = self._served.get((header.api_key, version))
+            # What has been asked before, by the same client, has its header read here; all others in `_header`.
+            body = position + connection.header_bytes
+            served = None
+            if body < end:
+                kind, connection.correlation_id, length = _HEADER.unpack_from(data, position)
+                if length == connection.client_id_length and data[position + 10 : body] == connection.client_id_bytes:
+                    served = self._served.get(kind)
+                    if served is not None and served.is_flexible:
+                        if data[body]:
+                            served = None
+                        body += 1
             if served is None:
-                served = self._serve(header.api_key, version)
+                served, body = self._header(connection, data, position, end)
                 if served is None:
-                    return self._unsupported(connection, header.api_key)
+                    return self._unsupported(connection, body)
             connection.served = served
+            connection.api_version = served.version
             message = served.decode(data, body, end)
         except ProtocolError as error:
             return self._refuse(connection, str(error))
@@ -131,12 +145,27 @@ class Dispatcher:
             served.metrics.closed += 1
             return Outcome.CLOSE
 
-    def _serve(self, api_key: int, version: int) -> Served | None:
-        api = self._apis.get(api_key)
-        if api is None or not api.min_version <= version <= api.max_version:
-            return None
-        served = self._served[api_key, version] = Served(api, version, self._node.metrics.api(api_key, api.request.API_NAME))
-        return served
+    def _header(self, connection: Connection, data: memoryview, position: int, end: int) -> tuple[Served | None, int]:
+        """Return what is asked for and where its body begins; None and the API's key if that is not served.
+
+        Raises ProtocolError for what is no header.
+        """
+        header, body = read_request_header(data, position, end)
+        kind, _, length = _HEADER.unpack_from(data, position)
+        connection.client_id = header.client_id
+        connection.client_id_length = length
+        connection.header_bytes = 10 + max(length, 0)
+        connection.client_id_bytes = bytes(data[position + 10 : position + connection.header_bytes])
+        connection.correlation_id = header.correlation_id
+        connection.api_version = version = header.api_version
+        served = self._served.get(kind)
+        if served is None:
+            api = self._apis.get(header.api_key)
+            if api is None or not api.min_version <= version <= api.max_version:
+                return None, header.api_key
+            metrics = self._node.metrics.api(header.api_key, api.request.API_NAME)
+            served = self._served[kind] = Served(api, version, metrics)
+        return served, body
 
     def _unsupported(self, connection: Connection, api_key: int) -> list[Bytes] | Outcome:
         version = connection.api_version

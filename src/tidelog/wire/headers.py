@@ -12,6 +12,7 @@ Kafka has defined no tagged field for headers yet; those that come are passed ov
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple, TypeVar
@@ -98,6 +99,25 @@ def response_chunks(message: Message, version: int, correlation_id: int) -> list
         return [head]
     chunks[0] = head + chunks[0]
     return chunks
+
+
+def response_writer(cls: type[M], version: int) -> Callable[[M, int], list[Bytes]]:
+    """Return `write(message, correlation_id)`, which does what `response_chunks` does for one version, sooner."""
+    encode = encoder(cls, version)
+    is_flexible = version >= cls.FIRST_FLEXIBLE and cls.API_KEY != API_VERSIONS
+    head_bytes = 5 if is_flexible else 4
+    head = Struct(">iix" if is_flexible else ">ii").pack
+
+    def write(message: M, correlation_id: int) -> list[Bytes]:
+        chunks = encode(message)
+        if len(chunks) == 1:
+            body = chunks[0]
+            chunks[0] = head(len(body) + head_bytes, correlation_id) + body
+        else:
+            chunks.insert(0, head(sum(map(len, chunks)) + head_bytes, correlation_id))
+        return chunks
+
+    return write
 
 
 def read_response(cls: type[M], version: int, frame: Bytes) -> tuple[int, M]:
