@@ -42,7 +42,7 @@ from typing import Final, NamedTuple, TypeAlias
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
-from tidelog.broker.topics import INTERNAL_TOPICS
+from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID
 from tidelog.errors import (
     CorruptBatchError,
     DecompressedTooLargeError,
@@ -76,6 +76,7 @@ _FIRST_V2: Final = 3
 _FIRST_ZSTD: Final = 7
 
 _NONE: Final = 0
+_ZSTD: Final = int(Codec.ZSTD)
 
 _read_head = Struct(">8xi4xb5xB").unpack_from
 """Length, magic, low byte of the attributes: all that a batch of format v2 is asked before its log is."""
@@ -105,55 +106,66 @@ _PLAIN = _Look()
 
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
     """Append what was sent to its logs, and say where it is."""
-    version = request.api_version
+    topics = message.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        name = topics[0].name
+        data = topics[0].partition_data[0]
+        if _is_usual(data.records, request.api_version):
+            answer = _append(node, (name, data.index), data.records, _PLAIN, message.acks, request.client_id)
+            if message.acks == 0:
+                return Outcome.CLOSE if answer.error_code else Outcome.NOTHING
+            return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, [answer])])
+    return _handle_any(node, message, request)
+
+
+def _handle_any(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
+    """The same for any number of partitions, and for records that are not the usual ones."""
     acks = message.acks
     # Of a partition that is named twice the last records count, as in Kafka.
-    sent: dict[_Key, Bytes | None] = {}
+    sent: dict[_Key, Bytes] = {}
+    has_null = False
     for topic in message.topic_data:
         for data in topic.partition_data:
-            sent[topic.name, data.index] = data.records
+            has_null |= data.records is None
+            sent[topic.name, data.index] = data.records or b""
     try:
-        looks = [_look(records, version) for records in sent.values()]
+        looks = [_look(records, request.api_version) for records in sent.values()]
     except CorruptBatchError as error:
         return _refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
     if message.transactional_id is None and any(look.is_transactional for look in looks):
         return _refuse_all(sent, acks, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if None in sent.values():
+    if has_null:
         return _refuse_all(sent, acks, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-    logs = node.manager.logs
-    epoch = node.leadership.epoch
+    answers: dict[str, list[PartitionProduceResponse]] = {}
     is_refused = False
-    responses: list[TopicProduceResponse] = []
-    name = None
     for (key, records), look in zip(sent.items(), looks, strict=True):
-        log = logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
-        if log is None or look is not _PLAIN or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
-            answer = _refusal(node, key, log, look, acks, request.client_id)
-            is_refused |= answer is not None
-        else:
-            answer = None
-        if answer is None:
-            try:
-                info = log.append_as_leader(records, epoch)
-                if info.size_bytes:
-                    log.update_high_watermark(log.log_end_offset_metadata)
-                    node.arrivals.appended(log.topic_partition)
-                    node.metrics.appended(key[0], info, node.clock.now_ms())
-                if info.work is not None:
-                    _count(node.metrics.counters, info.work)
-                answer = PartitionProduceResponse(key[1], _NONE, info.first_offset, info.log_append_time, info.log_start_offset)
-            except Exception as error:
-                is_refused = True
-                answer = _refused_by_log(key, log, error)
-        if key[0] == name:
-            responses[-1].partition_responses.append(answer)
-        else:
-            name = key[0]
-            responses.append(TopicProduceResponse(name=name, partition_responses=[answer]))
+        answer = _append(node, key, records, look, acks, request.client_id)
+        is_refused |= answer.error_code != _NONE
+        answers.setdefault(key[0], []).append(answer)
     if acks == 0:
         return Outcome.CLOSE if is_refused else Outcome.NOTHING
-    return ProduceResponse(responses)
+    return _response(answers)
+
+
+def _append(node: Node, key: _Key, records: Bytes, look: _Look, acks: int, client_id: str | None) -> PartitionProduceResponse:
+    """Append one partition's records, or say why not."""
+    log = node.manager.logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
+    if log is None or look is not _PLAIN or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
+        code = _refusal(node, key, log, look, acks, client_id)
+        if code is not None:
+            why = _UNKNOWN_TRANSACTION if code == ErrorCode.NOT_ENOUGH_REPLICAS else None
+            return PartitionProduceResponse(key[1], code, -1, error_message=why)
+    try:
+        info = log.append_as_leader(records, node.leadership.epoch)
+        if info.size_bytes:
+            log.watermarks.advance_to_log_end()
+            node.arrivals.appended(log.topic_partition)
+            node.metrics.appended(key[0], info, node.clock.now_ms())
+        if info.work is not None:
+            _count(node.metrics.counters, info.work)
+    except Exception as error:
+        return _refused_by_log(key, log, error)
+    return PartitionProduceResponse(key[1], _NONE, info.first_offset, info.log_append_time, info.log_start_offset)
 
 
 def _count(counters: Counters, work: AppendWork) -> None:
@@ -165,21 +177,23 @@ def _count(counters: Counters, work: AppendWork) -> None:
 # --- before a log is asked ------------------------------------------------------------------------------------------------
 
 
-def _look(records: Bytes | None, version: int) -> _Look:
-    """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where there is no telling batches."""
+def _is_usual(records: Bytes | None, version: int) -> bool:
+    """Whether the records are what nearly all are: one whole batch of format v2, of no transaction, in a codec of the version."""
     if records is None:
-        return _PLAIN
+        return False
     size = len(records)
-    if size > HEADER_BYTES:
-        length, magic, attributes = _read_head(records)
-        is_usual = not attributes & TRANSACTIONAL_BIT and (version >= _FIRST_ZSTD or attributes & CODEC_MASK != Codec.ZSTD)
-        if is_usual and magic == 2 and length + LOG_OVERHEAD == size:
-            return _PLAIN
-    return _look_closely(records, version)
+    if size <= HEADER_BYTES:
+        return False
+    length, magic, attributes = _read_head(records)
+    if magic != 2 or length + LOG_OVERHEAD != size or attributes & TRANSACTIONAL_BIT:
+        return False
+    return version >= _FIRST_ZSTD or attributes & CODEC_MASK != _ZSTD
 
 
-def _look_closely(records: Bytes, version: int) -> _Look:
-    """The same for anything but the usual batch."""
+def _look(records: Bytes, version: int) -> _Look:
+    """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where there is no telling batches."""
+    if _is_usual(records, version):
+        return _PLAIN
     end = _batch_end(records, 0)
     if end is None:
         return _PLAIN if version < _FIRST_V2 else _Look(ErrorCode.INVALID_RECORD)
@@ -193,7 +207,7 @@ def _look_closely(records: Bytes, version: int) -> _Look:
             end = _batch_end(records, end)
     elif not is_v2:
         code = ErrorCode.INVALID_RECORD
-    elif attributes & CODEC_MASK == Codec.ZSTD and version < _FIRST_ZSTD:
+    elif attributes & CODEC_MASK == _ZSTD and version < _FIRST_ZSTD:
         code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     else:
         try:
@@ -220,18 +234,8 @@ def _batch_end(records: Bytes, position: int) -> int | None:
     return position + length + LOG_OVERHEAD if length + LOG_OVERHEAD <= left else None
 
 
-def _refusal(
-    node: Node, key: _Key, log: PartitionLog | None, look: _Look, acks: int, client_id: str | None
-) -> PartitionProduceResponse | None:
-    """Return the answer for records that are refused before their log is asked; None if there is no reason to."""
-    code = _reason(node, key, log, look, acks, client_id)
-    if code is None:
-        return None
-    why = _UNKNOWN_TRANSACTION if code == ErrorCode.NOT_ENOUGH_REPLICAS else None
-    return PartitionProduceResponse(key[1], code, -1, error_message=why)
-
-
-def _reason(node: Node, key: _Key, log: PartitionLog | None, look: _Look, acks: int, client_id: str | None) -> int | None:
+def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: _Look, acks: int, client_id: str | None) -> int | None:
+    """Return why a partition's records are refused before its log is asked; None if there is no reason to."""
     is_offline = False
     if log is None:
         try:
@@ -253,14 +257,18 @@ def _reason(node: Node, key: _Key, log: PartitionLog | None, look: _Look, acks: 
     return None
 
 
-def _refuse_all(sent: dict[_Key, Bytes | None], acks: int, code: ErrorCode, why: str | None = None) -> ProduceResponse | Outcome:
+def _refuse_all(sent: dict[_Key, Bytes], acks: int, code: ErrorCode, why: str | None = None) -> ProduceResponse | Outcome:
     """Refuse the request as a whole: nothing was appended."""
     if acks == 0:
         return Outcome.CLOSE
-    by_topic: dict[str, list[PartitionProduceResponse]] = {}
+    answers: dict[str, list[PartitionProduceResponse]] = {}
     for name, index in sent:
-        by_topic.setdefault(name, []).append(PartitionProduceResponse(index, code, -1, error_message=why))
-    return ProduceResponse([TopicProduceResponse(name=name, partition_responses=answers) for name, answers in by_topic.items()])
+        answers.setdefault(name, []).append(PartitionProduceResponse(index, code, -1, error_message=why))
+    return _response(answers)
+
+
+def _response(answers: dict[str, list[PartitionProduceResponse]]) -> ProduceResponse:
+    return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, of_topic) for name, of_topic in answers.items()])
 
 
 # --- what a log refuses ---------------------------------------------------------------------------------------------------

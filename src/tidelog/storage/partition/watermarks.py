@@ -120,6 +120,17 @@ class Watermarks:
         self._set_high_watermark(wanted)
         return wanted.message_offset
 
+    def advance_to_log_end(self) -> None:
+        """Let the high watermark be the log end, as a leader whose replicas all have what was appended: itself alone, here."""
+        local = self._local
+        active = local.segments.active
+        metadata = (local.log_end_offset, active.base_offset, active.log.size_bytes)
+        self._high_watermark = tuple.__new__(LogOffsetMetadata, metadata)
+        producer_state = self._producer_state
+        if self._first_unstable is not None or producer_state.has_undecided:
+            producer_state.on_high_watermark_updated(local.log_end_offset)
+            self.update_first_unstable_offset()
+
     def maybe_increment_high_watermark(self, offset: LogOffsetMetadata) -> LogOffsetMetadata | None:
         """Move the high watermark forward, as a leader does; return the old one, None if it stays where it is.
 

@@ -98,6 +98,11 @@ class ProducerStateManager:
         return min(undecided.first_offset, unreplicated.first_offset, key=lambda metadata: metadata.message_offset)
 
     @property
+    def has_undecided(self) -> bool:
+        """Whether there is a transaction that is open, or whose marker is not below the high watermark yet."""
+        return bool(self._ongoing) or bool(self._unreplicated)
+
+    @property
     def first_undecided_offset(self) -> int | None:
         """Where the first open transaction begins."""
         first = self._ongoing.first
