@@ -128,17 +128,19 @@ class FetchReader:
         answer.aborted_transactions = None
         answer.records = b""
         if wanted.last_fetched_epoch >= 0:
-            parted = _where_it_parts(log, wanted)
+            parted = self._where_it_parts(log, wanted)
             if parted is not None:
                 answer.diverging_epoch = parted
                 return PartitionRead(answer, 0, LogOffsetMetadata(wanted.fetch_offset), log)
         found = log.locate(wanted.fetch_offset, max_bytes, params.isolation, min_one_message)
+        if found.first_entry_incomplete and params.version > 2:
+            return PartitionRead(answer, 0, found.metadata, log)
         if found.aborted_transactions is not None:
             answer.aborted_transactions = [
                 AbortedTransaction(txn.producer_id, txn.first_offset) for txn in found.aborted_transactions
             ]
         length, file = found.length, found.log
-        if length == 0 or file is None or (found.first_entry_incomplete and params.version > 2):
+        if length == 0 or file is None:
             return PartitionRead(answer, 0, found.metadata, log)
         if params.version > 3 and length >= MIN_MAPPED_BYTES:
             answer.records = file.view(found.position, length)
@@ -146,6 +148,18 @@ class FetchReader:
         else:
             answer.records = file.read(found.position, length)
         return PartitionRead(answer, length, found.metadata, log)
+
+    def _where_it_parts(self, log: PartitionLog, wanted: FetchedPartition) -> EpochEndOffset | None:
+        """Return where a fetcher's log and this one part, None if they do not. Raises OffsetOutOfRangeError if nobody knows."""
+        end = self._node.leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
+        if end is None or wanted.fetch_offset < log.log_start_offset:
+            raise OffsetOutOfRangeError(
+                "an offset whose epoch is not known or that is gone", path=log.directory, found=wanted.fetch_offset
+            )
+        epoch, end_offset = end
+        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+            return EpochEndOffset(epoch, end_offset)
+        return None
 
     def _keep_mapped(self, file: LogFile) -> None:
         mapped = self._mapped
@@ -169,16 +183,3 @@ def _nothing(wanted: FetchedPartition, code: int, *, is_read: bool = True) -> Pa
     if is_read:
         answer.aborted_transactions = None
     return PartitionRead(answer, 0, None, None)
-
-
-def _where_it_parts(log: PartitionLog, wanted: FetchedPartition) -> EpochEndOffset | None:
-    """Return where a fetcher's log and this one part, None if they do not. Raises OffsetOutOfRangeError if nobody knows."""
-    end = log.end_offset_for_epoch(wanted.last_fetched_epoch)
-    if end is None or wanted.fetch_offset < log.log_start_offset:
-        raise OffsetOutOfRangeError(
-            "an offset whose epoch is not known or that is gone", path=log.directory, found=wanted.fetch_offset
-        )
-    epoch, end_offset = end
-    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-        return EpochEndOffset(epoch, end_offset)
-    return None

@@ -139,6 +139,9 @@ class Fetch:
                 self._partitions.append(one)
             else:
                 self._unknown.append((one, unknown))
+        if not self._params.is_follower:
+            # Unknown ids come first; what Kafka does, whatever for.
+            self._unknown.sort(key=lambda pair: pair[0].key is not None)
 
     # --- reading
 
@@ -313,9 +316,9 @@ class Fetch:
         if log is None:
             return read
         if log.config.compression_type == "zstd":
-            return PartitionRead(error_answer(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), 0, None, None)
+            return _refused(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if log.config.magic > newest_magic(self._params.version) and not log.config.message_downconversion_enable:
-            return PartitionRead(error_answer(wanted, ErrorCode.UNSUPPORTED_VERSION), 0, None, None)
+            return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
         return read
 
     def _convert(self, answered: list[tuple[FetchedPartition, PartitionRead]]) -> FetchResponse | None:
@@ -330,7 +333,7 @@ class Fetch:
             done = {}
             for (wanted, read, _), result in zip(work, converted, strict=True):
                 if isinstance(result, ErrorCode):
-                    done[wanted.name] = PartitionRead(error_answer(wanted, result), 0, None, None)
+                    done[wanted.name] = _refused(wanted, result)
                 else:
                     read.answer.records = result.records
                     self._node.metrics.counters.down_converted_batches += result.batches
@@ -349,6 +352,13 @@ class Fetch:
 
         self._node.blocking.run(convert, go_on)
         return None
+
+
+def _refused(wanted: FetchedPartition, code: int) -> PartitionRead:
+    """Return the answer to who was read for, but cannot be given it: an error, and null for records."""
+    answer = error_answer(wanted, code)
+    answer.records = None
+    return PartitionRead(answer, 0, None, None)
 
 
 def _converted(answer: PartitionData, configured_magic: int, magic: int, wanted: FetchedPartition) -> Converted | ErrorCode:

@@ -12,6 +12,9 @@ them for each partition. Here one broker leads everything, so one number will do
 
     {"version": 1, "leader_epoch": 3}
 
+In Kafka a leader notes its epoch in each log as soon as it leads it, at the log's end. Here a log notes it with the first append,
+so that a start writes nothing; answers about epochs (`end_offset_for_epoch`, `epoch_at_start`) are as they are after such a note.
+
 It is written before the first request is answered, and only when the number changes: a folder that was never left uncleanly,
 and has no epochs from elsewhere, has no such file. A log's own epochs are not enough to tell: they go with its last record.
 """
@@ -26,6 +29,7 @@ from tidelog.errors import StorageError
 from tidelog.log.checkpoints import replace_file
 from tidelog.log.files import read_whole
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -50,6 +54,24 @@ class Leadership:
         if epoch != written:
             replace_file(self.path, f"{json.dumps({'version': VERSION, 'leader_epoch': epoch})}\n".encode())
         self.epoch = epoch
+
+    def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
+        """Return (epoch, end offset) of a log's last epoch at or below `epoch`, None if that is not known (spec §14)."""
+        if epoch < 0 or log.config.magic < 2:
+            return None
+        latest = log.leader_epochs.latest
+        if latest is None:
+            return (epoch, log.log_end_offset) if epoch <= self.epoch else None
+        if latest.epoch < epoch <= self.epoch:
+            # Between the two nothing was written.
+            return (epoch if epoch == self.epoch else latest.epoch), log.log_end_offset
+        return log.end_offset_for_epoch(epoch)
+
+    def epoch_at_start(self, log: PartitionLog, known: int) -> int:
+        """Return the epoch that the log start is in; `known` is what the log knows, -1 if it does not."""
+        if known < 0 and log.config.magic > 1 and log.leader_epochs.latest is None and log.log_end_offset <= log.log_start_offset:
+            return self.epoch
+        return known
 
     def _read(self) -> int:
         try:

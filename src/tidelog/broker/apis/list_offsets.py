@@ -62,6 +62,7 @@ SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIE
 CONSUMER = -1
 _NONE: frozenset[tuple[str, int]] = frozenset()
 _READ_COMMITTED = 1
+_STARTS = (EARLIEST, EARLIEST_LOCAL)
 _FIRST_WITH_EPOCHS = 4
 
 
@@ -135,7 +136,11 @@ class _Lookups:
         if found is not None:
             answer.timestamp, answer.offset, epoch = found
             if self._version >= _FIRST_WITH_EPOCHS:
-                answer.leader_epoch = current if timestamp == LATEST else epoch
+                if timestamp == LATEST:
+                    epoch = current
+                elif epoch < 0 and timestamp in _STARTS:
+                    epoch = self._node.leadership.epoch_at_start(log, epoch)
+                answer.leader_epoch = epoch
         return 0
 
     def _legacy_offsets(self, log: PartitionLog, timestamp: int, max_offsets: int) -> list[int]:

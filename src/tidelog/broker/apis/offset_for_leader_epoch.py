@@ -51,7 +51,7 @@ def _end(node: Node, key: TopicPartition, wanted: OffsetForLeaderPartition) -> E
     if epoch != -1 and epoch != current:
         answer.error_code = ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
         return answer
-    end = log.end_offset_for_epoch(wanted.leader_epoch)
+    end = node.leadership.end_offset_for_epoch(log, wanted.leader_epoch)
     if end is not None:
         answer.leader_epoch, answer.end_offset = end
     return answer
