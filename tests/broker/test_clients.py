@@ -8,20 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import tidelog
 from tests.kafka.client_matrix import Written, cases, check_reader, check_sent, write_all
+from tests.kafka.clients import create_topics
 from tests.kafka.real_clients import PYTHON_CLIENTS, Client
-
-TIMEOUT_S = 20
-
-
-def create_topics(bootstrap: str, configs: dict[str, dict[str, str]], partitions: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    wanted = [NewTopic(name, partitions, 1, config=config) for name, config in configs.items()]
-    for created in admin.create_topics(wanted, request_timeout=TIMEOUT_S).values():
-        created.result(TIMEOUT_S)
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
 from tests.kafka import Kafka241, Kafka391
+from tests.kafka.clients import create_topics
 
 AGAINST = os.environ.get("TIDELOG_CLIENTS_AGAINST", "tidelog")
 TIMEOUT_S = 30
@@ -41,10 +40,7 @@ class Tidelog:
         self.bootstrap = bootstrap
 
     def create_topics(self, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        wanted = [NewTopic(name, partitions, 1, config=dict(config)) for name, config in configs.items()]
-        for created in admin.create_topics(wanted, request_timeout=TIMEOUT_S).values():
-            created.result(TIMEOUT_S)
+        create_topics(self.bootstrap, configs, partitions)
 
 
 @contextmanager

@@ -14,7 +14,14 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 
 TIMEOUT_S = 30
 
@@ -76,6 +83,22 @@ def produce(
     left = producer.flush(TIMEOUT_S)
     if left or failed:
         raise RuntimeError(f"{topic}-{partition}: {left} records unacknowledged, {len(failed)} refused: {failed[:3]}")
+
+
+def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None:
+    """Create topics with these settings."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    wanted = [NewTopic(name, partitions, 1, config=dict(config)) for name, config in configs.items()]
+    for created in admin.create_topics(wanted, request_timeout=TIMEOUT_S).values():
+        created.result(TIMEOUT_S)
+
+
+def alter_topic(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:
+    """Change settings of a topic; the others stay."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
 
 
 def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
