@@ -65,6 +65,7 @@ class TestFormat:
             ("key=a\\\\\nb=c", {"key": "a\\", "b": "c"}),
             ("key=a\\\n#b", {"key": "a#b"}),
             ("key=a\\", {"key": "a"}),
+            ("\\\n#b\n\\\n\na=b", {"a": "b"}),
             ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
             ("\f\t# no\n \t\n", {}),
             ("a\\\n=1", {"a": "1"}),

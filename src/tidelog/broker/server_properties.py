@@ -31,6 +31,7 @@ from tidelog.storage.manager_config import MANAGER_PROPERTIES, ManagerConfig
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_ENDS_IN_ONE = re.compile(r"(?:\r|(?<!\r)\n)\Z")
 _KEY_END = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
@@ -107,22 +108,25 @@ _TOPIC_NAMES = frozenset(LogConfig().to_properties())
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    going_on = ""
-    is_going_on = False
-    for natural in _LINE_END.split(text):
-        line = natural.lstrip(_BLANKS)
-        if not is_going_on and (not line or line[0] in "#!"):
+    line = ""
+    is_open = False
+    for natural in _LINE_END.split(text[:-1] if _ENDS_IN_ONE.search(text) else text):
+        part = natural.lstrip(_BLANKS)
+        if not line and part.startswith(("#", "!")):
+            is_open = False
             continue
-        is_going_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        going_on += line[:-1] if is_going_on else line
-        if not is_going_on:
-            yield going_on
-            going_on = ""
-    if going_on:
-        yield going_on
+        is_open = (len(part) - len(part.rstrip("\\"))) % 2 == 1
+        line += part[:-1] if is_open else part
+        if line and not is_open:
+            yield line
+            line = ""
+    if is_open:  # The file ends in a backslash, or in one and a line's end: to Java a line even if nothing else is in it.
+        yield line
 
 
 def _unescaped(text: str) -> str:
     if "\\" not in text:
         return text
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2] or "", match[2] or ""), text)
+    plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2] or "", match[2] or ""), text)
+    # An escape is a unit of UTF-16: two of them may be one character, and half of one is none.
+    return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
