@@ -1,0 +1,78 @@
+"""Who waits for records is told, once the loop has come round, and not after it was answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.broker.arrivals import Arrivals
+from tidelog.log.names import TopicPartition
+
+ONE, TWO, THREE = (TopicPartition("topic", index) for index in range(3))
+
+
+class Soon:
+    """Timers that ring when told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Soon:
+        assert delay_ms == 0
+        self.waiting.append(callback)
+        return self
+
+    def cancel(self) -> None:
+        raise AssertionError("nobody cancels these")
+
+    def ring(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            callback()
+
+
+def test_told_once_after_all_was_appended() -> None:
+    soon, told = Soon(), list[TopicPartition]()
+    arrivals = Arrivals(soon)
+    arrivals.watch([ONE, TWO], told.append)
+    for key in (ONE, ONE, THREE, TWO, ONE):
+        arrivals.appended(key)
+    assert (told, len(soon.waiting)) == ([], 1)
+    soon.ring()
+    assert told == [ONE, TWO]
+    arrivals.appended(TWO)
+    soon.ring()
+    assert told == [ONE, TWO, TWO]
+
+
+def test_cancelled() -> None:
+    soon, told = Soon(), list[str]()
+    arrivals = Arrivals(soon)
+    first = arrivals.watch([ONE, TWO], lambda key: (told.append("first"), second.cancel())[0])
+    second = arrivals.watch([TWO, ONE], lambda key: told.append("second"))
+    arrivals.appended(ONE)
+    soon.ring()
+    assert (told, arrivals.watched) == (["first"], 2)
+    arrivals.appended(TWO)
+    first.cancel()
+    first.cancel()
+    soon.ring()
+    assert (told, arrivals.watched) == (["first"], 0)
+
+
+def test_watched_anew_while_told() -> None:
+    """What a callback watches is told of what comes later, not of what woke the callback."""
+    soon, told = Soon(), list[str]()
+    arrivals = Arrivals(soon)
+
+    def again(key: TopicPartition) -> None:
+        told.append("first")
+        watch.cancel()
+        arrivals.watch([key], lambda key: told.append("second"))
+
+    watch = arrivals.watch([ONE], again)
+    arrivals.appended(ONE)
+    soon.ring()
+    assert told == ["first"]
+    arrivals.appended(ONE)
+    soon.ring()
+    assert told == ["first", "second"]

@@ -1,0 +1,165 @@
+"""ListOffsets and OffsetForLeaderEpoch, where Kafka is not asked: by files' times, better than Kafka's answers, after a crash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.conftest import RunningBroker, StartBroker
+from tests.broker.produce_helpers import NOW_MS, message_set, produce_request, some_records
+from tests.broker.raw import RawClient
+from tidelog.log.patience import is_cached
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    broker = RunningBroker(tmp_path_factory.mktemp("offsets"), tidelog_time_map_enable="false")
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def asking(shared: RunningBroker) -> Iterator[RawClient]:
+    with shared.client() as client:
+        yield client
+
+
+def ask(client: RawClient, topic: str, *timestamps: int, version: int = 9, count: int = 10) -> list[ListOffsetsPartitionResponse]:
+    answers = []
+    for timestamp in timestamps:
+        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp, count)])])
+        answers += client.ask(request, version).topics[0].partitions
+    return answers
+
+
+def fill(broker: RunningBroker, topic: str, *times: int, magic: int = 2, roll: bool = False) -> None:
+    def append() -> None:
+        log = broker.node.manager.log(topic, 0)
+        for at_ms in times:
+            if roll and log.segments.active.size_bytes:
+                log.roll()
+            log.append_as_leader(bytearray(message_set(magic, records=some_records(2, at_ms=at_ms))), 0)
+        log.update_high_watermark(log.log_end_offset_metadata)
+
+    broker.on_loop(append)
+
+
+def test_by_the_files_times(shared: RunningBroker, asking: RawClient) -> None:
+    """Version 0: where segments begin whose files are no younger, newest first; and the log end, for who asks for now."""
+    shared.create_topic("files")
+    fill(shared, "files", NOW_MS, NOW_MS, NOW_MS, roll=True)
+
+    def date() -> None:
+        for index, segment in enumerate(shared.node.manager.log("files", 0).segments):
+            segment.log.close_handlers()
+            os.utime(segment.log.path, ((NOW_MS + index * HOUR_MS) / 1000,) * 2)
+
+    shared.on_loop(date)
+
+    def offsets(timestamp: int, count: int = 10) -> list[int]:
+        return ask(asking, "files", timestamp, version=0, count=count)[0].old_style_offsets
+
+    assert offsets(-1) == [6, 4, 2, 0]
+    assert offsets(-1, 1) == [6]
+    assert offsets(-2) == [0]
+    assert offsets(NOW_MS - 1) == []
+    assert offsets(NOW_MS + HOUR_MS) == [2, 0]
+    assert offsets(NOW_MS + HOUR_MS, 1) == [2]
+    assert offsets(1 << 60) == [6, 4, 2, 0]
+
+
+def test_none_is_said_only_where_it_is_true(shared: RunningBroker, asking: RawClient) -> None:
+    """Kafka picks one segment by its largest time; here records below the log start do not hide those of the next segment."""
+    shared.create_topic("true")
+    fill(shared, "true", 5000, 1000, roll=False)
+    fill(shared, "true", 3000, 2000, roll=True)
+    shared.on_loop(lambda: shared.node.manager.log("true", 0).maybe_increment_log_start_offset(2))
+    found = [(one.offset, one.timestamp) for one in ask(asking, "true", 0, 1001, 1002, 3001, 3002, -3)]
+    assert found == [(2, 1000), (3, 1001), (4, 3000), (5, 3001), (-1, -1), (5, 3001)]
+
+
+def test_no_timestamps_in_the_oldest_format(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.create_topic("oldest", message_format_version="0.9.0")
+    fill(broker, "oldest", NOW_MS, magic=0)
+    with broker.client() as client:
+        answers = ask(client, "oldest", -1, -2, -3, NOW_MS)
+        assert [(one.error_code, one.offset) for one in answers] == [
+            (ErrorCode.NONE, 2),
+            (ErrorCode.NONE, 0),
+            (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1),
+            (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1),
+        ]
+
+
+def test_cold_segments(shared: RunningBroker, asking: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a look-up needs from the disk is read on another thread."""
+    shared.create_topic("cold")
+    times = [NOW_MS + 10 * index for index in range(300)]
+    fill(shared, "cold", *times[:150])
+    fill(shared, "cold", *times[150:], roll=False)
+    shared.on_loop(lambda: shared.node.manager.log("cold", 0).roll())
+    fill(shared, "cold", NOW_MS + 10_000)
+    here: bool | None = False
+    for path in shared.on_loop(lambda: shared.node.manager.log("cold", 0).directory).iterdir():
+        fd = os.open(path, os.O_RDWR)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if path.stat().st_size and path.suffix == ".log":
+            here = here or is_cached(fd, 0, path.stat().st_size)
+        os.close(fd)
+    if here is not False:
+        pytest.skip("this file system cannot tell what is cached")
+    elsewhere: list[object] = []
+    run = shared.node.blocking.run
+
+    def counted(work: Any, done: Any) -> None:
+        elsewhere.append(work)
+        run(work, done)
+
+    monkeypatch.setattr(shared.node.blocking, "run", counted)
+    assert [one.offset for one in ask(asking, "cold", NOW_MS + 1505, -3)] == [302, 601]
+    assert elsewhere
+
+
+def test_epochs_after_a_crash(start_broker: StartBroker, asking: RawClient) -> None:
+    """A broker that was not stopped cleanly leads in a new epoch; what was written before ends where that begins."""
+    broker = start_broker()
+    broker.create_topic("led", 2)
+    with broker.client() as client:
+        assert not client.ask(produce_request([("led", 0, message_set(2))]), 9).responses[0].partition_responses[0].error_code
+    broker.stop()
+    (broker.data_dir / ".kafka_cleanshutdown").unlink()
+    broker.start()
+    with broker.client() as client:
+
+        def ends(*epochs: int, current: int = -1, partition: int = 0) -> list[tuple[int, int, int]]:
+            wanted = [OffsetForLeaderPartition(partition, current, epoch) for epoch in epochs]
+            answer = client.ask(OffsetForLeaderEpochRequest(-2, [OffsetForLeaderTopic("led", wanted)]), 4)
+            return [(one.error_code, one.leader_epoch, one.end_offset) for one in answer.topics[0].partitions]
+
+        assert ends(0, 1, 2) == [(0, 0, 3), (0, 1, 3), (0, -1, -1)]
+        assert ends(0, 1, 2, partition=1) == [(0, 0, 0), (0, 1, 0), (0, -1, -1)]
+        assert ends(0, current=0) == [(ErrorCode.FENCED_LEADER_EPOCH, -1, -1)]
+        assert ends(0, current=2) == [(ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)]
+        latest, earliest = ask(client, "led", -1, -2)
+        assert (latest.offset, latest.leader_epoch, earliest.leader_epoch) == (3, 1, 0)
+        client.ask(produce_request([("led", 0, message_set(2))]), 9)
+        assert ends(0, 1, current=1) == [(0, 0, 3), (0, 1, 6)]
