@@ -78,7 +78,7 @@ class Client(abc.ABC):
         """Write each; what the library was told of each record, in order, or the name of the error that it raised."""
 
     @abc.abstractmethod
-    def read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
+    def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:
         """Read these topics from their beginning to their end, by one consumer."""
 
     @abc.abstractmethod
@@ -133,8 +133,8 @@ class Librdkafka(Client):
         assert not left, f"{write.topic}: {left} records were not acknowledged"
         return failed[0] if failed else sent
 
-    def read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
-        return consume_all(bootstrap, topics)
+    def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:
+        return consume_all(bootstrap, topics, isolation=isolation)
 
     def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
         """Asks its consumer, which tells no timestamps, and its admin client, which does; both must say the same."""
@@ -200,8 +200,8 @@ class KafkaPython(Client):
             producer.close(TIMEOUT_S)
         return [Sent(each.offset, each.timestamp) for each in told]
 
-    def read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
-        consumer = self._consumer(bootstrap)
+    def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:
+        consumer = self._consumer(bootstrap, isolation_level=isolation)
         try:
             places = {kafka.TopicPartition(topic, 0): topic for topic in topics}
             ends = consumer.end_offsets(list(places))
@@ -229,9 +229,9 @@ class KafkaPython(Client):
         finally:
             consumer.close()
 
-    def _consumer(self, bootstrap: str) -> Any:
+    def _consumer(self, bootstrap: str, **more: Any) -> Any:
         return kafka.KafkaConsumer(
-            bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none", **self.settings
+            bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none", **self.settings, **more
         )
 
 
@@ -268,13 +268,13 @@ class AioKafka(Client):
             await producer.stop()
         return [Sent(each.offset, each.timestamp) for each in told]
 
-    def read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
-        return asyncio.run(self._read(bootstrap, topics))
+    def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:
+        return asyncio.run(self._read(bootstrap, topics, isolation))
 
-    async def _read(self, bootstrap: str, topics: Iterable[str]) -> dict[str, list[Row]]:
+    async def _read(self, bootstrap: str, topics: Iterable[str], isolation: str) -> dict[str, list[Row]]:
         places = {aiokafka.TopicPartition(topic, 0): topic for topic in topics}
         rows: dict[str, list[Row]] = {topic: [] for topic in places.values()}
-        async with self._consumer(bootstrap) as consumer:
+        async with self._consumer(bootstrap, isolation_level=isolation) as consumer:
             # Assigned first, it asks for the metadata of all topics at once.
             consumer.assign(list(places))
             ends = await consumer.end_offsets(list(places))
@@ -300,8 +300,8 @@ class AioKafka(Client):
         return answers
 
     @staticmethod
-    def _consumer(bootstrap: str) -> Any:
-        return aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none")
+    def _consumer(bootstrap: str, **more: Any) -> Any:
+        return aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none", **more)
 
 
 PYTHON_CLIENTS: tuple[Client, ...] = (Librdkafka(), KafkaPython(), AioKafka(), KafkaPython((0, 9)), KafkaPython((0, 10, 0)))
