@@ -12,7 +12,7 @@ from tests.kafka import Kafka391, why_not
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Each test of this folder needs real Kafka."""
     for item in items:
-        if item.path.parent.name == "interop":
+        if "interop" in item.path.parts:
             item.add_marker(pytest.mark.interop)
 
 
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip where Java or Maven is missing. From a hook, not a fixture: the summary then says so in one line for all."""
     reason = why_not()
-    if reason is not None and item.path.parent.name == "interop":
+    if reason is not None and "interop" in item.path.parts:
         pytest.skip(reason)
 
 

@@ -146,7 +146,9 @@ def _decompress_growing(
 def _decompress_gzip(data: Bytes, limit_bytes: int) -> bytearray:
     try:
         return _decompress_growing(cramjam.gzip.decompress_into, data, _gzip_guess(data), limit_bytes)
-    except cramjam.DecompressionError:
+    except cramjam.DecompressionError as error:
+        if "checksum" in str(error):
+            raise
         # Java passes over what stands behind the last member, if it does not begin as a member does.
         end = _gzip_end(data, limit_bytes)
         if end == len(data):
@@ -160,10 +162,11 @@ def _gzip_end(data: Bytes, limit_bytes: int) -> int:
     at = 0
     left = limit_bytes
     while True:
-        member = zlib.decompressobj(wbits=31)
+        member, rest = zlib.decompressobj(wbits=31), bytes(memoryview(data)[at:])
         try:
             while not member.eof:
-                out = member.decompress(member.unconsumed_tail or memoryview(data)[at:], 1 << 20)
+                out = member.decompress(rest, 1 << 20)
+                rest = member.unconsumed_tail
                 left -= len(out)
                 if left < 0 or not (out or member.eof):
                     return len(data)

@@ -3,9 +3,10 @@
 | check | leader | follower | error |
 |---|---|---|---|
 | header: length, magic, offsets | yes | yes | CorruptBatchError |
-| a client's v2 batch begins at offset 0 | origin CLIENT | - | InvalidRecordError |
+| a client's v2 batch begins at offset 0, and does not end before | origin CLIENT | - | InvalidRecordError |
 | size ≤ max.message.bytes | yes | - (its leader took it) | RecordTooLargeError |
 | checksum | yes | yes | CorruptBatchError |
+| codec: one that there is | yes | when it is read | DecompressionError |
 | offsets grow from batch to batch | - (they are assigned) | yes | OffsetsOutOfOrderError |
 | leader epoch ≤ the one that is followed | - | rest is left out (KAFKA-18723) | - |
 
@@ -18,14 +19,16 @@ import logging
 
 from crc32c import crc32c
 
-from tidelog.errors import InvalidRecordError, OffsetsOutOfOrderError, RecordTooLargeError
-from tidelog.records.batch import MIN_HEADER_BYTES, BatchHeader, check_crc, iter_headers
+from tidelog.errors import DecompressionError, InvalidRecordError, OffsetsOutOfOrderError, RecordTooLargeError
+from tidelog.records.batch import CODEC_MASK, MIN_HEADER_BYTES, BatchHeader, check_crc, iter_headers
+from tidelog.records.compression import Codec
 from tidelog.records.validation import AppendOrigin
 
 logger = logging.getLogger("tidelog.storage")
 
 _CLIENT = AppendOrigin.CLIENT
 _MAGIC = 16
+_LAST_DELTA = 23
 _SIGN = 0x80
 
 
@@ -36,6 +39,8 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
     """
     if origin is _CLIENT and len(records) >= MIN_HEADER_BYTES and records[_MAGIC] == 2 and records[0] & _SIGN:
         raise InvalidRecordError("a producer's batch does not begin at offset 0", expected=0)
+    if origin is _CLIENT and len(records) > _LAST_DELTA and records[_MAGIC] == 2 and records[_LAST_DELTA] & _SIGN:
+        raise InvalidRecordError("a producer's batch ends before it begins")
     headers = list(iter_headers(records))
     for header in headers:
         position, size = header.position, header.size
@@ -47,6 +52,8 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
         # The usual batch is summed here; the slow way tells what is wrong.
         if not is_v2 or crc32c(records[position + 21 : position + size]) != header.crc:
             check_crc(header, records[position : position + size])
+        if header.attributes & CODEC_MASK > Codec.ZSTD:
+            raise DecompressionError("no codec has this number", position=position, found=header.attributes & CODEC_MASK)
     return headers
 
 

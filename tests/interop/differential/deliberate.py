@@ -1,0 +1,49 @@
+"""Where Tidelog answers something else than Kafka, on purpose. Each line names the case, the field, both values, and why.
+
+`docs/broker.md` has the same table for readers. A line that no answer bears out any more is a failure, too (test_deliberate).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+
+class Deliberate(NamedTuple):
+    """A difference that is meant. `label` and `where` are regular expressions; a value of ... is any."""
+
+    label: str
+    where: str
+    kafka: Any
+    tidelog: Any
+    why: str
+
+
+TABLE: tuple[Deliberate, ...] = (
+    Deliberate(
+        r".*: (plain|gzip) length \+2147\d+ v\d+",
+        r".*\.error_code",
+        -1,
+        87,
+        "a length that overflows once 12 is added trips Kafka (UNKNOWN_SERVER_ERROR); here such a batch is not all there",
+    ),
+    Deliberate(
+        r".* magic 1: plain magic 2 v[12]",
+        r".*\.error_code",
+        -1,
+        2,
+        "a batch of format v2 that is shorter than its header trips Kafka; here it is CORRUPT_MESSAGE",
+    ),
+)
+
+SEEN: set[int] = set()
+
+
+def reason_for(label: str, where: str, kafka: Any, tidelog: Any) -> str | None:
+    """Return why a difference is meant; None if it is not."""
+    for index, line in enumerate(TABLE):
+        is_there = re.fullmatch(line.label, label) and re.fullmatch(line.where, where)
+        if is_there and line.kafka in (..., kafka) and line.tidelog in (..., tidelog):
+            SEEN.add(index)
+            return line.why
+    return None

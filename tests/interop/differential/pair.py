@@ -1,0 +1,279 @@
+"""Apache Kafka and Tidelog side by side: what one is asked, the other is asked, too.
+
+`Pair.ask` sends a request to both and remembers where their answers differ; `Pair.check` fails with all that came together.
+An answer is a response, or how the connection ended. Masked is what each broker makes up by itself, and nothing else:
+
+| field | compared as |
+|---|---|
+| cluster_id, host, port, log_dir | not at all |
+| the broker's own id, wherever ids of brokers stand | "broker" |
+| a topic's id | the topic's name |
+| producer_id, session_id | whether there is one |
+| error_message and the like: each has its own words | whether there is one |
+| a time of this test's run, in fields and in the headers of batches | "now" |
+| total_bytes, usable_bytes | not at all |
+
+Lists that Kafka makes out of hash maps are sorted. A message may be a function of the side it is made for: topic ids and session ids are each broker's own.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from tests.broker.raw import RawClient
+from tests.interop.differential.deliberate import reason_for
+from tidelog.records.batch import compute_crc, iter_headers
+from tidelog.wire.codec import Message
+from tidelog.wire.fields import Struct
+from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidelog.wire.messages.produce import ProduceRequest
+
+BROKER_IDS = {
+    "node_id", "leader_id", "controller_id", "broker_id", "broker_ids", "replica_nodes", "isr_nodes", "offline_replicas",
+}  # fmt: skip
+ONES_OWN = {"cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes"}
+TIMES = {"timestamp", "log_append_time_ms"}
+HASHED = {
+    "MetadataResponseTopic": "name",
+    "MetadataResponsePartition": "partition_index",
+    "TopicProduceResponse": "name",
+    "PartitionProduceResponse": "index",
+    "DescribeConfigsResourceResult": "name",
+    "DescribeLogDirsTopic": "name",
+    "DescribeLogDirsPartition": "partition_index",
+    "AlterConfigsResourceResponse": "resource_name",
+    "DescribeConfigsResult": "resource_name",
+    "CreatableTopicResult": "name",
+    "CreatableTopicConfigs": "name",
+    "DeletableTopicResult": "name",
+    "CreatePartitionsTopicResult": "name",
+    "DeleteRecordsTopicResult": "name",
+    "DeleteRecordsPartitionResult": "partition_index",
+}
+"""What Kafka keeps in hash maps on its way to the answer, and the field that it is sorted by here."""
+TEXTS = {"error_message", "batch_index_error_message"}
+TIMEOUT_S = 5
+MINUTE_MS = 60_000
+
+_UINT32 = struct.Struct(">I")
+_INT64 = struct.Struct(">q")
+
+MadeFor: TypeAlias = "Message | Callable[[Side], Message]"
+
+
+class Side:
+    """One of the two: a connection, and what it has made up so far."""
+
+    def __init__(self, name: str, address: tuple[str, int]) -> None:
+        self.name = name
+        self.address = address
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        self.broker_id = -1
+        self.last: Any = None
+        """The last response, unmasked."""
+        self._client: RawClient | None = None
+        self._names: dict[uuid.UUID, str] = {}
+        self._began_ms = time.time_ns() // 1_000_000 - MINUTE_MS
+
+    def ask(self, message: Message, version: int, *, has_answer: bool) -> Any:
+        """Return the masked response; "closed" or "nothing" where there is none."""
+        self.last = None
+        if self._client is None:
+            self._client = RawClient(self.address, timeout_s=TIMEOUT_S)
+        try:
+            self._client.send(message, version)
+            if has_answer:
+                self.last = self._client.receive()
+                return self.masked(self.last)
+            self._client.forget()
+            # Whether the connection was closed shows in the next answer.
+            self._client.ask(MetadataRequest(topics=[]), 1)
+        except ConnectionError:
+            self.close()
+            return "closed"
+        except TimeoutError:
+            self.close()
+            return "silent"
+        return "nothing"
+
+    def ask_bytes(self, frame: bytes) -> Any:
+        """Send a frame as it is, its size in front; return the answer's frame, or "closed"."""
+        client = RawClient(self.address)
+        try:
+            client.send_bytes(frame)
+            return client.receive_frame()
+        except ConnectionError:
+            return "closed"
+        finally:
+            client.close()
+
+    def learn(self, response: Any) -> None:
+        """Note the broker's id and the topics' ids in a response to Metadata v10 or above."""
+        self.broker_id = response.brokers[0].node_id
+        for topic in response.topics:
+            if topic.topic_id.int:
+                self.topic_ids[topic.name] = topic.topic_id
+                self._names[topic.topic_id] = topic.name
+
+    def masked(self, value: Any, name: str = "") -> Any:
+        """Return a response as plain values that may be compared. See the module."""
+        if isinstance(value, Struct):
+            return {field.name: self.masked(getattr(value, field.name), field.name) for field in value.FIELDS}
+        if name in ONES_OWN:
+            return None if value is None else "its own"
+        if isinstance(value, list):
+            return [self.masked(element, name) for element in in_order(value)]
+        if name in BROKER_IDS and value == self.broker_id:
+            return "broker"
+        if name in ("producer_id", "session_id") and value > 0:
+            return "some"
+        if name in TEXTS:
+            return None if value is None else "a text"
+        if name in TIMES:
+            return self._time(value)
+        if isinstance(value, uuid.UUID):
+            return self._names.get(value, "unknown id" if value.int else "no id")
+        if isinstance(value, memoryview):
+            return self._records(bytearray(value))
+        return value
+
+    def _time(self, value: int) -> Any:
+        return "now" if self._began_ms <= value <= self._began_ms + 60 * MINUTE_MS else value
+
+    def _records(self, data: bytearray) -> bytes:
+        """Append times of now become 0; checksums are computed anew if they were right."""
+        if len(data) < 17:
+            return bytes(data)
+        try:
+            for header in iter_headers(bytes(data)):
+                _mask_batch(data, header.position, header.size, header.magic, self._time)
+        except Exception as error:
+            return bytes(data) + repr(error).encode()
+        return bytes(data)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def in_order(elements: list[Any]) -> list[Any]:
+    """Kafka answers some lists in the order of a hash map: those are sorted."""
+    key = HASHED.get(type(elements[0]).__name__) if elements else None
+    return elements if key is None else sorted(elements, key=lambda element: str(getattr(element, key)))
+
+
+def _mask_batch(data: bytearray, at: int, size: int, magic: int, as_time: Callable[[int], Any]) -> None:
+    view = memoryview(data)[at : at + size]
+    if magic == 2:
+        crc_at, time_at = 17, [27, 35]
+    elif magic == 1:
+        crc_at, time_at = 12, [18]
+    else:
+        return
+    was_right = compute_crc(magic, view) == _UINT32.unpack_from(view, crc_at)[0]
+    for where in time_at:
+        if as_time(_INT64.unpack_from(view, where)[0]) == "now":
+            _INT64.pack_into(view, where, 0)
+    if was_right:
+        _UINT32.pack_into(view, crc_at, compute_crc(magic, view))
+
+
+class Difference(NamedTuple):
+    """Two answers to one request that are not the same, and where."""
+
+    label: str
+    where: str
+    kafka: Any
+    tidelog: Any
+
+
+def _short(value: Any) -> str:
+    text = value.hex() if isinstance(value, bytes) else repr(value)
+    return text if len(text) < 300 else f"{text[:300]}... ({len(text)})"
+
+
+class Pair:
+    """Both brokers. Each request has a label, by which a deliberate difference is told."""
+
+    def __init__(self, kafka: tuple[str, int], tidelog: tuple[str, int]) -> None:
+        self.kafka = Side("Kafka", kafka)
+        self.tidelog = Side("Tidelog", tidelog)
+        self.differences: list[Difference] = []
+        self.asked = 0
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.kafka, self.tidelog
+
+    def ask(self, label: str, message: MadeFor, version: int) -> Any:
+        """Ask both; return Kafka's masked answer."""
+        made = [message(side) if callable(message) else message for side in self.sides]
+        has_answer = not (isinstance(made[0], ProduceRequest) and made[0].acks == 0)
+        answers = [side.ask(one, version, has_answer=has_answer) for side, one in zip(self.sides, made, strict=True)]
+        self.asked += 1
+        self.compare(f"{label} v{version}", *answers)
+        return answers[0]
+
+    def compare(self, label: str, kafka: Any, tidelog: Any, where: str = "") -> None:
+        """Note where two answers differ."""
+        if isinstance(kafka, dict) and isinstance(tidelog, dict) and kafka.keys() == tidelog.keys():
+            for key in kafka:
+                self.compare(label, kafka[key], tidelog[key], f"{where}.{key}")
+        elif isinstance(kafka, list) and isinstance(tidelog, list) and len(kafka) == len(tidelog):
+            for index, (one, other) in enumerate(zip(kafka, tidelog, strict=True)):
+                self.compare(label, one, other, f"{where}[{index}]")
+        elif kafka != tidelog:
+            self.differences.append(Difference(label, where, kafka, tidelog))
+
+    def check(self) -> None:
+        """Fail if anything differed since the last check that `deliberate` does not list."""
+        found, self.differences = self.differences, []
+        unlisted: dict[tuple[str, ...], list[str]] = {}
+        for one in found:
+            reason = reason_for(one.label, one.where, one.kafka, one.tidelog)
+            if reason is None:
+                key = (one.label.rpartition(" v")[0], one.where, _short(one.kafka), _short(one.tidelog))
+                unlisted.setdefault(key, []).append(one.label.rpartition(" v")[2])
+        lines = [
+            f"{label} v{','.join(versions)} {where}\n    Kafka   {kafka}\n    Tidelog {tidelog}"
+            for (label, where, kafka, tidelog), versions in unlisted.items()
+        ]
+        assert not lines, f"{self.asked} asked, {len(found)} differences, {len(lines)} of them new:\n" + "\n".join(lines[:60])
+
+    def create(self, *names: str, partitions: int = 1, **properties: Any) -> None:
+        """Create topics, and wait until both lead them. Properties are Kafka's, `_` for `.`."""
+        configs = [CreatableTopicConfig(key.replace("_", "."), str(value)) for key, value in properties.items()]
+        request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], configs) for name in names], 30_000)
+        for side in self.sides:
+            side.ask(request, 4, has_answer=True)
+            errors = [topic.error_code for topic in side.last.topics]
+            assert not any(errors), (side.name, side.last)
+            self.wait_for(side, names)
+
+    def wait_for(self, side: Side, names: tuple[str, ...], version: int = 10) -> None:
+        """Wait until a broker leads all partitions of topics, and note their ids."""
+        topics = [MetadataRequestTopic(name=name) for name in names]
+        deadline = time.monotonic() + 20
+        while True:
+            side.ask(MetadataRequest(topics, False), version if side is self.tidelog else self.metadata_version, has_answer=True)
+            side.learn(side.last)
+            partitions = [partition for topic in side.last.topics for partition in topic.partitions]
+            if (
+                partitions
+                and all(topic.error_code == 0 for topic in side.last.topics)
+                and all(partition.error_code == 0 and partition.leader_id >= 0 for partition in partitions)
+            ):
+                return
+            assert time.monotonic() < deadline, f"{side.name} does not lead {names}"
+
+    metadata_version = 10
+
+    def close(self) -> None:
+        for side in self.sides:
+            side.close()
