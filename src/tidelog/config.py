@@ -85,14 +85,14 @@ class _Property(NamedTuple):
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
-def _integer(name: str, default: int, minimum: int, maximum: int) -> Any:
+def _integer(name: str, default: int, minimum: int, maximum: int, *, but: tuple[int, ...] = ()) -> Any:
     def parse(value: Any) -> int:
         number = value
         if isinstance(value, str):
             number = int(value) if _WHOLE_NUMBER.fullmatch(value.strip()) else None
         if isinstance(number, bool) or not isinstance(number, int):
             raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
-        if not minimum <= number <= maximum:
+        if not minimum <= number <= maximum or number in but:
             raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
         return number
 
@@ -124,9 +124,10 @@ def _flag(name: str, default: bool) -> Any:
 
 def _choice(name: str, default: str, choices: tuple[str, ...]) -> Any:
     def parse(value: Any) -> str:
-        if value not in choices:
+        text = value.strip() if isinstance(value, str) else value
+        if text not in choices:
             raise InvalidArgumentError(f"{name} is none of its values", found=repr(value), expected=", ".join(choices))
-        return str(value)
+        return str(text)
 
     return field(default=default, metadata={"property": _Property(name, parse, "STRING")})
 
@@ -159,11 +160,11 @@ _RELEASE = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(?:\.[0-9]+)?(?:-IV[0-9
 
 def _release(name: str, default: str) -> Any:
     def parse(value: Any) -> str:
-        if not isinstance(value, str) or not _RELEASE.fullmatch(value):
+        if not isinstance(value, str) or not _RELEASE.fullmatch(value.strip()):
             raise InvalidArgumentError(
                 f"{name} is a release of Kafka", found=repr(value), expected="like 0.9.0, 0.10.2 or 3.0-IV1"
             )
-        return value
+        return value.strip()
 
     return field(default=default, metadata={"property": _Property(name, parse, "STRING")})
 
@@ -192,7 +193,7 @@ class LogConfig:
     max_compaction_lag_ms: int = _integer("max.compaction.lag.ms", INT64_MAX, 1, INT64_MAX)
     min_cleanable_dirty_ratio: float = _ratio("min.cleanable.dirty.ratio", 0.5)
     compression_type: str = _choice("compression.type", "producer", ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
-    compression_gzip_level: int = _integer("compression.gzip.level", -1, -1, 9)
+    compression_gzip_level: int = _integer("compression.gzip.level", -1, -1, 9, but=(0,))
     compression_lz4_level: int = _integer("compression.lz4.level", 9, 1, 17)
     compression_zstd_level: int = _integer("compression.zstd.level", 3, -131072, 22)
     max_message_bytes: int = _integer("max.message.bytes", 1_048_588, 0, INT32_MAX)

@@ -54,7 +54,7 @@ def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Delete
         if count > 1:
             refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "named more than once")
         elif view is None:
-            refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+            refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id")
         else:
             going[view.name] = view
     for name, count in names.items():
@@ -62,7 +62,7 @@ def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Delete
         if count > 1:
             refuse(name, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "named more than once")
         elif view is None:
-            refuse(name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            refuse(name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         elif view.topic_id in ids:
             going.pop(name, None)
             refuse(name, view.topic_id, ErrorCode.INVALID_REQUEST, "named by its id as well")
