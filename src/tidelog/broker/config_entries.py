@@ -197,7 +197,8 @@ class ConfigEntries:
         for topic_name, names in _BROKER_NAMES.items():
             for place, name in enumerate(names):
                 synonyms = self._broker_synonyms(names[place:], topic_name)
-                entries[name] = _read_only(name, synonyms[0].value if synonyms else None, self._kinds[topic_name], synonyms)
+                kind = "INT" if name.endswith((".hours", ".minutes")) else self._kinds[topic_name]
+                entries[name] = _read_only(name, synonyms[0].value if synonyms else None, kind, synonyms)
         own = {name: (known.kind, _text_or_none(known.default)) for name, known in BROKER_PROPERTIES.items()}
         defaults = ManagerConfig().to_properties()
         own |= {name: (kind, _text_or_none(defaults[name])) for name, kind in _MANAGER_KINDS.items()}
