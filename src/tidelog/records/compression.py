@@ -73,6 +73,9 @@ _LZ4_UNCOMPRESSED_BIT = 0x80000000
 _LZ4_END_MARK = b"\x00\x00\x00\x00"
 _UINT32_LE = Struct("<I")
 
+SCRATCH_BYTES = 8 << 20
+"""A `Scratch` keeps no more."""
+
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
 
@@ -86,12 +89,14 @@ def decompress(
     *,
     magic: int = 2,
     limit_bytes: int = DEFAULT_DECOMPRESSION_LIMIT_BYTES,
+    scratch: Scratch | None = None,
     path: str | os.PathLike[str] | None = None,
     position: int | None = None,
 ) -> Bytes:
     """Return `data` decompressed, at most `limit_bytes` of it.
 
-    `magic` is the message format around it; `path` and `position` (of the batch) go into errors.
+    `magic` is the message format around it; `path` and `position` (of the batch) go into errors. With `scratch` the result lies
+    in there, and is good until it is used again.
     Raises DecompressionError for damaged data, DecompressedTooLargeError for data beyond the bound.
     """
     if codec is Codec.NONE:
@@ -100,13 +105,13 @@ def decompress(
         raise InvalidArgumentError("decompression limit out of range", found=limit_bytes, expected="1 to 2147483647 bytes")
     try:
         if codec is Codec.SNAPPY:
-            return _decompress_snappy(memoryview(data), limit_bytes)
+            return _decompress_snappy(memoryview(data), limit_bytes, scratch)
         if codec is Codec.GZIP:
-            return _decompress_gzip(data, limit_bytes)
+            return _decompress_gzip(data, limit_bytes, scratch)
         if codec is Codec.LZ4:
             frame = _with_right_checksum(data) if magic == 0 else data
-            return _decompress_growing(cramjam.lz4.decompress_into, frame, 4 * len(data), limit_bytes)
-        return _decompress_growing(cramjam.zstd.decompress_into, data, 8 * len(data), limit_bytes)
+            return _decompress_growing(cramjam.lz4.decompress_into, frame, 4 * len(data), limit_bytes, scratch)
+        return _decompress_growing(cramjam.zstd.decompress_into, data, 8 * len(data), limit_bytes, scratch)
     except cramjam.DecompressionError as error:
         raise DecompressionError(f"damaged {codec.name.lower()} block: {error}", path=path, position=position) from None
     except _BeyondError as error:
@@ -123,18 +128,43 @@ class _BeyondError(Exception):
     """The data is larger than the bound; the text says how large, as far as that is known."""
 
 
+class Scratch:
+    """Memory to decompress into, over and over: pages that were never touched cost more than what is done with them.
+
+    Who uses it has it until it is used again. For one thread.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    @property
+    def size(self) -> int:
+        """How much there is at once."""
+        return len(self._buffer)
+
+    def room(self, size: int) -> memoryview:
+        """Return `size` bytes, whatever is in them. More than `SCRATCH_BYTES` are not kept."""
+        if size > SCRATCH_BYTES:
+            return memoryview(bytearray(size))
+        if size > len(self._buffer):
+            self._buffer = bytearray(1 << (size - 1).bit_length())
+        return memoryview(self._buffer)[:size]
+
+
 def _decompress_growing(
-    decompress_into: Callable[[Bytes, bytearray], int], data: Bytes, guess_bytes: int, limit_bytes: int
-) -> bytearray:
-    size = min(max(guess_bytes, 1024), limit_bytes)
+    decompress_into: Callable[[Bytes, Bytes], int], data: Bytes, guess_bytes: int, limit_bytes: int, scratch: Scratch | None
+) -> Bytes:
+    size = min(max(guess_bytes, 1024, 0 if scratch is None else scratch.size), limit_bytes)
     while True:
-        out = bytearray(size)
+        out: bytearray | memoryview = bytearray(size) if scratch is None else scratch.room(size)
         try:
             count = decompress_into(data, out)
         except cramjam.DecompressionError as error:
             if str(error) != _OUTPUT_FULL:
                 raise
         else:
+            if isinstance(out, memoryview):
+                return out[:count]
             del out[count:]  # gives the memory back where much of it was not needed
             return out
         if size == limit_bytes:
@@ -143,18 +173,16 @@ def _decompress_growing(
         size = min(size * 4, limit_bytes)
 
 
-def _decompress_gzip(data: Bytes, limit_bytes: int) -> bytearray:
+def _decompress_gzip(data: Bytes, limit_bytes: int, scratch: Scratch | None) -> Bytes:
     try:
-        return _decompress_growing(cramjam.gzip.decompress_into, data, _gzip_guess(data), limit_bytes)
-    except cramjam.DecompressionError as error:
-        if "checksum" in str(error):
-            raise
+        return _decompress_growing(cramjam.gzip.decompress_into, data, _gzip_guess(data), limit_bytes, scratch)
+    except cramjam.DecompressionError:
         # Java passes over what stands behind the last member, if it does not begin as a member does.
         end = _gzip_end(data, limit_bytes)
         if end == len(data):
             raise
         members = memoryview(data)[:end]
-        return _decompress_growing(cramjam.gzip.decompress_into, members, _gzip_guess(members), limit_bytes)
+        return _decompress_growing(cramjam.gzip.decompress_into, members, _gzip_guess(members), limit_bytes, scratch)
 
 
 def _gzip_end(data: Bytes, limit_bytes: int) -> int:
@@ -183,11 +211,26 @@ def _gzip_guess(data: Bytes) -> int:
     return claimed if 0 < claimed <= 64 * len(data) else 8 * len(data)
 
 
-def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
-    if data[:8] != _XERIAL_MAGIC:
-        return _snappy_block(data, limit_bytes)
-    blocks: list[Bytes] = []
-    total = 0
+def _decompress_snappy(data: memoryview, limit_bytes: int, scratch: Scratch | None) -> Bytes:
+    blocks = [data] if data[:8] != _XERIAL_MAGIC else _xerial_blocks(data)
+    sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+    for block, size in zip(blocks, sizes, strict=True):
+        if size > _SNAPPY_MAX_RATIO * len(block):
+            raise cramjam.DecompressionError(f"{len(block)} bytes cannot hold the {size} that they claim")
+    total = sum(sizes)
+    if total > limit_bytes:
+        raise _BeyondError(f"{total} bytes")
+    out: bytearray | memoryview = bytearray(total) if scratch is None else scratch.room(total)
+    view = memoryview(out)
+    at = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        cramjam.snappy.decompress_raw_into(block, view[at : at + size])
+        at += size
+    return out
+
+
+def _xerial_blocks(data: memoryview) -> list[memoryview]:
+    blocks = []
     index = len(_XERIAL_HEADER)
     while index < len(data):
         if len(data) - index < 4:
@@ -196,24 +239,11 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
         index += 4
         if size < 0 or size > len(data) - index:
             raise cramjam.DecompressionError("block cut off")
-        block = _snappy_block(data[index : index + size], limit_bytes - total)
-        total += len(block)
-        blocks.append(block)
+        blocks.append(data[index : index + size])
         index += size
     if index > len(data):
         raise cramjam.DecompressionError("frame header cut off")
-    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
-
-
-def _snappy_block(block: memoryview, limit_bytes: int) -> bytearray:
-    size = cramjam.snappy.decompress_raw_len(block)
-    if size > _SNAPPY_MAX_RATIO * len(block):
-        raise cramjam.DecompressionError(f"{len(block)} bytes cannot hold the {size} that they claim")
-    if size > limit_bytes:
-        raise _BeyondError(f"{size} bytes")
-    out = bytearray(size)
-    cramjam.snappy.decompress_raw_into(block, out)
-    return out
+    return blocks
 
 
 def compress(codec: Codec, data: Bytes, level: int | None = None, *, magic: int = 2) -> Bytes:

@@ -32,6 +32,7 @@ The checksums of batches are the caller's to check, before (`PartitionLog`); siz
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Sequence
 from struct import Struct
@@ -48,13 +49,15 @@ from tidelog.records.batch import (
     iter_headers,
     read_header,
 )
-from tidelog.records.compression import Bytes, Codec, decompress
+from tidelog.records.compression import Bytes, Codec, Scratch, decompress
 from tidelog.records.conversion import Target, producer_of, rebuild, recompress
 from tidelog.records.legacy import MessagePlace, has_right_crc, read_message, split_messages
+from tidelog.records.message_set import MessageSet
 from tidelog.records.patch import set_base_offset_and_epoch, set_max_timestamp
 from tidelog.records.records import Record, iter_records
 from tidelog.records.scanner import raise_fault, unwrap, wrapped_base_offset
 from tidelog.records.validation_rules import (
+    MAX_RECORD_ERRORS,
     MAX_TIME,
     MIN_TIME,
     NO_KEY,
@@ -72,7 +75,20 @@ _OFFSET = Struct(">q")
 
 _MAX_DELTA = 2**31 - 1
 
+_LOOKED_AT_BYTES = 1 << 20
+"""In larger sets of messages only the first fault is told, not all of them."""
+
 _WITHOUT_KEY = 1  # the kernel's reasons
+
+
+class _Memory(threading.local):
+    """What a batch's records are decompressed into while they are looked at; a thread has its own."""
+
+    def __init__(self) -> None:
+        self.scratch = Scratch()
+
+
+_memory = _Memory()
 
 
 class ValidatedRecords(NamedTuple):
@@ -135,7 +151,9 @@ def _assign_batch(
     start, end = header.position + HEADER_BYTES, header.position + header.size
     if source is not Codec.NONE:
         packed = memoryview(records)[start:end]
-        data = decompress(source, packed, limit_bytes=rules.decompressed_max_bytes, position=header.position)
+        data = decompress(
+            source, packed, limit_bytes=rules.decompressed_max_bytes, scratch=_memory.scratch, position=header.position
+        )
         start, end = 0, len(data)
     low, high = time_bounds(rules, now_ms)
     claims = header.timestamp_type == LOG_APPEND_TIME
@@ -201,8 +219,10 @@ def _refuse_batch(
     section: memoryview, header: BatchHeader, low: int, high: int, needs_keys: bool, claim: str | None = None
 ) -> None:
     """Raise for the records of a v2 batch that the kernel refuses; for all of them where `claim` says why."""
-    listed = array("q", bytes(24 * header.record_count))
-    kernel.check_records_v2(section, 0, len(section), header.record_count, header.base_timestamp, low, high, needs_keys, listed)
+    count = header.record_count
+    shown = min(count, MAX_RECORD_ERRORS)
+    listed = array("q", bytes(24 * shown))
+    total = kernel.check_records_v2(section, 0, len(section), count, header.base_timestamp, low, high, needs_keys, listed)[0]
     refused = {}
     for index, reason, timestamp in zip(listed[::3], listed[1::3], listed[2::3], strict=True):
         if reason == _WITHOUT_KEY:
@@ -210,8 +230,9 @@ def _refuse_batch(
         elif reason:
             refused[index] = Refused(True, index, outside(timestamp, low, high))
     if claim:
-        refused = {i: refused.get(i, Refused(True, i, claim)) for i in range(header.record_count)}
-    raise_refused(list(refused.values()), header)
+        refused = {i: refused.get(i, Refused(True, i, claim)) for i in range(shown)}
+        total = count
+    raise_refused(list(refused.values()), header, total)
 
 
 # --- Formats v0 and v1 ----------------------------------------------------------------------------------------------------
@@ -230,6 +251,10 @@ def _assign_messages(
     target = source if rules.target_codec is None else rules.target_codec
     if source is not Codec.NONE and len(headers) > 1:
         raise InvalidRecordError("a compressed message is not alone", found=f"{len(headers)} messages")
+    if first.is_compressed and first.timestamp_type != LOG_APPEND_TIME:
+        taken = _assign_wrapped(records, first, rules, target, base_offset, now_ms)
+        if taken is not None:
+            return taken
     low, high = time_bounds(rules, now_ms)
     sent: list[Record] = []
     max_inside = NO_TIMESTAMP
@@ -273,6 +298,46 @@ def _assign_messages(
             raise_refused(hidden, first)
             return _patched_wrapper(records, first, to, base_offset, len(sent), max_inside)
     return _validated(rebuild(sent, to, producer=producer_of(first)), base_offset, to, True)
+
+
+def _assign_wrapped(
+    records: bytearray | memoryview, header: BatchHeader, rules: ValidationRules, target: Codec, base_offset: int, now_ms: int
+) -> ValidatedRecords | None:
+    """The same for a compressed message, by columns; None where it takes a look at each message to tell what is wrong."""
+    data = unwrap(header, records, header.position, limit_bytes=rules.decompressed_max_bytes)
+    inside = MessageSet(header, data, wrapped_base_offset(header, data))
+    if inside.fault:
+        if len(data) <= _LOOKED_AT_BYTES:
+            return None
+        raise_fault(inside.fault, inside.fault_position, header, None, None)
+    inside.check_crcs(header)
+    _refuse_messages(inside, header, rules, *time_bounds(rules, now_ms))
+    to = _target(rules, target, now_ms)
+    if header.magic == rules.magic == 1 and header.codec is target and inside.is_in_order:
+        return _patched_wrapper(records, header, to, base_offset, inside.count, max(NO_TIMESTAMP, *inside.timestamps))
+    return _validated(inside.rebuilt(to, base_offset), base_offset, to, True)
+
+
+def _refuse_messages(inside: MessageSet, header: BatchHeader, rules: ValidationRules, low: int, high: int) -> None:
+    """Raise for messages without a key, where they need one, and for times out of bounds."""
+    timestamps, key_lengths = inside.timestamps, inside.key_lengths
+    without_key = rules.is_compacted and min(key_lengths) < 0
+    by_time = (low > MIN_TIME or high < MAX_TIME) and (min(timestamps) < low or max(timestamps) > high)
+    if not (without_key or by_time):
+        return
+    refused = []
+    total = 0
+    for index, (timestamp, key_length) in enumerate(zip(timestamps, key_lengths, strict=True)):
+        if rules.is_compacted and key_length < 0:
+            one = Refused(False, index, NO_KEY)
+        elif not (low <= timestamp <= high or timestamp == NO_TIMESTAMP):
+            one = Refused(True, index, outside(timestamp, low, high))
+        else:
+            continue
+        total += 1
+        if total <= MAX_RECORD_ERRORS:
+            refused.append(one)
+    raise_refused(refused, header, total)
 
 
 def _check_inside(place: MessagePlace, data: Bytes, header: BatchHeader) -> None:
