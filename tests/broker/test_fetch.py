@@ -6,16 +6,15 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.broker.cold import ColdDisk, forget
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import message_set, produce_request, some_records
 from tests.broker.raw import RawClient
 from tidelog.log.names import TopicPartition
-from tidelog.log.patience import is_cached
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.control import ControlType, control_key, end_txn_value
@@ -305,29 +304,15 @@ class TestColdRecords:
     """What is not in the page cache is read on another thread."""
 
     @pytest.fixture
-    def cold(self, shared: RunningBroker, tmp_path: Path) -> str:
+    def cold(self, shared: RunningBroker) -> str:
         name = f"cold-{time.monotonic_ns()}"
         shared.create_topic(name)
         batches = [message_set(2, records=some_records(10, value=os.urandom(20_000))) for _ in range(10)]
         fill(shared, name, *batches[:5])
         shared.on_loop(lambda: shared.node.manager.log(name, 0).roll())
         fill(shared, name, *batches[5:])
-        directory = shared.on_loop(lambda: shared.node.manager.log(name, 0).directory)
-        if self.forget(directory) is not False:
-            pytest.skip("this file system cannot tell what is cached")
+        forget(shared.on_loop(lambda: shared.node.manager.log(name, 0).directory))
         return name
-
-    def forget(self, directory: Path) -> bool | None:
-        """Write a log to its disk and drop it from memory; return whether it is there still."""
-        here: bool | None = False
-        for path in directory.iterdir():
-            fd = os.open(path, os.O_RDWR)
-            os.fsync(fd)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            if path.stat().st_size and path.suffix == ".log":
-                here = here or is_cached(fd, 0, path.stat().st_size)
-            os.close(fd)
-        return here
 
     @pytest.mark.parametrize(
         ("offset", "max_bytes", "version"), [(0, 1 << 24, 12), (3, 50_000, 12), (55, 1 << 20, 12), (0, 1 << 20, 2)]
@@ -342,16 +327,9 @@ class TestColdRecords:
         asking: RawClient,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        elsewhere: list[object] = []
-        run = shared.node.blocking.run
-
-        def counted(work: Any, done: Any) -> None:
-            elsewhere.append(work)
-            run(work, done)
-
-        monkeypatch.setattr(shared.node.blocking, "run", counted)
+        disk = ColdDisk(shared, monkeypatch)
         (answer,) = partitions_of(asking.ask(of(cold, offset, max_bytes=max_bytes), version))
-        assert elsewhere
+        assert disk.spared
         first = next(iter_headers(bytes(answer.records)))
         assert first.base_offset <= offset <= first.last_offset
         assert len(answer.records) >= min(max_bytes, 200_000)
@@ -363,6 +341,7 @@ class TestColdRecords:
         held: list[Any] = []
         asked = threading.Event()
         run = shared.node.blocking.run
+        ColdDisk(shared, monkeypatch)
 
         def hold(work: Any, done: Any) -> None:
             held.append((work, done))

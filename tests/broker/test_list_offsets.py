@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from tests.broker.cold import ColdDisk, forget
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import NOW_MS, message_set, produce_request, some_records
 from tests.broker.raw import RawClient
-from tidelog.log.patience import is_cached
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -117,26 +116,10 @@ def test_cold_segments(shared: RunningBroker, asking: RawClient, monkeypatch: py
     fill(shared, "cold", *times[150:], roll=False)
     shared.on_loop(lambda: shared.node.manager.log("cold", 0).roll())
     fill(shared, "cold", NOW_MS + 10_000)
-    here: bool | None = False
-    for path in shared.on_loop(lambda: shared.node.manager.log("cold", 0).directory).iterdir():
-        fd = os.open(path, os.O_RDWR)
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        if path.stat().st_size and path.suffix == ".log":
-            here = here or is_cached(fd, 0, path.stat().st_size)
-        os.close(fd)
-    if here is not False:
-        pytest.skip("this file system cannot tell what is cached")
-    elsewhere: list[object] = []
-    run = shared.node.blocking.run
-
-    def counted(work: Any, done: Any) -> None:
-        elsewhere.append(work)
-        run(work, done)
-
-    monkeypatch.setattr(shared.node.blocking, "run", counted)
+    forget(shared.on_loop(lambda: shared.node.manager.log("cold", 0).directory))
+    disk = ColdDisk(shared, monkeypatch)
     assert [one.offset for one in ask(asking, "cold", NOW_MS + 1505, -3)] == [302, 601]
-    assert elsewhere
+    assert disk.spared > 2
 
 
 def test_epochs_after_a_crash(start_broker: StartBroker, asking: RawClient) -> None:

@@ -1,0 +1,61 @@
+"""Logs that are not in memory.
+
+`forget` drops files from the page cache. How much then has to be waited for is the disk's secret: a quick one has the bytes
+before anybody asks twice. `ColdDisk` is slow whatever the disk: what is read for the first time is never in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.conftest import RunningBroker
+from tidelog.log import patience
+from tidelog.log.patience import NotCachedError
+from tidelog.storage.segment import file_records
+
+
+def forget(directory: Path) -> None:
+    """Write the files of a folder to their disk and drop them from memory, where the system does that."""
+    for path in directory.iterdir():
+        fd = os.open(path, os.O_RDWR)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+class ColdDisk:
+    """Counts how often a broker's loop was spared a wait."""
+
+    def __init__(self, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.spared = 0
+        self._warm: set[tuple[int, int]] = set()
+        self._read = patience._read_cached
+        self._is_cached = file_records.is_cached
+        run = broker.node.blocking.run
+
+        def counted(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+            self.spared += 1
+            run(work, done)
+
+        monkeypatch.setattr(broker.node.blocking, "run", counted)
+        monkeypatch.setattr(patience, "_read_cached", self._read_cold)
+        monkeypatch.setattr(file_records, "is_cached", self._is_warm)
+
+    def _read_cold(self, fd: int, buffer: memoryview, position: int) -> int:
+        if self._is_new(fd, position):
+            raise NotCachedError(fd, position, len(buffer))
+        return self._read(fd, buffer, position)
+
+    def _is_warm(self, fd: int, position: int, length: int) -> bool | None:
+        return False if self._is_new(fd, position) else self._is_cached(fd, position, length)
+
+    def _is_new(self, fd: int, position: int) -> bool:
+        place = (os.fstat(fd).st_ino, position)
+        is_new = place not in self._warm
+        self._warm.add(place)
+        return is_new
