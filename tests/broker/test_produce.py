@@ -288,7 +288,7 @@ class TestRefused:
             batch = build_batch_v2([Record(0, NOW_MS, 0, None, bytes(size))], codec=codec)
             assert len(batch) < 100_000
             assert answer(client.ask(produce_request(bytes(batch), topic="b"), LATEST)).error_code == code
-        wrapped = message_set(1, Codec.GZIP, [Record(0, NOW_MS, 0, None, bytes(1_000_001))])
+        wrapped = message_set(1, Codec.GZIP, [Record(0, NOW_MS, 0, None, bytes(250_000))])
         assert answer(client.ask(produce_request(wrapped, topic="b"), 2)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
     @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])

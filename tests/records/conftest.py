@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import tidelog.records
-from tidelog.records import builder, columns, conversion, records, scanner, validation
+from tidelog.records import builder, columns, conversion, message_set, records, scanner, validation
 from tidelog.records import kernel as installed_kernel
 
 SOURCE = Path(tidelog.records.__file__).with_name("kernel.py")
@@ -38,6 +38,6 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     """Put one of the kernels in place for all of `tidelog.records`."""
     chosen = KERNELS[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (builder, columns, conversion, records, scanner, validation):
+        for module in (builder, columns, conversion, message_set, records, scanner, validation):
             patch.setattr(module, "kernel", chosen)
         yield chosen

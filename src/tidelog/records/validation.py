@@ -304,7 +304,8 @@ def _assign_wrapped(
     records: bytearray | memoryview, header: BatchHeader, rules: ValidationRules, target: Codec, base_offset: int, now_ms: int
 ) -> ValidatedRecords | None:
     """The same for a compressed message, by columns; None where it takes a look at each message to tell what is wrong."""
-    data = unwrap(header, records, header.position, limit_bytes=rules.decompressed_max_bytes)
+    # A message costs more to check than a record of v2.
+    data = unwrap(header, records, header.position, limit_bytes=max(rules.decompressed_max_bytes // 4, 1))
     inside = MessageSet(header, data, wrapped_base_offset(header, data))
     if inside.fault:
         if len(data) <= _LOOKED_AT_BYTES:

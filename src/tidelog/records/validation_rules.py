@@ -28,6 +28,9 @@ MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
 
 NO_KEY = "no key, which a compacted topic needs"
+MAX_RECORD_ERRORS = 1000
+"""So many refused records are told one by one: a compressed batch of 1 MB may hold millions."""
+
 _CLAIM = "the producer set the timestamp type LogAppendTime"
 
 _LZ4_FAST = 9
@@ -151,14 +154,19 @@ class Refused(NamedTuple):
     message: str
 
 
-def raise_refused(refused: Sequence[Refused], header: BatchHeader) -> None:
-    """Raise for refused records of a batch, if any: one timestamp among the reasons decides what is raised."""
+def raise_refused(refused: Sequence[Refused], header: BatchHeader, total: int = 0) -> None:
+    """Raise for refused records of a batch, if any: one timestamp among the reasons decides what is raised.
+
+    `total` says how many they are where not all are in `refused`; no more than `MAX_RECORD_ERRORS` are told one by one.
+    """
     if not refused:
         return
+    total = max(total, len(refused))
+    refused = refused[:MAX_RECORD_ERRORS]
     by_time = any(one.by_time for one in refused)
     first = next(one for one in refused if one.by_time == by_time)
     kind = InvalidTimestampError if by_time else RecordValidationError
-    more = f" (and {len(refused) - 1} more refused)" if len(refused) > 1 else ""
+    more = f" (and {total - 1} more refused)" if total > 1 else ""
     raise kind(
         f"record {first.batch_index}: {first.message}{more}",
         position=header.position,

@@ -1,0 +1,132 @@
+"""What is inside a compressed v0 or v1 message, as columns: to be checked and rebuilt without an object for each message.
+
+A few kilobytes of such a message may hold a million of others. `validation` therefore takes the way through here for whatever
+can be told by columns, and builds records one by one only where it must say what is wrong with their bytes.
+
+`rebuilt` gives, byte for byte, what `conversion.rebuild` makes of the same records. Pure.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from struct import Struct
+
+from tidelog.errors import CorruptBatchError, InvalidArgumentError
+from tidelog.records import kernel
+from tidelog.records.batch import LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from tidelog.records.builder import build_batch_v2_from_columns
+from tidelog.records.compression import Bytes, Codec, compress
+from tidelog.records.conversion import Target, check_codec
+from tidelog.records.legacy import encode_message
+from tidelog.records.message_kernel import encode_messages, messages_bytes
+
+_SIZE_AND_CRC = Struct(">8xiI").unpack_from
+
+
+class MessageSet:
+    """The messages in `data`, which is what the wrapper with `header` holds; `base_offset` is added to their offsets."""
+
+    def __init__(self, header: BatchHeader, data: Bytes, base_offset: int) -> None:
+        """Read them; `fault` is 0, or the kernel's code for what is no message, at byte `fault_position`."""
+        self._data = data
+        self._rows = rows = kernel.Rows()
+        count = kernel.scan_messages(
+            rows, data, 0, len(data), header.magic, base_offset, NO_TIMESTAMP, header.timestamp_type, True, 0, kernel.NO_LIMIT
+        )
+        self.fault = min(count, 0)
+        self.fault_position = rows.fault_position
+        self.count = max(count, 0)
+
+    @property
+    def timestamps(self) -> memoryview[int]:
+        """Each message's own timestamp, epoch ms; -1 in v0."""
+        return self._rows.column("timestamp")
+
+    @property
+    def key_lengths(self) -> memoryview[int]:
+        """-1 for no key."""
+        return self._rows.column("key_length")
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the offsets are 0, 1, 2..."""
+        return self._rows.column("offset") == array("q", range(self.count))
+
+    def check_crcs(self, header: BatchHeader) -> None:
+        """Raise CorruptBatchError where a checksum is wrong."""
+        data = memoryview(self._data)
+        position, end = 0, len(data)
+        while position < end:
+            size, crc = _SIZE_AND_CRC(data, position)
+            following = position + LOG_OVERHEAD + size
+            if zlib.crc32(data[position + 16 : following]) != crc:
+                raise CorruptBatchError(
+                    f"checksum of the message at byte {position} of a compressed one does not match", position=header.position
+                )
+            position = following
+
+    def rebuilt(self, to: Target, base_offset: int) -> bytearray:
+        """Return the records, with offsets from `base_offset` on, in what the topic wants.
+
+        Raises InvalidArgumentError for a negative timestamp, UnsupportedCompressionTypeError for zstd before v2.
+        """
+        return self._as_batch(to, base_offset) if to.magic == 2 else self._as_messages(to, base_offset)
+
+    def _as_batch(self, to: Target, base_offset: int) -> bytearray:
+        keys, values = (
+            kernel.BinaryColumn(*kernel.gather(self._rows, which, [self._data], 0, self.count)[:3], 0, self.count)
+            for which in (kernel.KEY, kernel.VALUE)
+        )
+        built = build_batch_v2_from_columns(
+            self.timestamps,
+            keys,
+            values,
+            base_offset=base_offset,
+            codec=to.codec,
+            level=to.level,
+            timestamp_type=to.timestamp_type,
+            append_time=to.append_time,
+            leader_epoch=to.leader_epoch,
+        )
+        return built.data
+
+    def _as_messages(self, to: Target, base_offset: int) -> bytearray:
+        check_codec(to.codec, to.magic)
+        count = self.count
+        by_append = to.timestamp_type == LOG_APPEND_TIME
+        timestamps = memoryview(array("q", [to.append_time]) * count) if by_append else self.timestamps
+        is_packed = to.codec is not Codec.NONE
+        key_lengths, value_lengths = self.key_lengths, self._rows.column("value_length")
+        messages = bytearray(messages_bytes(key_lengths, value_lengths, 0, count, to.magic))
+        fault = encode_messages(
+            messages,
+            self._data,
+            memoryview(array("q", range(base_offset, base_offset + count))),
+            timestamps,
+            self._rows.column("key_position"),
+            key_lengths,
+            self._rows.column("value_position"),
+            value_lengths,
+            0,
+            count,
+            base_offset if is_packed and to.magic == 1 else 0,
+            to.magic,
+            LOG_APPEND_TIME_BIT if by_append and to.magic == 1 else 0,
+        )
+        if fault >= 0:
+            raise InvalidArgumentError("negative timestamp", found=timestamps[fault])
+        if not is_packed:
+            return messages
+        packed = bytes(compress(to.codec, messages, to.level, magic=to.magic))
+        return bytearray(
+            encode_message(
+                to.magic,
+                base_offset + count - 1,
+                max(timestamps),
+                None,
+                packed,
+                codec=to.codec,
+                timestamp_type=to.timestamp_type,
+            )
+        )
