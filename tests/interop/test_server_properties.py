@@ -22,7 +22,7 @@ FILES = 4000
 PIECES = ["a", "key", "=", ":", " ", "\t", "\f", "\n", "\r", "\r\n", "\\", "\\\\", "#", "!", "é", "x y"]
 PIECES += ["\\u0041", "\\u00e9", "\\t", "\\n", "\\u", "\\uD83D", "\\uDE00"]
 
-OTHER_DEFAULTS = {"socket.listen.backlog.size"}
+OTHER_DEFAULTS = {"socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes"}
 """Kafka's 50 is more than it looks: it has threads that only accept."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -161,3 +163,32 @@ def test_several_threads_may_schedule() -> None:
     clock.advance(7)
     assert scheduler.tick() == 200
     assert sorted(ran) == list(range(200))
+
+
+def test_what_can_be_done_ahead_is_done_elsewhere_and_the_task_here() -> None:
+    scheduler = Scheduler(ManualClock(0))
+    ran: list[str] = []
+    threads: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+
+    def put_off(work: Callable[[], object], done: Callable[[object], None]) -> None:
+        threads.append((work, done))
+
+    for name in ("first", "second", "third"):
+        scheduler.schedule(name, partial(ran.append, name), ahead=partial(ran.append, f"{name} ahead"))
+    assert scheduler.tick(put_off) == 3
+    assert ran == []
+    for work, done in (threads[1], threads[0]):
+        done(work())
+    assert ran == ["second ahead", "second", "first ahead", "first"]
+    scheduler.shutdown()  # The third one's thread has not come to it: it is done here.
+    assert ran[4:] == ["third"]
+    threads[2][1](None)
+    assert ran[4:] == ["third"]
+
+
+def test_without_threads_there_is_no_ahead() -> None:
+    scheduler = Scheduler(ManualClock(0))
+    ran: list[str] = []
+    scheduler.schedule("task", lambda: ran.append("task"), ahead=lambda: ran.append("ahead"))
+    assert scheduler.tick() == 1
+    assert ran == ["task"]

@@ -7,8 +7,8 @@ listeners and what belongs to them     loopback    see `listeners`
 log.dirs, log.dir                      none        the data folder, one
 broker.rack                            none        told to clients
 socket.request.max.bytes               104857600   a larger request is refused, and its connection closed
-socket.send.buffer.bytes               102400      the kernel's buffer of a connection; -1: its own choice
-socket.receive.buffer.bytes            102400      the same
+socket.send.buffer.bytes               -1          the kernel's buffer of a connection; -1: its own choice (Kafka: 102400)
+socket.receive.buffer.bytes            -1          the same
 socket.listen.backlog.size             1024        connections that wait to be accepted (Kafka: 50)
 max.connections                        2147483647  all at once
 max.connections.per.ip                 2147483647  ... of one address
@@ -107,8 +107,8 @@ class BrokerConfig:
     log_dir: Path | None = None
     broker_rack: str | None = _text("broker.rack")
     socket_request_max_bytes: int = _integer("socket.request.max.bytes", 104_857_600, 1)
-    socket_send_buffer_bytes: int = _integer("socket.send.buffer.bytes", 102_400, -1)
-    socket_receive_buffer_bytes: int = _integer("socket.receive.buffer.bytes", 102_400, -1)
+    socket_send_buffer_bytes: int = _integer("socket.send.buffer.bytes", -1, -1)
+    socket_receive_buffer_bytes: int = _integer("socket.receive.buffer.bytes", -1, -1)
     socket_listen_backlog_size: int = _integer("socket.listen.backlog.size", 1024, 1)
     max_connections: int = _integer("max.connections", INT32_MAX, 0)
     max_connections_per_ip: int = _integer("max.connections.per.ip", INT32_MAX, 0)

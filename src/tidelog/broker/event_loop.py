@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import TypeVar
 
+from tidelog.broker.metrics import Counters
 from tidelog.clock import Clock
 from tidelog.storage.log_manager import LogManager
 
@@ -22,8 +24,11 @@ T = TypeVar("T")
 THREADS = 4
 """A disk has a few requests in its queue at best; more threads only take memory."""
 
-MAX_WAIT_MS = 1000
+MAX_WAIT_S = 1.0
 """A clock may be set, and a task be scheduled by another one: never wait longer than this without looking."""
+
+CLIENTS_SHARE = 9
+"""While clients ask for anything, a slice of background work is followed by so many times its time for them."""
 
 
 class LoopTimers:
@@ -47,13 +52,13 @@ class LoopThreads:
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
 
-    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
         """Call `work` on another thread, then `done` with what it returned or raised, on the loop's."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "tidelog-blocking")
         self._threads.submit(self._work, work, done)
 
-    def _work(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+    def _work(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
         result: T | BaseException
         try:
             result = work()
@@ -70,12 +75,20 @@ class LoopThreads:
 
 
 class Ticker:
-    """Does the log's background work on the loop's thread, and lets the clients have their turn between two slices of it."""
+    """Does the log's background work on the loop's thread, but for what can be done ahead on another one.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, manager: LogManager, clock: Clock) -> None:
+    Between two slices of it the clients have their turn: while they ask for anything it gets a tenth of the time.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, manager: LogManager, clock: Clock, threads: LoopThreads, counters: Counters
+    ) -> None:
         self._loop = loop
         self._manager = manager
         self._clock = clock
+        self._threads = threads
+        self._counters = counters
+        self._received_bytes = 0
         self._next: asyncio.TimerHandle | None = None
         self._is_running = False
 
@@ -100,12 +113,16 @@ class Ticker:
                 break
         return ran
 
-    def _arrange(self) -> None:
+    def _arrange(self, worked_s: float = 0.0) -> None:
         due_ms = self._manager.scheduler.next_due_ms
-        wait_ms = MAX_WAIT_MS if due_ms is None else min(max(due_ms - self._clock.now_ms(), 0), MAX_WAIT_MS)
-        self._next = self._loop.call_later(wait_ms / 1000, self._run)
+        wait_s = MAX_WAIT_S if due_ms is None else min(max(due_ms - self._clock.now_ms(), 0) / 1000, MAX_WAIT_S)
+        received, self._received_bytes = self._received_bytes, self._counters.received_bytes
+        if received != self._received_bytes:
+            wait_s = max(wait_s, worked_s * CLIENTS_SHARE)
+        self._next = self._loop.call_later(wait_s, self._run)
 
     def _run(self) -> None:
         if self._is_running:
-            self._manager.tick()
-            self._arrange()
+            began = monotonic()
+            self._manager.scheduler.tick(self._threads.run)
+            self._arrange(monotonic() - began)

@@ -56,8 +56,8 @@ async def running(
     """Serve the logs of a manager that was started, and stays the caller's. Raises InvalidArgumentError for an address."""
     loop = asyncio.get_running_loop()
     threads = LoopThreads(loop)
-    ticker = Ticker(loop, manager, clock)
     node = Node(manager, config, clock, LoopTimers(loop), threads)
+    ticker = Ticker(loop, manager, clock, threads, node.metrics.counters)
     server = BrokerServer(node, apis)
     try:
         await server.start()

@@ -294,7 +294,12 @@ class Partitions:
 
     def remove_later(self, directory: Path, delay_ms: int) -> None:
         """Have a folder removed once nobody reads from it any more."""
-        self._scheduler.schedule("delete-directory", lambda: remove_directory(directory), delay_ms=delay_ms)
+        self._scheduler.schedule(
+            "delete-directory",
+            lambda: remove_directory(directory),
+            delay_ms=delay_ms,
+            ahead=lambda: remove_directory(directory),
+        )
 
     def _forget(self, key: TopicPartition) -> PartitionLog | None:
         self.revision += 1

@@ -4,6 +4,10 @@ There is no thread in here. Whoever owns the log calls `tick` from time to time,
 it moved its clock, and what is due runs then, in order of time. A task that raises does not stop the others: its error goes to
 the log, a periodic one comes again.
 
+A task may have a part that only makes it short: forcing a file to the disk before the log does, which takes seconds for a full
+segment. An owner with threads hands `tick` a way to do such parts `elsewhere`; the task itself then runs on the owner's thread,
+as always, and finds little left to do. Without threads it does all of it.
+
 The clock may be set back, as real ones are. What waits then goes on waiting for the rest of its time only, and not until the
 clock is where it was: the scheduler counts how far the clock has moved forward, and leaves the steps back out.
 """
@@ -23,16 +27,20 @@ logger = logging.getLogger("tidelog.storage")
 
 Task = Callable[[], object]
 
+Elsewhere = Callable[[Task, Callable[[object], None]], None]
+"""Calls the first on another thread, and then the second, with what came of that, on the thread that ticks."""
+
 
 class ScheduledTask:
     """A task that waits for its time; `period_ms` of a periodic one. `due_ms` is the scheduler's time, see there."""
 
-    __slots__ = ("_last_error", "_task", "due_ms", "is_cancelled", "name", "period_ms")
+    __slots__ = ("_last_error", "_task", "ahead", "due_ms", "is_cancelled", "name", "period_ms")
 
-    def __init__(self, name: str, task: Task, due_ms: int, period_ms: int | None) -> None:
+    def __init__(self, name: str, task: Task, due_ms: int, period_ms: int | None, ahead: Task | None = None) -> None:
         self.name = name
         self.due_ms = due_ms
         self.period_ms = period_ms
+        self.ahead = ahead
         self.is_cancelled = False
         self._task = task
         self._last_error = ""
@@ -66,20 +74,27 @@ class Scheduler:
         self._clock = clock
         self._clock_ms = self._now_ms = clock.now_ms()
         self._waiting: list[tuple[int, int, ScheduledTask]] = []
+        self._elsewhere: dict[ScheduledTask, None] = {}
         self._order = itertools.count()
         self._guard = threading.Lock()
 
-    def schedule(self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None) -> ScheduledTask:
-        """Have `task` run `delay_ms` from now, and then every `period_ms` if that is given. Raises InvalidArgumentError."""
+    def schedule(
+        self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None, ahead: Task | None = None
+    ) -> ScheduledTask:
+        """Have `task` run `delay_ms` from now, and then every `period_ms` if that is given. Raises InvalidArgumentError.
+
+        `ahead` makes a task that runs once short, see the module; it touches nothing that belongs to a thread, and what fails
+        there fails again in the task.
+        """
         if delay_ms < 0 or (period_ms is not None and period_ms <= 0):
             raise InvalidArgumentError(
                 "a task's time", found=f"delay {delay_ms}, period {period_ms}", expected="0 or more, above 0"
             )
-        scheduled = ScheduledTask(name, task, self._time() + delay_ms, period_ms)
+        scheduled = ScheduledTask(name, task, self._time() + delay_ms, period_ms, ahead)
         self._push(scheduled)
         return scheduled
 
-    def tick(self) -> int:
+    def tick(self, elsewhere: Elsewhere | None = None) -> int:
         """Run what is due at the clock's time, each task once at most; return how many ran."""
         now_ms = self._time()
         due = []
@@ -91,7 +106,10 @@ class Scheduler:
             while due:
                 scheduled = due[-1]
                 if not scheduled.is_cancelled:
-                    scheduled.run()
+                    if scheduled.ahead is not None and elsewhere is not None:
+                        self._run_ahead(scheduled, scheduled.ahead, elsewhere)
+                    else:
+                        scheduled.run()
                     ran += 1
                 due.pop()
                 if scheduled.period_ms is not None and not scheduled.is_cancelled:
@@ -102,6 +120,14 @@ class Scheduler:
                 self._push(scheduled)
         return ran
 
+    def _run_ahead(self, scheduled: ScheduledTask, ahead: Task, elsewhere: Elsewhere) -> None:
+        def done(_: object) -> None:
+            if self._elsewhere.pop(scheduled, scheduled) is None and not scheduled.is_cancelled:
+                scheduled.run()
+
+        self._elsewhere[scheduled] = None
+        elsewhere(ahead, done)
+
     @property
     def next_due_ms(self) -> int | None:
         """When the next task is due (epoch ms, as the clock goes now), None with nothing to do."""
@@ -111,6 +137,10 @@ class Scheduler:
 
     def shutdown(self) -> None:
         """Run the one-time tasks that still wait, due or not (they are deletions and flushes), and forget all others."""
+        elsewhere, self._elsewhere = self._elsewhere, {}
+        for scheduled in elsewhere:
+            if not scheduled.is_cancelled:
+                scheduled.run()
         waiting, self._waiting = sorted(self._waiting, key=lambda entry: entry[:2]), []
         for _, _, scheduled in waiting:
             if scheduled.period_ms is None and not scheduled.is_cancelled:

@@ -27,8 +27,8 @@ from tidelog.storage.segment.segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 
-SLICE_BYTES = 64 * 1024 * 1024
-"""Read in one tick: some hundredths of a second."""
+SLICE_BYTES = 8 * 1024 * 1024
+"""Read in one tick: some milliseconds, for which a broker's clients wait."""
 
 SEGMENT_COST_BYTES = 1024 * 1024
 """What a segment counts at least, however short: its files are opened, one is written."""

@@ -29,8 +29,8 @@ from tidelog.storage.scheduler import ScheduledTask, Scheduler
 logger = logging.getLogger("tidelog.storage")
 
 DEFAULT_BACKOFF_MS = 15_000
-DEFAULT_SLICE_BYTES = 4 * 1024 * 1024
-"""Read and written in one tick: some hundredths of a second, more for records that are compressed."""
+DEFAULT_SLICE_BYTES = 1024 * 1024
+"""Read and written in one tick: some milliseconds, for which a broker's clients wait; more for records that are compressed."""
 
 
 class LogCleaner:

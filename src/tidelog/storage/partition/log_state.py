@@ -39,6 +39,7 @@ from tidelog.storage.producers.producer_snapshots import flush_snapshot
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.segment_files import sync_by_name
 from tidelog.storage.segment.segments import LogSegments
 
 logger = logging.getLogger("tidelog.storage")
@@ -212,7 +213,10 @@ class LogState:
             self.producer_state.map_end_offset = segment.base_offset
             snapshot = self.producer_state.take_snapshot(sync=False)
             self.watermarks.on_log_end_moved()
-        self.scheduler.schedule("flush-log", lambda: self._flush_rolled(segment.base_offset, snapshot))
+        path = finished.log.path
+        self.scheduler.schedule(
+            "flush-log", lambda: self._flush_rolled(segment.base_offset, snapshot), ahead=lambda: sync_by_name(path, snapshot)
+        )
         if finished.size_bytes:
             self.events.segment_finished(self, finished)
         return segment

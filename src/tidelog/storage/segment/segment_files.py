@@ -24,6 +24,8 @@ from tidelog.storage.segment.file_records import LogFile
 from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
 from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
+_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
 
 class SegmentFiles:
     """The files beside one `.log`, by its name: what comes behind ".log" (".cleaned", ".swap") comes behind every name."""
@@ -141,3 +143,19 @@ class SegmentFiles:
                 continue
             except OSError as error:
                 raise StorageError(f"cannot set a file's time: {error.strerror or error}", path=path) from error
+
+
+def sync_by_name(log_path: Path, snapshot: Path | None) -> None:
+    """Force a segment's files, a snapshot and their folder to the disk, whoever has them open. On any thread; raises OSError.
+
+    The kernel tells each of those who have a file open of a failed write, once: what fails here fails for the log itself again.
+    """
+    paths = [log_path.with_name(log_path.name.replace(LOG_SUFFIX, kind, 1)) for kind in _SUFFIXES]
+    for path in (*paths, snapshot, log_path.parent):
+        if path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)

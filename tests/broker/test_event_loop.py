@@ -1,0 +1,100 @@
+"""What happens beside the clients: background work on the loop's thread, and what is kept away from it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.broker.conftest import RunningBroker, StartBroker
+from tidelog.records.batch import CREATE_TIME
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.records import Record
+from tidelog.wire.messages.api_versions import ApiVersionsRequest
+
+BATCH = bytes(build_batch_v2([Record(0, 1000, CREATE_TIME, None, bytes(1000))]))
+
+
+def test_a_finished_segment_is_forced_to_the_disk_elsewhere(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full segment takes the disk seconds. The loop's thread syncs it as well, when nothing is left to do."""
+    broker.create_topic("t", segment_bytes=2000)
+    synced: list[tuple[str, str]] = []
+    fsync = os.fsync
+    is_flushed = threading.Event()
+
+    def noted(fd: int) -> None:
+        name = Path(f"/proc/self/fd/{fd}").readlink().name
+        fsync(fd)
+        if name == "00000000000000000000.log":
+            synced.append((threading.current_thread().name, name))
+            if threading.current_thread().name == "broker":
+                is_flushed.set()
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with broker.client() as client:
+        for _ in range(2):
+            broker.on_loop(lambda: broker.node.manager.log("t", 0).append_as_leader(bytearray(BATCH), 0))
+        assert is_flushed.wait(10)
+        client.ask(ApiVersionsRequest(), 0)
+    assert [thread.startswith("tidelog-blocking") for thread, _ in synced] == [True, False]
+    assert broker.on_loop(lambda: broker.node.manager.log("t", 0).recovery_point) == 1
+
+
+def test_work_elsewhere_comes_back_with_what_it_raised(broker: RunningBroker) -> None:
+    results: list[object] = []
+    came = threading.Semaphore(0)
+
+    def done(result: object) -> None:
+        results.append(result)
+        assert threading.current_thread().name == "broker"
+        came.release()
+
+    def fail() -> str:
+        raise ValueError("no")
+
+    broker.on_loop(lambda: broker.node.blocking.run(lambda: threading.current_thread().name, done))
+    broker.on_loop(lambda: broker.node.blocking.run(fail, done))
+    assert came.acquire(timeout=10)
+    assert came.acquire(timeout=10)
+    assert {str(result).rpartition("_")[0] or str(result) for result in results} == {"tidelog-blocking", "no"}
+
+
+def test_timers(broker: RunningBroker) -> None:
+    ran: list[int] = []
+    came = threading.Event()
+
+    def start() -> None:
+        timers = broker.node.timers
+        timers.call_later(30, came.set)
+        timers.call_later(20, lambda: ran.append(2))
+        timers.call_later(10, lambda: ran.append(1)).cancel()
+        timers.call_later(0, lambda: ran.append(0))
+
+    broker.on_loop(start)
+    assert came.wait(10)
+    assert ran == [0, 2]
+
+
+def test_background_work_goes_on_by_itself(start_broker: StartBroker) -> None:
+    broker = start_broker(**{"log.initial.task.delay.ms": 10, "log.retention.check.interval.ms": 20})
+    broker.create_topic("t", segment_bytes=2000, retention_bytes=0, file_delete_delay_ms=0)
+    deleted = threading.Event()
+
+    def append() -> None:
+        log = broker.node.manager.log("t", 0)
+        log.append_as_leader(bytearray(BATCH), 0)
+        log.update_high_watermark(log.log_end_offset)
+
+    for _ in range(5):
+        broker.on_loop(append)
+
+    def look() -> None:
+        if broker.node.manager.log("t", 0).log_start_offset >= 4:
+            deleted.set()
+        else:
+            broker.node.timers.call_later(10, look)
+
+    broker.on_loop(look)
+    assert deleted.wait(10)
