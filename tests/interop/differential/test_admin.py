@@ -331,6 +331,7 @@ def of_broker(pair: Pair, version: int) -> None:
     names = sorted(of_both["Kafka"].keys() & of_both["Tidelog"].keys())
     assert len(names) > 60
     own = {"node.id", "broker.id", "log.dir", "log.dirs", "log.cleaner.dedupe.buffer.size", "socket.listen.backlog.size"}
+    own |= {"socket.receive.buffer.bytes", "socket.send.buffer.bytes"}
     own |= {name for name in names if "listener" in name}
     for name in names:
         kafka, tidelog = ((side[name].value, side[name].config_type, synonyms(side[name])) for side in of_both.values())
