@@ -45,7 +45,7 @@ class Tidelog:
 
 @contextmanager
 def served(folder: Path) -> Iterator[Peer]:
-    """A broker with its data in `folder`; Tidelog, or the Kafka that was asked for."""
+    """A broker with its data in `folder/data`, where something may be already; Tidelog, or the Kafka that was asked for."""
     if AGAINST in ("2.4.1", "3.9.1"):
         with (Kafka241 if AGAINST == "2.4.1" else Kafka391)(folder) as broker:
             yield broker

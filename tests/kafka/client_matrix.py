@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.kafka.clients import NewRow, Row
@@ -183,17 +183,39 @@ def _typeless(rows: Sequence[Row]) -> list[Row]:
     return [row._replace(timestamp_type=0) if row.timestamp == -1 else row for row in rows]
 
 
-def check_reader(bootstrap: str, written: Sequence[Written], reader: Client) -> None:
+class Other(NamedTuple):
+    """A topic that was there before: its records as they are stored, and those that a read_committed consumer gets."""
+
+    rows: Sequence[Row]
+    committed: Sequence[Row] | None = None
+
+
+def check_reader(bootstrap: str, written: Sequence[Written], reader: Client, others: Mapping[str, Other] | None = None) -> None:
     """Have it read all that it can from the beginning, and ask for times: before all, of records, between, after all."""
+    others = others or {}
     readable = {each.case.topic: each for each in written if each.case.is_readable(reader)}
     times = {each.case.topic: list(_times(each, reader)) for each in written if reader.finds_by_time}
-    rows, found = reader.read_and_find(bootstrap, readable, times)
+    committed = [topic for topic, other in others.items() if other.committed is not None]
+    seen = reader.look(bootstrap, [*readable, *others], times, committed)
     for topic, each in readable.items():
-        assert _typeless(rows[topic]) == expected(each, reader), f"{topic}, read by {reader.name}"
-    for each in written if reader.finds_by_time else ():
-        topic = each.case.topic
-        for timestamp, answer in zip(times[topic], found[topic], strict=True):
-            assert answer == first_at(expected(each, reader), timestamp), f"{topic} at {timestamp}, by {reader.name}"
+        assert _typeless(seen.rows[topic]) == expected(each, reader), f"{topic}, read by {reader.name}"
+    for topic, other in others.items():
+        assert seen.rows[topic] == as_seen_by(reader, other.rows), f"{topic}, read by {reader.name}"
+    for topic in committed:
+        assert seen.committed[topic] == others[topic].committed, f"{topic}, read_committed by {reader.name}"
+    by_topic = {each.case.topic: each for each in written}
+    for topic, asked in times.items():
+        for timestamp, answer in zip(asked, seen.found[topic], strict=True):
+            rightly = first_at(expected(by_topic[topic], reader), timestamp)
+            assert answer == rightly, f"{topic} at {timestamp}, by {reader.name}"
+
+
+def as_seen_by(reader: Client, stored: Sequence[Row]) -> list[Row]:
+    """What it sees of records: without headers up to v1, without times in v0."""
+    if reader.message_format == 2:
+        return list(stored)
+    bare = [row._replace(headers=()) for row in stored]
+    return bare if reader.message_format else [row._replace(timestamp=-1, timestamp_type=0) for row in bare]
 
 
 def first_at(seen: Sequence[Row], timestamp: int) -> Found | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.kafka.clients import NewRow, Row
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
-from tests.kafka.real_clients import CODECS, Client, Found, Sent, Write, in_turn
+from tests.kafka.real_clients import CODECS, Client, Found, Seen, Sent, Write, in_turn
 
 PROGRAM = Path(__file__).parent / "java_sources" / "ClientProgram.java"
 RELEASES = ("0.10.2.2", "0.11.0.3", "2.4.1", "3.9.1", "4.4.0")
@@ -54,12 +54,12 @@ class JavaClient(Client):
     def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
         return self._found(times, self.run(bootstrap, _ask_times(times)))
 
-    def read_and_find(
-        self, bootstrap: str, topics: Iterable[str], times: Mapping[str, Sequence[int]]
-    ) -> tuple[dict[str, list[Row]], dict[str, list[Found | None]]]:
-        topics = list(topics)
-        answers = self.run(bootstrap, [_consume(topics), *_ask_times(times)])
-        return self._rows(topics, answers[:1]), self._found(times, answers[1:])
+    def look(
+        self, bootstrap: str, topics: Iterable[str], times: Mapping[str, Sequence[int]], committed: Iterable[str] = ()
+    ) -> Seen:
+        topics, committed = list(topics), list(committed)
+        answers = self.run(bootstrap, [_consume(topics), _consume(committed, "read_committed"), *_ask_times(times)])
+        return Seen(self._rows(topics, answers[:1]), self._found(times, answers[2:]), self._rows(committed, answers[1:2]))
 
     def _rows(self, topics: list[str], answers: list[list[list[str]]]) -> dict[str, list[Row]]:
         rows: dict[str, list[Row]] = {topic: [] for topic in topics}

@@ -58,6 +58,14 @@ class Found(NamedTuple):
     timestamp: int
 
 
+class Seen(NamedTuple):
+    """By topic: all records; the answers to the times that were asked for; the records of those read by read_committed."""
+
+    rows: dict[str, list[Row]]
+    found: dict[str, list[Found | None]]
+    committed: dict[str, list[Row]]
+
+
 class Client(abc.ABC):
     """See the module."""
 
@@ -85,11 +93,16 @@ class Client(abc.ABC):
     def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
         """Ask for the offsets of the first time of each topic, then of the second, and so on; None: there is no such record."""
 
-    def read_and_find(
-        self, bootstrap: str, topics: Iterable[str], times: Mapping[str, Sequence[int]]
-    ) -> tuple[dict[str, list[Row]], dict[str, list[Found | None]]]:
-        """Both; in one program where that takes its time to start."""
-        return self.read(bootstrap, topics), self.find(bootstrap, times)
+    def look(
+        self, bootstrap: str, topics: Iterable[str], times: Mapping[str, Sequence[int]], committed: Iterable[str] = ()
+    ) -> Seen:
+        """All of it; in one program where that takes its time to start."""
+        committed = list(committed)
+        return Seen(
+            self.read(bootstrap, topics),
+            self.find(bootstrap, times),
+            self.read(bootstrap, committed, "read_committed") if committed else {},
+        )
 
 
 class Librdkafka(Client):

@@ -13,7 +13,8 @@ An answer is a response, or how the connection ended. Masked is what each broker
 | a time of this test's run, in fields and in the headers of batches | "now" |
 | total_bytes, usable_bytes | not at all |
 
-Lists that Kafka makes out of hash maps are sorted. A message may be a function of the side it is made for: topic ids and session ids are each broker's own.
+Lists that Kafka makes out of hash maps are sorted. A message may be a function of the side it is made for: topic ids and session
+ids are each broker's own.
 """
 
 from __future__ import annotations

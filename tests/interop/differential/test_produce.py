@@ -87,6 +87,7 @@ def test_every_version_and_acks(pair: Pair) -> None:
         )
         if version >= 3:
             pair.ask("transactional id", produce("produce-acks", data, transactional_id="t"), version)
+    pair.ask("null records", produce("produce-acks", None), 7)
     for version in (3, 6, 7):
         pair.ask("zstd", produce("produce-acks", build(records(2, random.Random(1)), 2, Codec.ZSTD)), version)
     for partition in (0, 1):
@@ -117,7 +118,7 @@ def test_sequences(pair: Pair, seed: int) -> None:
         epoch = max(epoch, 0)
         data = build(records(count, rng), 2, producer=Producer(producer_id, epoch, sequence))
         if rng.random() < 0.1:
-            data += build(records(1, rng), 2, producer=Producer(producer_id, epoch, sequence + count))
+            data += build(records(1, rng), 2, producer=Producer(producer_id, epoch, (sequence + count) % (1 << 31)))
         answer = pair.ask(f"step {step}: {producer_id} {epoch} {sequence} +{count}", produce(topic, data), rng.choice((3, 7, 9)))
         if answer["responses"][0]["partition_responses"][0]["error_code"] == 0:
             following[producer_id] = (epoch, (sequence + count) % (1 << 31))
