@@ -40,7 +40,7 @@ from tidelog.broker.warming import answer_without_waiting
 from tidelog.errors import TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.log.patience import NotCachedError
-from tidelog.log.time_search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from tidelog.log.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.list_offsets import (
@@ -129,7 +129,8 @@ class _Lookups:
         """Fill an answer in; return why it cannot be, 0 if it could."""
         epoch = wanted.current_leader_epoch
         current = self._node.leader_epoch(log.topic_partition)
-        if epoch >= 0 and epoch != current:
+        # Unlike Fetch, only -1 stands for none: any other epoch that is too small is fenced.
+        if epoch not in (-1, current):
             return ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
         timestamp = wanted.timestamp
         found = log.fetch_offset_for_timestamp(timestamp, self._isolation)
