@@ -166,6 +166,16 @@ class TestTaken:
         assert (counters.decompressed_batches, counters.recompressed_batches, counters.up_converted_batches) == (2, 2, 1)
         assert (topics["t"].appends, topics["t"].records, topics["t"].append_latency_ms.total) == (3, 9, 3 * 998)
 
+    def test_latency_of_append_times(self, start_broker: StartBroker) -> None:
+        """In a topic with LogAppendTime the batch's header still told when its youngest record was made (KIP-33, KIP-32)."""
+        broker = start_broker(clock=ManualClock(NOW_MS + 1000))
+        broker.create_topic("t", message_timestamp_type="LogAppendTime")
+        with broker.client() as client:
+            for magic, codec in ((2, Codec.NONE), (2, Codec.ZSTD), (1, Codec.NONE), (0, Codec.GZIP)):
+                client.ask(produce_request(message_set(magic, codec)), 9 if magic == 2 else magic + 1)
+        latency = broker.node.metrics.topics["t"].append_latency_ms
+        assert (latency.count, latency.total) == (2, 2 * 998)
+
 
 class TestAcks:
     def test_none_is_answered_by_nothing(self, broker: RunningBroker, client: RawClient, topic: str) -> None:

@@ -11,9 +11,9 @@ A latency's histogram has a bucket for each power of two, so that recording one 
 bucket n holds what is above 2^(n-1) and at most 2^n, bucket 0 holds 0 and 1.
 
 **Append latency** is KIP-32's metric: the time of an append less the CreateTime of the youngest record that was appended, once
-for each append and partition. It says how old the newest of what arrives is, without a look at single records. Not counted:
-topics with LogAppendTime (the producers' times are gone), records without a time, repetitions. A producer whose clock is ahead
-counts as 0, and in `ahead` as well.
+for each append and partition. It says how old the newest of what arrives is, without a look at single records. In topics with
+LogAppendTime it is the youngest by the word of the batch's header, and counted for format v2 only. Not counted: records without
+a time, repetitions. A producer whose clock is ahead counts as 0, and in `ahead` as well.
 
 Belongs to the loop's thread; `snapshot` there makes what another thread may read.
 """
@@ -155,8 +155,11 @@ class Metrics:
             found = self.apis[key] = ApiMetrics(name)
         return found
 
-    def appended(self, topic: str, info: AppendInfo, now_ms: int) -> None:
-        """Count an append to one partition; `now_ms` is the clock's, at or after it."""
+    def appended(self, topic: str, info: AppendInfo, now_ms: int, created_ms: int = -1) -> None:
+        """Count an append to one partition; `now_ms` is the clock's, at or after it.
+
+        `created_ms` is the largest CreateTime that the producer told, -1 for none: the log's own word counts where it has one.
+        """
         if info.is_duplicate or not info.size_bytes:
             return
         found = self.topics.get(topic)
@@ -165,8 +168,10 @@ class Metrics:
         found.appends += 1
         found.records += info.last_offset - info.first_offset + 1
         found.received_bytes += info.size_bytes
-        if info.log_append_time < 0 <= info.max_timestamp:
-            latency_ms = now_ms - info.max_timestamp
+        if info.log_append_time < 0:
+            created_ms = info.max_timestamp
+        if created_ms >= 0:
+            latency_ms = now_ms - created_ms
             if latency_ms < 0:
                 latency_ms = 0
                 found.ahead += 1

@@ -54,7 +54,7 @@ from tidelog.errors import (
     TidelogError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LENGTH, TRANSACTIONAL_BIT
+from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LENGTH, NO_TIMESTAMP, TRANSACTIONAL_BIT
 from tidelog.records.compression import Bytes, Codec
 from tidelog.storage.partition.append_info import AppendWork
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -76,11 +76,13 @@ _FIRST_V2: Final = 3
 _FIRST_ZSTD: Final = 7
 
 _NONE: Final = 0
+_V2: Final = 2
 _ZSTD: Final = int(Codec.ZSTD)
 
 _read_head = Struct(">8xi4xb5xB").unpack_from
 """Length, magic, low byte of the attributes: all that a batch of format v2 is asked before its log is."""
 _read_prefix = Struct(">8xi4xb").unpack_from
+_read_max_timestamp = Struct(">35xq").unpack_from
 _MAGIC_END: Final = 17
 _ATTRIBUTES: Final = 22
 _PRODUCER_ID: Final = 43
@@ -156,11 +158,14 @@ def _append(node: Node, key: _Key, records: Bytes, look: _Look, acks: int, clien
             why = _UNKNOWN_TRANSACTION if code == ErrorCode.NOT_ENOUGH_REPLICAS else None
             return PartitionProduceResponse(key[1], code, -1, error_message=why)
     try:
+        # A log with append times overwrites it.
+        is_v2 = len(records) > HEADER_BYTES and records[_MAGIC_END - 1] == _V2
+        created_ms = _read_max_timestamp(records)[0] if is_v2 else NO_TIMESTAMP
         info = log.append_as_leader(records, node.leadership.epoch)
         if info.size_bytes:
             log.watermarks.advance_to_log_end()
             node.arrivals.appended(log.topic_partition)
-            node.metrics.appended(key[0], info, node.clock.now_ms())
+            node.metrics.appended(key[0], info, node.clock.now_ms(), created_ms)
         if info.work is not None:
             _count(node.metrics.counters, info.work)
     except Exception as error:
