@@ -1,4 +1,4 @@
-"""The client, scans, commands and the Spark source against Apache Kafka 3.9.1 and 2.4.1: the answers of librdkafka and the folder."""
+"""The client, scans, commands and the Spark source against Apache Kafka 3.9.1 and 2.4.1: what librdkafka and the folder say."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import tidelog
 from tests.cli.conftest import run_ok
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import alter_topic, consume, offset_for_time
+from tests.kafka.java import wait_until
 from tidelog import FoundOffset, NewRecord, NotFound
 from tidelog.clock import SystemClock
 from tidelog.errors import (
@@ -282,6 +283,14 @@ class TestOldFormats:
         with tidelog.connect(old_broker.bootstrap) as client:
             for number, version in enumerate(("0.10.2", "2.4", "0.9.0", "2.4", "0.9.0")):
                 alter_topic(old_broker.bootstrap, topic, {"message.format.version": version})
+                has_times = version != "0.9.0"
+                wait_until(
+                    lambda has_times=has_times: (
+                        has_times  # type: ignore[misc]
+                        == (client.offsets_for_times({(topic, 0): 0})[topic, 0] is not NotFound.NO_TIMESTAMPS)
+                    ),
+                    f"the broker to take {version} in",
+                )
                 client.produce_many(topic, [NewRecord(b"%d" % i, timestamp=DAY + 100 * number + i) for i in range(20)])
             rows = seen_by_librdkafka(old_broker.bootstrap, topic)
             assert seen_by_client(old_broker.bootstrap, topic) == seen_by_scan(old_broker.bootstrap, topic) == rows

@@ -10,7 +10,8 @@
 
 Where the broker gives out producer ids (0.11) every batch carries one and a sequence: one that is sent again, because the
 connection was lost before the answer, is recognised, and its records are there once and in order. Without, an append whose
-answer was lost is an error that says so, not a second try.
+answer was lost is an error that says so, not a second try. Topics in formats v0 and v1 (`message.format.version`, up to Kafka
+3.9) refuse batches with a producer id: theirs are sent without.
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ class Appender:
         self._producer: Producer | None = None
         """Id and epoch; NO_PRODUCER where the broker has none to give, None as long as nobody asked."""
         self._next_sequences: dict[TopicPartition, int] = {}
+        self._plain: set[TopicPartition] = set()
+        """Partitions whose format knows no producers."""
         self._turn = 0
 
     def partition_for(self, topic: str, key: bytes | None) -> int:
@@ -163,7 +166,22 @@ class Appender:
         """Append one batch to each of some partitions."""
         producer = self._producer or NO_PRODUCER
         if producer is not NO_PRODUCER:
-            for key, batch in batches.items():
+            sequenced = {key: batch for key, batch in batches.items() if key not in self._plain}
+            if sequenced:
+                self._ask(sequenced, producer, codec, results)
+        # Some may have turned out to be plain ones only now.
+        plain = {key: batch for key, batch in batches.items() if producer is NO_PRODUCER or key in self._plain}
+        if plain:
+            self._ask(plain, NO_PRODUCER, codec, results)
+
+    def _ask(
+        self, batches: Mapping[TopicPartition, _Batch], producer: Producer, codec: Codec, results: list[Produced | None]
+    ) -> None:
+        """Append one batch to each of some partitions, all with this producer's sequences or all without."""
+        for key, batch in batches.items():
+            batch.built.clear()
+            batch.producer = NO_PRODUCER
+            if producer is not NO_PRODUCER:
                 batch.producer = producer._replace(base_sequence=self._next_sequences.get(key, 0))
         has_headers = any(record.headers for batch in batches.values() for record in batch.records)
         oldest = 7 if codec is Codec.ZSTD else 3 if has_headers else 0
@@ -195,6 +213,8 @@ class Appender:
                     code = partition.error_code
                     if code == ErrorCode.NONE:
                         self._note(key, batches[key], partition, results)
+                    elif code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and producer is not NO_PRODUCER:
+                        self._plain.add(key)
                     elif code in RETRIABLE and (
                         code != ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND or producer is not NO_PRODUCER
                     ):
