@@ -16,7 +16,7 @@ from tests.interop.peers import AGAINST, Peer, served
 from tests.kafka.client_matrix import Other, Written, cases, check_reader, check_sent, write_all
 from tests.kafka.clients import NewRow, Row, alter_topic, produce
 from tests.kafka.golden_rows import golden, has_transactions, log_folder, rows
-from tests.kafka.java_clients import JAVA_CLIENTS
+from tests.kafka.java_clients import JAVA_CLIENTS, JavaClient
 from tests.kafka.real_clients import PYTHON_CLIENTS, AioKafka, Client
 
 CLIENTS: tuple[Client, ...] = PYTHON_CLIENTS + JAVA_CLIENTS
@@ -85,9 +85,9 @@ def can_read(reader: Client, topic: str) -> bool:
     if isinstance(reader, AioKafka) and topic.startswith(("formats", "old-migrated", "old-raised", "old-lowered")):
         return False  # it misreads a fetch of several formats, from Apache Kafka 2.4.1 too
     if topic == "transactions" and reader.message_format < 2:
-        return False  # a marker is nothing in their formats; such a fetch is empty, and they never get past it
+        return False  # see below
     if topic == "idempotent" and "zstd" not in reader.codecs:
-        return False  # most of it is in zstd, which the broker refuses to convert
+        return False  # most of it is in zstd
     return "lz4" not in topic or "lz4" in (reader.codecs if reader.message_format else reader.codecs_v0)
 
 
@@ -102,3 +102,18 @@ def test_every_client_reads_and_finds_the_same(
 ) -> None:
     readable = {topic: other for topic, other in others.items() if can_read(reader, topic)}
     check_reader(peer.bootstrap, written, reader, readable)
+
+
+@pytest.mark.skipif(AGAINST != "tidelog", reason="needs the folders of tests/golden")
+@pytest.mark.parametrize(
+    ("release", "topic", "records", "says"),
+    [
+        ("0.10.2.2", "transactions", 189, "Received a non-empty fetch response from the server, but no complete records"),
+        ("0.11.0.3", "idempotent", 0, "Unknown compression type id: 4"),
+    ],
+)
+def test_old_clients_before_what_they_do_not_know(peer: Peer, release: str, topic: str, records: int, says: str) -> None:
+    """What they say before Apache Kafka 3.9.1, too: of a marker at the end, which is nothing in v1; of a zstd batch."""
+    (answers,) = JavaClient(release).run(peer.bootstrap, [f"consume\t\t{topic}:0"])
+    assert [fields[0] for fields in answers] == ["record"] * records + ["error"]
+    assert says in answers[-1][-1]
