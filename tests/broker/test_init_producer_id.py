@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import confluent_kafka
 import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import LATEST, NOW_MS, Answer, answer, produce_request, some_records
 from tests.broker.raw import RawClient
+from tidelog import Broker
+from tidelog.broker.node import Node
 from tidelog.clock import ManualClock
+from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
+from tidelog.records.records import iter_records
 from tidelog.storage.producers.producer_ids import LOWEST_ID
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -120,3 +127,61 @@ class TestIdempotence:
             assert answer(client.ask(produce_request(batch(5, 0, 0)), LATEST)).base_offset == 0
             assert answer(client.ask(produce_request(batch(5, 0, 6)), LATEST)).error_code == gap
             assert answer(client.ask(produce_request(batch(5, 0, 3)), LATEST)).base_offset == 3
+
+
+class TestLibrdkafka:
+    """What a real idempotent producer makes of it."""
+
+    def test_nothing_twice_and_nothing_missing_over_a_kill(self, tmp_path: Path) -> None:
+        """The broker goes and comes back while records are on their way, unanswered ones among them."""
+        values = [b"%d" % i for i in range(3000)]
+        with Broker(tmp_path / "data") as broker:
+            broker.call(lambda running: running.node.manager.create_topic("t", 1))
+            producer = confluent_kafka.Producer(
+                {
+                    "bootstrap.servers": broker.bootstrap_servers,
+                    "enable.idempotence": True,
+                    "linger.ms": 0,
+                    "batch.num.messages": 50,
+                    "reconnect.backoff.ms": 20,
+                    "reconnect.backoff.max.ms": 50,
+                    "retry.backoff.ms": 20,
+                    "log_level": 0,
+                }
+            )
+            delivered = 0
+
+            def count(error: object, _: object) -> None:
+                nonlocal delivered
+                assert error is None
+                delivered += 1
+
+            for i, value in enumerate(values):
+                producer.produce("t", value, partition=0, on_delivery=count)
+                if i in (1000, 2000):
+                    while delivered < i - 900:
+                        assert producer.poll(20)
+                    broker.kill()
+                    broker.start()
+            assert producer.flush(20) == 0
+            stored, epochs = broker.call(lambda running: _stored(running.node))
+        assert stored == values
+        assert (epochs, epochs[0], epochs[-1]) == (sorted(epochs), 0, 2)
+
+    def test_its_id_is_one_of_ours(self, broker: RunningBroker) -> None:
+        broker.create_topic("t")
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
+        producer.produce("t", b"value")
+        assert producer.flush(20) == 0
+        data = broker.on_loop(lambda: bytes(broker.node.manager.log("t", 0).read(0, 10_000).data))
+        (header,) = iter_headers(data)
+        assert header.producer_id >= LOWEST_ID
+        assert (header.producer_epoch, header.base_sequence) == (0, 0)
+
+
+def _stored(node: Node) -> tuple[list[bytes | None], list[int]]:
+    """The values of a log, and the leader epochs of its batches."""
+    data = bytes(node.manager.log("t", 0).read(0, 10_000_000).data)
+    headers = list(iter_headers(data))
+    values = [record.value for header in headers for record in iter_records(header, data[header.position : header.end_position])]
+    return values, [header.leader_epoch for header in headers]
