@@ -25,6 +25,9 @@ from tidelog.storage.segment.segment_files import SegmentFiles
 
 logger = logging.getLogger("tidelog.storage")
 
+MAX_SEARCH_BYTES = 64 * 1024
+"""A search by time reads no more at once on the word of the one before."""
+
 WALK_READ_BYTES = 4096
 """One index interval, unless configured otherwise: mostly that is as far as a look-up walks."""
 
@@ -84,6 +87,8 @@ class LogSlice(NamedTuple):
 class SegmentReader(SegmentFiles):
     """Look-ups in one segment's log, by offset and by time."""
 
+    _search_bytes = WALK_READ_BYTES
+
     def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
         """Yield the headers of the whole batches in [position, end_position); see `LogFile.batches`."""
         return self.log.batches(position, end_position)
@@ -117,7 +122,7 @@ class SegmentReader(SegmentFiles):
         if start <= position:
             found = self._walk_to(offset, entry)
             if found is not None:
-                return found
+                return found[0]
             walk = self.batches_from(offset)
         else:
             walk = self.log.batches(start)
@@ -126,11 +131,13 @@ class SegmentReader(SegmentFiles):
                 return LogOffsetPosition(header.last_offset, header.position, header.size)
         return None
 
-    def _walk_to(self, offset: int, entry: OffsetPosition, timestamp: int = NO_TIMESTAMP) -> LogOffsetPosition | None:
+    def _walk_to(
+        self, offset: int, entry: OffsetPosition, timestamp: int = NO_TIMESTAMP, read_bytes: int = WALK_READ_BYTES
+    ) -> tuple[LogOffsetPosition, bytes, int] | None:
         """Return the first batch from `entry` on that reaches both `offset` and `timestamp`, the fast way.
 
         Of whole batches of format v2, each is asked for five fields, and nothing is made of it. None if there is none, or if
-        something is not as it mostly is: who cares looks again.
+        something is not as it mostly is: who cares looks again. What was read last comes along, with its position.
         """
         log = self.log
         position, end = entry.position, log.size_bytes
@@ -138,7 +145,7 @@ class SegmentReader(SegmentFiles):
         while end - position >= HEADER_BYTES:
             index = position - start
             if index + _WALK_BYTES > len(chunk):
-                chunk, start, index = log.read(position, min(WALK_READ_BYTES, end - position)), position, 0
+                chunk, start, index = log.read(position, min(read_bytes, end - position)), position, 0
             first, length, magic, delta, max_timestamp = _read_place(chunk, index)
             size = length + LOG_OVERHEAD
             if magic != 2 or size < HEADER_BYTES or size > end - position or delta < 0 or first < 0:
@@ -146,7 +153,7 @@ class SegmentReader(SegmentFiles):
             if position == entry.position and position and not first <= base <= offset:
                 return None
             if first + delta >= offset and max_timestamp >= timestamp:
-                return LogOffsetPosition(first + delta, position, size)
+                return LogOffsetPosition(first + delta, position, size), chunk, start
             position += size
         return None
 
@@ -193,10 +200,17 @@ class SegmentReader(SegmentFiles):
         """
         start = self.base_offset if starting_offset is None else starting_offset
         offset = max(self.time_index.lookup(timestamp).offset, start)
-        place = self._walk_to(offset, self.offset_index.lookup(offset), timestamp)
-        if place is not None:
-            data = self.log.read(place.position, place.size)
-            header = read_header(data, 0, place.position, self.log.path)
+        walked = self._walk_to(offset, self.offset_index.lookup(offset), timestamp, self._search_bytes)
+        if walked is not None:
+            (_, position, size), chunk, chunk_start = walked
+            # Mostly the batch in front of the one that is sought has an entry: both come with one read, if they are as large.
+            self._search_bytes = min(max(2 * size, WALK_READ_BYTES), MAX_SEARCH_BYTES)
+            index = position - chunk_start
+            if index + size <= len(chunk):
+                data = memoryview(chunk)[index : index + size]
+            else:
+                data = memoryview(self.log.read(position, size))
+            header = read_header(data, 0, position, self.log.path)
             record = first_record_at(header, data, timestamp, start, path=self.log.path)
             if record is not None:
                 return TimestampAndOffset(record[1], record[0], header.leader_epoch)
