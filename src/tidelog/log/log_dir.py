@@ -25,7 +25,6 @@ from tidelog.log.files import Notices
 from tidelog.log.log import Log
 from tidelog.log.names import TopicPartition
 
-METADATA_TOPIC = "__cluster_metadata"
 _FILES_OF_A_LOG = (names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)
 
 
@@ -119,7 +118,7 @@ class LogDir:
                 key = names.parse_topic_partition_name(name)
             except InvalidArgumentError:
                 continue
-            if key.topic != METADATA_TOPIC and names.log_dir_name(*key) == name and self._holds_a_log(name):
+            if key.topic != names.METADATA_TOPIC and names.log_dir_name(*key) == name and self._holds_a_log(name):
                 found.add(key)
         return found
 

@@ -37,6 +37,9 @@ DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"
 
+METADATA_TOPIC = "__cluster_metadata"
+"""Where a Kafka with KRaft keeps its own metadata; no topic of clients."""
+
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"

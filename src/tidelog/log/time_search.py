@@ -29,18 +29,29 @@ from tidelog.log import segment_time
 from tidelog.log.log import Log
 from tidelog.log.segment import Segment
 from tidelog.log.segment_time import FoundRecord, LargestTimestamp
+from tidelog.log.special_times import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    UNKNOWN_OFFSET,
+)
 from tidelog.log.trace import KafkaStep, SegmentStep, TimestampSource, Trace, Verdict
 from tidelog.records.batch import NO_TIMESTAMP
 from tidelog.records.records import max_timestamp_record
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-
-UNKNOWN_OFFSET = -1
-NO_LEADER_EPOCH = -1
+__all__ = [
+    "EARLIEST",
+    "EARLIEST_LOCAL",
+    "LATEST",
+    "LATEST_TIERED",
+    "MAX_TIMESTAMP",
+    "FoundOffset",
+    "Isolation",
+    "find_offset",
+]
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 

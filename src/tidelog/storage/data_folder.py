@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.log import names
-from tidelog.log.log_dir import METADATA_TOPIC
 from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import format_topic_id
 from tidelog.storage.manager_config import ManagerConfig
@@ -74,7 +73,7 @@ def list_contents(directory: Path) -> FolderContents:
                     key = names.parse_topic_partition_name(entry.name)
                 except InvalidArgumentError:
                     continue
-                if key.topic != METADATA_TOPIC and names.log_dir_name(*key) == entry.name and entry.is_dir():
+                if key.topic != names.METADATA_TOPIC and names.log_dir_name(*key) == entry.name and entry.is_dir():
                     partitions[key] = directory / entry.name
     except OSError as error:
         raise StorageError(f"cannot list the data folder: {error.strerror}", path=directory) from error

@@ -20,7 +20,6 @@ from collections.abc import Iterable
 
 from tidelog.errors import CorruptDataError, StorageError
 from tidelog.log.offset_index import OffsetPosition
-from tidelog.log.time_map_file import read_time_map, time_map_path, write_time_map
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 from tidelog.storage.segment.segment import LogSegment
@@ -110,12 +109,17 @@ class TimeMapWriter:
         return end - before
 
     def _map(self, one: _Waiting, end_position: int) -> bool:
+        # What reads and writes maps is loaded with the first of them: a broker's start needs none of it.
+        from tidelog.log.time_map_file import write_time_map
+
         segment = one.segment
         return end_position > 0 and write_time_map(segment.log.path, end_position=end_position) is not None
 
 
 def _covered_bytes(segment: LogSegment) -> int:
     """Return how much of a segment an earlier map describes, if it is true."""
+    from tidelog.log.time_map_file import read_time_map, time_map_path
+
     try:
         time_map = read_time_map(time_map_path(segment.log.path))
     except (CorruptDataError, StorageError):

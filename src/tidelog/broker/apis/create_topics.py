@@ -26,7 +26,7 @@ from tidelog.broker.api import Api, Request
 from tidelog.broker.refusals import Refused, refusal_of
 from tidelog.broker.replica_rules import check_assignments, check_replication_factor
 from tidelog.broker.topics import why_invalid
-from tidelog.log.log_dir import METADATA_TOPIC
+from tidelog.log.names import METADATA_TOPIC
 from tidelog.storage.data_folder import new_topic_id
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_topics import (

@@ -37,7 +37,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.log import names
 from tidelog.log.checkpoints import read_offset_checkpoint, sync_directory, write_offset_checkpoint
-from tidelog.log.log_dir import METADATA_TOPIC, LogDir
+from tidelog.log.log_dir import LogDir
 from tidelog.log.names import TopicPartition
 from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, rebuild_partitions
 from tidelog.storage.index_tools.partition_interval import (
@@ -222,7 +222,7 @@ def _carry_over(directory: Path, work_dir: Path, partitions: Sequence[TopicParti
     if whole:
         for name in _CARRIED_OF_WHOLE_FOLDER:
             _copy(directory / name, work_dir / name)
-        metadata = directory / names.log_dir_name(METADATA_TOPIC, 0)
+        metadata = directory / names.log_dir_name(names.METADATA_TOPIC, 0)
         if metadata.is_dir():
             shutil.copytree(metadata, work_dir / metadata.name)
     if (directory / TOPICS_FILE).exists():

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelog.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
-from tidelog.log.time_search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, UNKNOWN_OFFSET
+from tidelog.log.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, UNKNOWN_OFFSET
 from tidelog.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
 from tidelog.records.records import max_timestamp_record
 from tidelog.storage.partition.log_state import LogState
