@@ -30,7 +30,7 @@ message.timestamp.difference.max.ms      9223372036854775807  how far a record's
 message.timestamp.before.max.ms          9223372036854775807  how far a record's time may lie in the past
 message.timestamp.after.max.ms           9223372036854775807  how far a record's time may lie in the future
 message.downconversion.enable            true                 whether older clients get newer formats converted
-min.insync.replicas                      1                    replicas that must have what acks=all acknowledges
+min.insync.replicas                      1                    kept for Kafka: with one replica, one is enough
 unclean.leader.election.enable           false                kept for Kafka
 leader.replication.throttled.replicas    ""                   kept for Kafka: partition:broker, several with commas, or a star
 follower.replication.throttled.replicas  ""                   kept for Kafka: the same

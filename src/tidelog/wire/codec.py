@@ -20,7 +20,7 @@ from tidelog.wire.fields import Records as Records
 
 M = TypeVar("M", bound=Message)
 
-_DECODERS: dict[tuple[type[Message], int], Callable[..., Any]] = {}
+_DECODERS: dict[tuple[type[Message], int, bool], Callable[..., Any]] = {}
 _ENCODERS: dict[tuple[type[Message], int], Callable[[Any], list[Bytes]]] = {}
 
 
@@ -41,13 +41,17 @@ def encode(message: Message, version: int) -> list[Bytes]:
     return encoder(type(message), version)(message)
 
 
-def decoder(cls: type[M], version: int) -> Callable[..., M]:
-    """Return the compiled reader of a version: `read(data, position=0, end=None)`, as `decode`."""
-    compiled = _DECODERS.get((cls, version))
+def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[..., M]:
+    """Return the compiled reader of a version: `read(data, position=0, end=None)`, as `decode`.
+
+    Without `exact`, bytes behind the message are passed over, as Kafka's brokers do in requests.
+    """
+    compiled = _DECODERS.get((cls, version, exact))
     if compiled is None:
         cls.check_version(version)
         written = DecoderSource(cls, version)
-        compiled = _DECODERS[cls, version] = _compiled(written.source(), written.names, "decode", cls, version)
+        source = written.source(exact=exact)
+        compiled = _DECODERS[cls, version, exact] = _compiled(source, written.names, "decode", cls, version)
     return compiled
 
 

@@ -99,8 +99,8 @@ class DecoderSource:
             "ZERO_UUID": ZERO_UUID,
         }
 
-    def source(self) -> str:
-        """Return the whole function, `decode(buf, pos=0, end=None)`."""
+    def source(self, *, exact: bool = True) -> str:
+        """Return the whole function, `decode(buf, pos=0, end=None)`; `exact` if nothing may be left behind the message."""
         self._struct(self.cls, "message")
         head = [
             "def decode(buf, pos=0, end=None):",
@@ -113,10 +113,10 @@ class DecoderSource:
         foot = [
             "    except UNREADABLE:",
             "        fail('the frame ends within it', pos)",
-            "    if pos != end:",
-            "        fail('bytes are left behind it', pos)",
-            "    return message",
         ]
+        if exact:
+            foot += ["    if pos != end:", "        fail('bytes are left behind it', pos)"]
+        foot.append("    return message")
         return "\n".join(head + self.lines + foot) + "\n"
 
     def _line(self, text: str) -> None:
