@@ -14,6 +14,7 @@ from tidelog.broker.topics import NO_TOPIC_ID
 from tidelog.errors import LogOfflineError
 from tidelog.log.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -256,3 +257,13 @@ def test_who_waits_for_a_deleted_topics_records_is_woken(broker: RunningBroker) 
     with broker.client() as client:
         client.ask(named("a"), LATEST)
     assert broker.on_loop(lambda: woken) == [TopicPartition("a", 0)]
+
+
+def test_bytes_behind_a_request_are_passed_over(client: RawClient) -> None:
+    """Kafka's brokers do so, and librdkafka's request for all topics has one."""
+    message = b"".join(request_chunks(MetadataRequest(topics=None), LATEST, 5, "raw"))[4:] + b"\x00"
+    client.send_bytes(len(message).to_bytes(4, "big") + message)
+    assert read_response(MetadataResponse, LATEST, client.receive_frame()) == (
+        5,
+        client.ask(MetadataRequest(topics=None), LATEST),
+    )
