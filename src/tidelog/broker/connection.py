@@ -34,6 +34,7 @@ from tidelog.broker.api import Outcome
 from tidelog.broker.read_buffers import LARGE_BYTES, SHARED_BYTES
 
 if TYPE_CHECKING:
+    from tidelog.broker.apis.produce_again import Again
     from tidelog.broker.config import Listener
     from tidelog.broker.dispatch import Served
     from tidelog.broker.server import BrokerServer
@@ -74,6 +75,7 @@ class Connection:
         "_socket",
         "_unsent",
         "active_at",
+        "again",
         "api_version",
         "client_id",
         "client_id_bytes",
@@ -100,6 +102,7 @@ class Connection:
         self.client_id_length = -2
         self.header_bytes = 10
         self.served: Served | None = None
+        self.again: Again | None = None
         self.started_ns = 0
         self.active_at = monotonic()
         self.fd = sock.fileno()

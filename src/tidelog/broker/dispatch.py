@@ -36,6 +36,7 @@ from tidelog.broker.apis import (
     metadata,
     offset_for_leader_epoch,
     produce,
+    produce_again,
 )
 from tidelog.broker.refusal_log import RefusalLog
 from tidelog.errors import ProtocolError
@@ -78,12 +79,13 @@ _HEADER = Struct(">iih")
 class Served:
     """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
 
-    __slots__ = ("decode", "handle", "is_flexible", "metrics", "version", "write")
+    __slots__ = ("again", "decode", "handle", "is_flexible", "metrics", "version", "write")
 
     def __init__(self, api: Api, version: int, metrics: ApiMetrics) -> None:
         self.version = version
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
         self.handle = api.handle
+        self.again = produce_again if api is produce.API else None
         # Kafka passes over what stands behind a request, and librdkafka's metadata request has a byte too many.
         self.decode: Any = decoder(api.request, version, exact=False)
         self.write: Any = response_writer(api.response, version)
@@ -109,10 +111,10 @@ class Dispatcher:
     def handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
         """Answer the request in `data[position:end]`; its record bytes may be looked at, and changed, until this returns."""
         connection.started_ns = perf_counter_ns()
+        served = None
         try:
             # What has been asked before, by the same client, has its header read here; all others in `_header`.
             body = position + connection.header_bytes
-            served = None
             if body < end:
                 kind, connection.correlation_id, length = _HEADER.unpack_from(data, position)
                 if length == connection.client_id_length and data[position + 10 : body] == connection.client_id_bytes:
@@ -127,10 +129,15 @@ class Dispatcher:
                     return self._unsupported(connection, body)
             connection.served = served
             connection.api_version = served.version
+            again = served.again
+            if again is not None:
+                repeated: list[Bytes] | Outcome | None = again.handle(self._node, connection, data, body, end)
+                if repeated is not None:
+                    served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
+                    return repeated
             message = served.decode(data, body, end)
-        except ProtocolError as error:
-            return self._refuse(connection, str(error))
-        try:
+            if again is not None:
+                again.remember(connection, message, data, body, end)
             answer = served.handle(self._node, message, connection)
             if isinstance(answer, Outcome):
                 if answer is Outcome.LATER:
@@ -141,7 +148,10 @@ class Dispatcher:
                     served.metrics.closed += 1
                 return answer
             return served.finish(connection, answer)
+        except ProtocolError as error:
+            return self._refuse(connection, str(error))
         except Exception:
+            assert served is not None
             logger.exception("%s version %d of %s failed", served.metrics.name, served.version, connection)
             served.metrics.closed += 1
             return Outcome.CLOSE

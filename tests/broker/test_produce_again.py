@@ -1,0 +1,166 @@
+"""A request that a connection repeats is answered as if it were read anew, and the log has the same bytes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.broker.conftest import RunningBroker
+from tests.broker.raw import RawClient
+from tidelog.broker.apis import produce_again
+from tidelog.records.batch import CREATE_TIME
+from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
+from tidelog.records.compression import Codec
+from tidelog.records.records import Record
+from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.headers import read_response, request_chunks
+from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+SIZES = [0, 1, 2, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 100, 16_000, 16_200, 16_300, 40_000, 200_000]
+
+
+def batch(size: int, seed: int = 0, codec: Codec = Codec.NONE, producer: Producer = NO_PRODUCER) -> bytes:
+    value = random.Random(seed).randbytes(size)
+    return bytes(build_batch_v2([Record(0, 1_000 + seed, CREATE_TIME, None, value)], codec=codec, producer=producer))
+
+
+def damaged(records: bytes) -> bytes:
+    return records[:-1] + bytes([records[-1] ^ 1])
+
+
+def request(topic: str, records: bytes | None, acks: int = 1, partition: int = 0) -> ProduceRequest:
+    data = PartitionProduceData(index=partition, records=records)
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])])
+
+
+def told(response: Any) -> Any:
+    """What does not name the topic."""
+    return response.throttle_time_ms, [topic.partition_responses for topic in response.responses]
+
+
+def stored(broker: RunningBroker, topic: str) -> bytes:
+    def read() -> bytes:
+        return bytes(broker.node.manager.log(topic, 0).read(0, 100_000_000, FetchIsolation.LOG_END).data)
+
+    return broker.on_loop(read)
+
+
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts the requests that were not read anew: its length."""
+    seen: list[int] = []
+    append = produce_again._append  # type: ignore[attr-defined]
+
+    def counted(*arguments: Any) -> Any:
+        seen.append(1)
+        return append(*arguments)
+
+    monkeypatch.setattr(produce_again, "_append", counted)
+    return seen
+
+
+@pytest.mark.parametrize("version", [3, 5, 8, 9, 11])
+def test_the_answers_and_the_log_are_the_same(broker: RunningBroker, repeated: list[int], version: int) -> None:
+    for topic in ("again", "fresh"):
+        broker.create_topic(topic, 2, max_message_bytes=150_000)
+    sets: list[tuple[bytes | None, int]] = [(batch(size, seed), 1 if seed > 10 else -1) for seed, size in enumerate(SIZES)]
+    sets += [
+        (damaged(batch(60)), 1),
+        (batch(60, 9), 1),
+        (None, 1),
+        (b"", 1),
+        (batch(60)[:40], 1),
+        (batch(60) * 2, 1),
+        (batch(500, 3, Codec.GZIP), 1),
+        (batch(500, 3, Codec.ZSTD), 1),
+        (batch(60, 5, producer=Producer(7, 0, 0)), 1),
+        (batch(60, 5, producer=Producer(7, 0, 0)), 1),
+        (batch(60, 5, producer=Producer(7, 0, 9)), 1),
+        (batch(60), 5),
+        (batch(60), 1),
+    ]
+    with broker.client() as one:
+        one.ask(request("again", batch(10)), version)
+        with broker.client() as other:
+            other.ask(request("fresh", batch(10)), version)
+        for records, acks in sets:
+            seen = told(one.ask(request("again", records, acks), version))
+            with broker.client() as other:
+                assert seen == told(other.ask(request("fresh", records, acks), version))
+    assert stored(broker, "again") == stored(broker, "fresh")
+    assert len(repeated) > 20 if version >= produce_again.FIRST_VERSION else not repeated
+
+
+def test_who_changes_its_mind_is_understood(broker: RunningBroker, repeated: list[int]) -> None:
+    draw = random.Random(1)
+    broker.create_topic("t", 3)
+    broker.create_topic("u", 3)
+    ends: dict[tuple[str, int], int] = {}
+    with broker.client() as client:
+        for seed in range(300):
+            topic, partition, version = draw.choice("tu"), draw.randrange(3), draw.choice([7, 9])
+            if draw.random() < 0.1:
+                client.client_id = draw.choice([None, "", "raw", "others"])
+            for _ in range(draw.randrange(1, 4)):
+                answer = client.ask(request(topic, batch(draw.choice([5, 200, 17_000]), seed), -1, partition), version)
+                told_offset = answer.responses[0].partition_responses[0].base_offset
+                assert (answer.responses[0].name, told_offset) == (topic, ends.get((topic, partition), 0))
+                ends[topic, partition] = told_offset + 1
+    assert len(repeated) > 200
+
+
+def test_without_an_answer(broker: RunningBroker, client: RawClient, repeated: list[int]) -> None:
+    broker.create_topic("t")
+    for seed in range(10):
+        client.send(request("t", batch(50, seed), 0), 9)
+        client.forget()
+    assert client.ask(request("t", batch(50)), 9).responses[0].partition_responses[0].base_offset == 10
+    assert len(repeated) == 9
+    client.send(request("t", batch(50), 0), 9)
+    client.send(request("t", batch(50), 0), 9)
+    client.send(request("t", damaged(batch(50)), 0), 9)
+    assert client.closed()
+
+
+def test_a_topic_that_goes_and_comes(broker: RunningBroker, client: RawClient, repeated: list[int]) -> None:
+    codes = []
+    for change in (broker.create_topic, None, "delete", None, broker.create_topic, None):
+        if change == "delete":
+            broker.on_loop(lambda: broker.node.manager.delete_topic("t"))
+        elif change is not None:
+            change("t")  # type: ignore[operator]
+        codes.append(client.ask(request("t", batch(50)), 9).responses[0].partition_responses[0].error_code)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [0, 0, unknown, unknown, 0, 0]
+    assert len(repeated) == 5
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_frames_that_begin_as_the_last_one_did(broker: RunningBroker, version: int) -> None:
+    """What is changed behind the known beginning is seen as on a connection that knows nothing yet."""
+    broker.create_topic("t")
+    records = batch(200)
+    frame = b"".join(request_chunks(request("t", records), version, 1, "raw"))
+    start = frame.index(records)
+
+    def verdict(*frames: bytes) -> int | None:
+        with broker.client() as client:
+            client.send_bytes(b"".join(frames))
+            try:
+                answer = [client.receive_frame() for _ in frames][-1]
+            except ConnectionError:
+                return None
+        _, response = read_response(ProduceResponse, version, answer)
+        return response.responses[0].partition_responses[0].error_code
+
+    verdicts = set()
+    for position in (*range(start - 8, start + 24), *range(len(frame) - 5, len(frame))):
+        for value in {0x00, 0x7F, 0xFF} - {frame[position]}:
+            changed = frame[:position] + bytes([value]) + frame[position + 1 :]
+            seen = verdict(frame, changed)
+            assert seen == verdict(changed)
+            verdicts.add(seen)
+    assert {None, ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE} < verdicts
