@@ -400,6 +400,8 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
 
     def lookup(self, offset: int) -> OffsetPosition:
         """Return the last entry whose offset is at most `offset`; (base, 0) where there is none."""
+        if self._live_entries is not None:
+            return self._live_entries.lookup(offset)
         return self._at_rest_closed(self._readable().lookup(offset))
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
@@ -440,6 +442,8 @@ class TimeIndexFile(IndexFile[TimeIndex]):
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """Return the last entry whose timestamp is at most `timestamp`; (-1, base) where there is none."""
+        if self._live_entries is not None:
+            return self._live_entries.lookup(timestamp)
         return self._at_rest_closed(self._readable().lookup(timestamp))
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:

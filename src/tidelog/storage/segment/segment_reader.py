@@ -87,7 +87,8 @@ class LogSlice(NamedTuple):
 class SegmentReader(SegmentFiles):
     """Look-ups in one segment's log, by offset and by time."""
 
-    _search_bytes = WALK_READ_BYTES
+    _batch_bytes = 0
+    """How large the last batch was that a search by time has found: the next one is taken to be as large."""
 
     def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
         """Yield the headers of the whole batches in [position, end_position); see `LogFile.batches`."""
@@ -132,20 +133,25 @@ class SegmentReader(SegmentFiles):
         return None
 
     def _walk_to(
-        self, offset: int, entry: OffsetPosition, timestamp: int = NO_TIMESTAMP, read_bytes: int = WALK_READ_BYTES
+        self, offset: int, entry: OffsetPosition, timestamp: int = NO_TIMESTAMP, batch_bytes: int = 0
     ) -> tuple[LogOffsetPosition, bytes, int] | None:
         """Return the first batch from `entry` on that reaches both `offset` and `timestamp`, the fast way.
 
         Of whole batches of format v2, each is asked for five fields, and nothing is made of it. None if there is none, or if
         something is not as it mostly is: who cares looks again. What was read last comes along, with its position.
+
+        For who wants the whole batch then, `batch_bytes` is how large batches may be. The one that has the entry is mostly
+        not the one: of a large one only the header is read, and the next is read in whole.
         """
         log = self.log
         position, end = entry.position, log.size_bytes
         base, chunk, start = entry.offset, b"", 0
+        read_bytes = HEADER_BYTES if batch_bytes > WALK_READ_BYTES else WALK_READ_BYTES
         while end - position >= HEADER_BYTES:
             index = position - start
             if index + _WALK_BYTES > len(chunk):
                 chunk, start, index = log.read(position, min(read_bytes, end - position)), position, 0
+                read_bytes = max(WALK_READ_BYTES, batch_bytes)
             first, length, magic, delta, max_timestamp = _read_place(chunk, index)
             size = length + LOG_OVERHEAD
             if magic != 2 or size < HEADER_BYTES or size > end - position or delta < 0 or first < 0:
@@ -200,11 +206,10 @@ class SegmentReader(SegmentFiles):
         """
         start = self.base_offset if starting_offset is None else starting_offset
         offset = max(self.time_index.lookup(timestamp).offset, start)
-        walked = self._walk_to(offset, self.offset_index.lookup(offset), timestamp, self._search_bytes)
+        walked = self._walk_to(offset, self.offset_index.lookup(offset), timestamp, self._batch_bytes)
         if walked is not None:
             (_, position, size), chunk, chunk_start = walked
-            # Mostly the batch in front of the one that is sought has an entry: both come with one read, if they are as large.
-            self._search_bytes = min(max(2 * size, WALK_READ_BYTES), MAX_SEARCH_BYTES)
+            self._batch_bytes = min(size, MAX_SEARCH_BYTES)
             index = position - chunk_start
             if index + size <= len(chunk):
                 data = memoryview(chunk)[index : index + size]
