@@ -9,7 +9,7 @@
 | output | where an answer goes: standard output, or a file that appears only when it is whole |
 | progress | a bar on a terminal's stderr for work that takes long |
 | serve, find, cat, stat, dump, retention, index, import_, handover | a command each |
-| serving | a broker's process: start, signals, log lines, end |
+| serving, log_lines | a broker's process: start, signals, end; what its operator reads |
 | job/ | commands that Spark does |
 
 The only place besides `spark/` where the wall clock may be read. `docs/cli.md` fixes what scripts may rely on.

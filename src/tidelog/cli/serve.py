@@ -22,6 +22,7 @@ from tidelog.broker.listeners import PLAINTEXT, Listener, joined, parse_address,
 from tidelog.broker.server_properties import read_properties_file, sort_properties
 from tidelog.broker.unused_properties import GUARDS
 from tidelog.cli.app import EXIT_ERROR
+from tidelog.cli.log_lines import log_lines
 from tidelog.clock import Clock, SystemClock
 
 logger = logging.getLogger("tidelog.serve")
@@ -63,7 +64,7 @@ def command(
     """
     given = _single_properties(properties)
     # asyncio and the storage engine are loaded now, not for a list of commands.
-    from tidelog.cli.serving import log_lines, serve
+    from tidelog.cli.serving import serve
 
     with log_lines(log_level):
         file = _file_properties(config_file)

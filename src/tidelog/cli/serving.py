@@ -1,4 +1,4 @@
-"""What `tidelog serve` does: the broker's process from its start to its end, its signals and its log lines.
+"""What `tidelog serve` does: the broker's process from its start to its end, its signals and its end.
 
 asyncio and the storage engine are imported with this module, so that it is not before somebody wants to serve.
 """
@@ -10,7 +10,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
@@ -20,7 +19,6 @@ from pathlib import Path
 from tidelog.broker.config import BrokerConfig
 from tidelog.broker.listeners import Listener, joined
 from tidelog.broker.running import Running, running
-from tidelog.cli import notices
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.storage.loading.loader import RecoveryProgress
@@ -140,42 +138,7 @@ def _end_at_once_when_asked_again() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# --- log lines
-
-
-class _Lines(logging.Formatter):
-    """`2026-11-22 03:15:33.123 info  broker: ...`, UTC."""
-
-    converter = staticmethod(time.gmtime)
-    default_msec_format = "%s.%03d"
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(area)s: %(message)s")
-
-    def format(self, record: logging.LogRecord) -> str:
-        record.area = record.name.removeprefix("tidelog.")
-        record.levelname = f"{record.levelname.lower():7}"
-        return super().format(record)
-
-
-@contextmanager
-def log_lines(level: str) -> Iterator[None]:
-    """Write log lines to stderr instead of a command's notes."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
-    names = [logging.getLogger(name) for name in ("tidelog", "asyncio")]
-    previous = [(log, log.level) for log in names]
-    notices.uninstall()
-    for log in names:
-        log.addHandler(handler)
-        log.setLevel(level.upper())
-    try:
-        yield
-    finally:
-        for log, before in previous:
-            log.removeHandler(handler)
-            log.setLevel(before)
-        notices.install()
+# --- a start that takes long
 
 
 class _NowAndThen:

@@ -1,0 +1,84 @@
+"""What a broker's operator reads on stderr: `2026-11-22 03:15:33.123 info    broker: ...`, UTC, one line a record.
+
+Whoever can connect can cause lines: with garbage, with records that are refused. Of each kind of line, which is a place in the
+source, `LINES` are written in `PERIOD_S`, and then how many were left out; so nobody fills the disk that the lines go to.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tidelog.cli import notices
+
+LINES = 20
+PERIOD_S = 60.0
+
+
+class _Format(logging.Formatter):
+    converter = staticmethod(time.gmtime)
+    default_msec_format = "%s.%03d"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
+        area = record.name.removeprefix("tidelog.")
+        return f"{self.formatTime(record)} {record.levelname.lower():7} {area}: {record.message}"
+
+
+class LineHandler(logging.StreamHandler):  # type: ignore[type-arg] # it has no argument at run time
+    """Writes the lines of each kind, up to a limit."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(_Format())
+        self._now = now
+        self._kinds: dict[tuple[str, int, str], _Kind] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, unless there were too many of its kind."""
+        kind = self._kinds.setdefault((record.name, record.levelno, str(record.msg)), _Kind())
+        now = self._now()
+        if now - kind.began_at >= PERIOD_S:
+            left_out = kind.lines - LINES
+            kind.began_at, kind.lines = now, 0
+            if left_out > 0:
+                super().emit(_left_out(record, left_out))
+        kind.lines += 1
+        if kind.lines <= LINES:
+            super().emit(record)
+
+
+class _Kind:
+    """How many lines of one kind there were in its period."""
+
+    __slots__ = ("began_at", "lines")
+
+    def __init__(self) -> None:
+        self.began_at = -PERIOD_S
+        self.lines = 0
+
+
+def _left_out(record: logging.LogRecord, count: int) -> logging.LogRecord:
+    text = "%d more lines like the next one were left out"
+    return logging.LogRecord(record.name, record.levelno, record.pathname, record.lineno, text, (count,), None)
+
+
+@contextmanager
+def log_lines(level: str) -> Iterator[None]:
+    """Write log lines to stderr instead of a command's notes."""
+    handler = LineHandler()
+    names = [logging.getLogger(name) for name in ("tidelog", "asyncio")]
+    previous = [(log, log.level) for log in names]
+    notices.uninstall()
+    for log in names:
+        log.addHandler(handler)
+        log.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        for log, before in previous:
+            log.removeHandler(handler)
+            log.setLevel(before)
+        notices.install()

@@ -1,0 +1,64 @@
+"""The log lines of `tidelog serve`: their form, and that nobody can fill a disk with them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tidelog.cli import notices
+from tidelog.cli.log_lines import LINES, PERIOD_S, LineHandler, log_lines
+
+logger = logging.getLogger("tidelog.broker.test")
+
+
+@pytest.fixture
+def command() -> Iterator[None]:
+    """As within a run of the command line."""
+    notices.install()
+    yield
+    notices.uninstall()
+
+
+@pytest.mark.usefixtures("command")
+def test_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with log_lines("info"):
+        logger.info("served %d", 5)
+        logger.debug("not told")
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logger.exception("failed")
+    logger.warning("a note again")
+    first, second, *traceback, note = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} info    broker\.test: served 5", first)
+    assert second.endswith("error   broker.test: failed")
+    assert traceback[-1] == "ValueError: why"
+    assert note == "note: a note again"
+
+
+def test_of_each_kind_only_some(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = 0.0
+    handler = LineHandler(lambda: seconds)
+    logger.addHandler(handler)
+    logger.setLevel("INFO")
+    try:
+        for number in range(LINES + 7):
+            logger.info("refused %d", number)
+        logger.info("another kind")
+        seconds += PERIOD_S
+        logger.info("refused %d", 100)
+        logger.info("another kind")
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    told = [line.partition("test: ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == [
+        *(f"refused {number}" for number in range(LINES)),
+        "another kind",
+        "7 more lines like the next one were left out",
+        "refused 100",
+        "another kind",
+    ]
