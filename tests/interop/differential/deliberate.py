@@ -49,6 +49,21 @@ TABLE: tuple[Deliberate, ...] = (
         "the largest timestamp after records were deleted: Kafka names a record that is gone; here it is one that can be read",
     ),
     Deliberate(
+        r"lowered from .* v[0-3]",
+        r".*\.records byte \d+",
+        ...,
+        ...,
+        "message.format.version was lowered: Kafka 2.4.1 goes by the topic's setting and sends old fetchers the newer formats "
+        "that stand in the log, which they cannot read; here each batch is converted to what they can",
+    ),
+    Deliberate(
+        r"v[01]-compact magic 2: none 5 descending v6",
+        r".*\.error_code",
+        -1,
+        87,
+        "a record without key for a compacted topic: 2.4.1 has no code for it before Produce v8; 3.9.1 and Tidelog have",
+    ),
+    Deliberate(
         r".* magic 1: plain magic 2 v[12]",
         r".*\.error_code",
         -1,

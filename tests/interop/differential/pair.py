@@ -27,7 +27,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tests.broker.raw import RawClient
 from tests.interop.differential.deliberate import reason_for
-from tidelog.records.batch import compute_crc, iter_headers
+from tidelog.errors import CorruptBatchError
+from tidelog.records.batch import LOG_APPEND_TIME_BIT, BatchHeader, compute_crc, iter_headers, read_header
+from tidelog.records.scanner import unwrap
 from tidelog.wire.codec import Message
 from tidelog.wire.fields import Struct
 from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -77,6 +79,8 @@ class Side:
         self.broker_id = -1
         self.last: Any = None
         """The last response, unmasked."""
+        self.compares_tails = True
+        """Whether what is cut off behind the last whole batch of a fetch is compared."""
         self._client: RawClient | None = None
         self._names: dict[uuid.UUID, str] = {}
         self._began_ms = time.time_ns() // 1_000_000 - MINUTE_MS
@@ -148,14 +152,28 @@ class Side:
 
     def _records(self, data: bytearray) -> bytes:
         """Append times of now become 0; checksums are computed anew if they were right."""
-        if len(data) < 17:
-            return bytes(data)
+        parts: list[bytes | bytearray] = []
+        end = 0
         try:
             for header in iter_headers(bytes(data)):
-                _mask_batch(data, header.position, header.size, header.magic, self._time)
-        except Exception as error:
-            return bytes(data) + repr(error).encode()
-        return bytes(data)
+                end = header.end_position
+                batch = data[header.position : end]
+                _mask_batch(batch, header, self._time)
+                parts.append(self._unpacked(batch) if header.magic == 1 and header.is_compressed else batch)
+        except CorruptBatchError as error:
+            parts.append(repr(error).encode())
+        return b"".join(parts) + (data[end:] if self.compares_tails else b"")
+
+    def _unpacked(self, wrapper: bytearray) -> bytes:
+        """A wrapper of format v1 with append times holds them in what it has compressed, too: that is what is compared."""
+        inner = bytearray(unwrap(read_header(wrapper), wrapper, 0))
+        if not wrapper[17] & LOG_APPEND_TIME_BIT:
+            return bytes(wrapper)
+        for header in iter_headers(bytes(inner)):
+            message = inner[header.position : header.end_position]
+            _mask_batch(message, header, self._time)
+            inner[header.position : header.end_position] = message
+        return bytes(wrapper[:8]) + bytes(wrapper[16:18]) + bytes(inner)
 
     def close(self) -> None:
         if self._client is not None:
@@ -169,20 +187,16 @@ def in_order(elements: list[Any]) -> list[Any]:
     return elements if key is None else sorted(elements, key=lambda element: str(getattr(element, key)))
 
 
-def _mask_batch(data: bytearray, at: int, size: int, magic: int, as_time: Callable[[int], Any]) -> None:
-    view = memoryview(data)[at : at + size]
-    if magic == 2:
-        crc_at, time_at = 17, [27, 35]
-    elif magic == 1:
-        crc_at, time_at = 12, [18]
-    else:
+def _mask_batch(batch: bytearray, header: BatchHeader, as_time: Callable[[int], Any]) -> None:
+    if header.magic == 0:
         return
-    was_right = compute_crc(magic, view) == _UINT32.unpack_from(view, crc_at)[0]
-    for where in time_at:
-        if as_time(_INT64.unpack_from(view, where)[0]) == "now":
-            _INT64.pack_into(view, where, 0)
+    crc_at, times = (17, (27, 35)) if header.magic == 2 else (12, (18,))
+    was_right = compute_crc(header.magic, batch) == header.crc
+    for where in times:
+        if as_time(_INT64.unpack_from(batch, where)[0]) == "now":
+            _INT64.pack_into(batch, where, 0)
     if was_right:
-        _UINT32.pack_into(view, crc_at, compute_crc(magic, view))
+        _UINT32.pack_into(batch, crc_at, compute_crc(header.magic, batch))
 
 
 class Difference(NamedTuple):
@@ -195,7 +209,9 @@ class Difference(NamedTuple):
 
 
 def _short(value: Any) -> str:
-    text = value.hex() if isinstance(value, bytes) else repr(value)
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes {value[:60].hex(' ')}... {value[-30:].hex(' ')}"
+    text = repr(value)
     return text if len(text) < 300 else f"{text[:300]}... ({len(text)})"
 
 
@@ -229,6 +245,10 @@ class Pair:
         elif isinstance(kafka, list) and isinstance(tidelog, list) and len(kafka) == len(tidelog):
             for index, (one, other) in enumerate(zip(kafka, tidelog, strict=True)):
                 self.compare(label, one, other, f"{where}[{index}]")
+        elif isinstance(kafka, bytes) and isinstance(tidelog, bytes) and kafka != tidelog:
+            same = next((at for at, (one, other) in enumerate(zip(kafka, tidelog, strict=False)) if one != other), 0)
+            start = max(0, same - 20)
+            self.differences.append(Difference(label, f"{where} byte {same}", kafka[start:], tidelog[start:]))
         elif kafka != tidelog:
             self.differences.append(Difference(label, where, kafka, tidelog))
 

@@ -20,6 +20,7 @@ from tests.kafka import Kafka241
 from tidelog.broker.embedded import Broker
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
+from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -43,14 +44,39 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     mine: dict[str, Any] = {name: value for name, value in BOTH.items() if "timestamp" not in name}
     with Kafka241(folder / "kafka", mine) as kafka, Broker(folder / "tidelog", **BOTH) as tidelog:
         both = OldPair(address(kafka.bootstrap), address(tidelog.bootstrap_servers))
+        # 2.4.1 sends a log that needs no conversion as far as it was read; 3.9.1 and Tidelog fill up what was converted.
+        for side in both.sides:
+            side.compares_tails = False
         yield both
         both.close()
 
 
+PROBE = "probe"
+
+
+def set_config(pair: Pair, topic: str, name: str, value: str) -> None:
+    change = AlterConfigsResource(TOPIC, topic, [AlterableConfig(name, 0, value)])
+    pair.ask(f"{topic}: {name} {value}", IncrementalAlterConfigsRequest([change]), 0)
+
+
 def set_format(pair: Pair, topic: str, value: str) -> None:
-    """Change a live topic's message format."""
-    change = AlterConfigsResource(TOPIC, topic, [AlterableConfig("message.format.version", 0, value)])
-    pair.ask(f"{topic} to {value}", IncrementalAlterConfigsRequest([change]), 0)
+    """Change a live topic's message format, and wait until Kafka goes by it.
+
+    It answers before it does; but it makes such changes one after the other: once a later one has had its effect on another
+    topic, this one has, too.
+    """
+    set_config(pair, topic, "message.format.version", value)
+    if PROBE not in pair.tidelog.topic_ids:
+        pair.create(PROBE)
+    data = build([Record(0, T, 0, None, b"probe", ())], 2)
+    for limit, expected in (("1", ErrorCode.MESSAGE_TOO_LARGE), ("1000", ErrorCode.NONE)):
+        set_config(pair, PROBE, "max.message.bytes", limit)
+        for _ in range(2000):
+            pair.kafka.ask(produce(PROBE, data), 7, has_answer=True)
+            if pair.kafka.last.responses[0].partition_responses[0].error_code == expected:
+                break
+        else:
+            pytest.fail(f"Kafka does not take max.message.bytes={limit}")
 
 
 @pytest.mark.parametrize("magic", FORMATS)
@@ -70,9 +96,11 @@ def test_produce_and_fetch(old: Pair, magic: int, kind: str) -> None:
             old.ask(f"{topic} magic {sent}: {one.name}", produce(topic, one.data), (0, 2)[sent])
     for one in good_sets(2):
         old.ask(f"{topic} magic 2: {one.name}", produce(topic, one.data), 6)
+    # Append times change how far a wrapper is compressed, and with it where bytes are cut off.
+    size = 1 << 20 if kind == "append-time" else 4000
     for version in (0, 1, 2, 3, 4, 10, 11):
         for offset in (0, 1, 50, 101):
-            old.ask(f"{topic} read from {offset}", fetch(topic, offset, partition_max_bytes=4000), version)
+            old.ask(f"{topic} read from {offset}", fetch(topic, offset, partition_max_bytes=size), version)
     old.check()
 
 
@@ -99,14 +127,16 @@ def test_format_raised_and_lowered(old: Pair) -> None:
     topic = "mixed"
     old.create(topic, message_format_version=FORMATS[1], segment_bytes=600)
     rng = random.Random(8)
-    for step, value in enumerate(("0.10.2", "0.9.0", "0.11.0", "0.10.2", "2.4", "0.9.0")):
+    for step, value in enumerate(("0.10.2", "0.9.0", "0.11.0", "0.10.2", "0.9.0", "2.4")):
         set_format(old, topic, value)
         for magic in (0, 1, 2):
             for codec in (Codec.NONE, Codec.GZIP):
                 made = [Record(i, T + step * 1000 + i, 0, b"k", rng.randbytes(20), ()) for i in range(3)]
                 old.ask(f"step {step} magic {magic}", produce(topic, build(made, magic, codec)), (0, 2, 6)[magic])
-    for version in (0, 1, 2, 3, 4, 7, 10, 11):
-        for offset in (0, 4, 17, 18, 50, 107, 108, 109):
-            for size in (1, 300, 1 << 20):
-                old.ask(f"mixed from {offset} up to {size}", fetch(topic, offset, partition_max_bytes=size), version)
+    for now in ("raised", "lowered"):
+        for version in (0, 1, 2, 3, 4, 7, 10, 11):
+            for offset in (0, 4, 17, 18, 50, 107, 108, 109):
+                for size in (1, 300, 1 << 20):
+                    old.ask(f"{now} from {offset} up to {size}", fetch(topic, offset, partition_max_bytes=size), version)
+        set_format(old, topic, "0.9.0")
     old.check()
