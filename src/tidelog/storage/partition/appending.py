@@ -164,9 +164,12 @@ class Appends:
             if self._rules.magic >= 2:
                 self._note_epochs(headers)
             segment = local.segments.active
-            roll_params = RollParams(self._max_segment_ms, config.segment_bytes, info.max_timestamp, last_offset, size, now_ms)
-            if segment.should_roll(roll_params):
-                segment = self._roll(segment, roll_params, info.first_offset)
+            if not segment.takes(size, info.max_timestamp, last_offset, config.segment_bytes, self._max_segment_ms):
+                roll_params = RollParams(
+                    self._max_segment_ms, config.segment_bytes, info.max_timestamp, last_offset, size, now_ms
+                )
+                if segment.should_roll(roll_params):
+                    segment = self._roll(segment, roll_params, info.first_offset)
         except LogOfflineError:
             raise
         except OSError as error:
@@ -214,7 +217,7 @@ class Appends:
             if header.magic < 2:
                 if not epochs.is_empty:
                     epochs.clear_and_flush()
-            elif header.leader_epoch >= 0:
+            elif header.leader_epoch >= 0 and not epochs.is_known(header.leader_epoch, header.base_offset):
                 epochs.assign(header.leader_epoch, header.base_offset)
 
     def _roll(self, segment: LogSegment, params: RollParams, first_offset: int) -> LogSegment:

@@ -88,6 +88,14 @@ class LeaderEpochCache:
         """Return the epoch that `offset` was written in, None below the first."""
         return self._epochs.epoch_for_offset(offset)
 
+    def is_known(self, epoch: int, start_offset: int) -> bool:
+        """Whether `assign` would change nothing, in memory or in the file: the quick question before it."""
+        entries = self._epochs.entries
+        if not entries or self._is_unwritten:
+            return False
+        latest = entries[-1]
+        return latest.epoch == epoch and latest.start_offset <= start_offset
+
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` begins at `start_offset`, durably; False if that says nothing new.
 

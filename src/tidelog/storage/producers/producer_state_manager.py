@@ -100,7 +100,7 @@ class ProducerStateManager:
     @property
     def has_undecided(self) -> bool:
         """Whether there is a transaction that is open, or whose marker is not below the high watermark yet."""
-        return bool(self._ongoing) or bool(self._unreplicated)
+        return bool(self._ongoing.offsets or self._unreplicated.offsets)
 
     @property
     def first_undecided_offset(self) -> int | None:

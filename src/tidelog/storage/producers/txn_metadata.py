@@ -6,7 +6,7 @@ A log has few of either at a time; what is asked for at every append is the firs
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
@@ -25,6 +25,8 @@ class TxnsByFirstOffset:
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
+        self.offsets: Sequence[int] = self._offsets
+        """Their first offsets, in order."""
         self._txns: dict[int, TxnMetadata] = {}
 
     def __len__(self) -> int:

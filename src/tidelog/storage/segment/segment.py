@@ -177,6 +177,20 @@ class LogSegment(SegmentReader):
             or not self.can_convert_to_relative_offset(params.max_offset_in_messages)
         )
 
+    def takes(self, size: int, max_timestamp: int, last_offset: int, max_segment_bytes: int, max_segment_ms: int) -> bool:
+        """Whether `should_roll` surely says no: the quick question before it. False: that has to be asked."""
+        log_bytes = self.log.size_bytes
+        first = self._rolling_based_timestamp
+        return (
+            first is not None
+            and first >= 0
+            and 0 < log_bytes <= max_segment_bytes - size
+            and max_timestamp - first <= max_segment_ms - self.roll_jitter_ms
+            and 0 <= last_offset - self.base_offset <= INT32_MAX
+            and not self.offset_index.is_full
+            and not self.time_index.is_full
+        )
+
     def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:
         """Return milliseconds since the first batch: event time if it has a timestamp, wall time since `created_ms` if not."""
         first = self._first_timestamp()
