@@ -138,6 +138,7 @@ class TopicLifecycle:
         except BaseException:
             self._undo({other: one for other, one in self._topics.items() if other != name})
             raise
+        logger.info("topic %s: created, partitions %d%s", name, partitions, _settings(texts))
         return topic
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
@@ -158,6 +159,7 @@ class TopicLifecycle:
         except BaseException:
             self._undo({**self._topics, name: before})
             raise
+        logger.info("topic %s: partitions %d, %d before", name, partitions, before.partitions)
         return topic
 
     def delete(self, name: str) -> None:
@@ -179,6 +181,7 @@ class TopicLifecycle:
             reason = self._partitions.failed[failed[0]]
             raise StorageError(f"topic {name!r} is not gone: {len(failed)} partitions: {reason}", path=self._directory)
         self._drop({name})
+        logger.info("topic %s: deleted, its folders go in a while", name)
 
     def alter(self, name: str, properties: Mapping[str, PropertyValue]) -> Topic:
         """Give a topic these properties instead of those that it had.
@@ -188,6 +191,7 @@ class TopicLifecycle:
         topic = self.get(name).with_properties(self._checked(properties))
         self._write({**self._topics, name: topic})
         self._configure(name)
+        logger.info("topic %s: configuration changed%s", name, _settings(topic.properties) or ", all defaults")
         return topic
 
     def adopt(self, name: str, properties: Mapping[str, PropertyValue]) -> Topic:
@@ -207,6 +211,7 @@ class TopicLifecycle:
             log.assign_topic_id(topic.topic_id)
         self._configure(name)
         self.create_missing()
+        logger.info("topic %s: adopted%s", name, _settings(texts))
         return topic
 
     # --- inside
@@ -299,6 +304,10 @@ class TopicLifecycle:
 def _check_partitions(partitions: int) -> None:
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise InvalidArgumentError("a topic has at least one partition", found=partitions)
+
+
+def _settings(properties: Mapping[str, str]) -> str:
+    return "".join(f", {name}={value}" for name, value in properties.items())
 
 
 def _text(value: PropertyValue) -> str:

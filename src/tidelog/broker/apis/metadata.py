@@ -125,7 +125,6 @@ def _create(node: Node, name: str) -> None:
                 expected=1,
             )
         node.topics.create(name, node.config.num_partitions, {})
-        logger.info("created topic %s, which somebody asked for, with %d partitions", name, node.config.num_partitions)
     except TidelogError as error:
         logger.warning("could not create topic %s, which somebody asked for: %s", name, error)
 
