@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextlib
+import gc
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import aiokafka
@@ -188,7 +190,8 @@ class KafkaPython(Client):
             self.finds_by_time = api_version >= (0, 10, 1)
 
     def write(self, bootstrap: str, writes: Sequence[Write]) -> list[list[Sent] | str]:
-        return [self._write(bootstrap, write) for write in writes]
+        with _unclosed_sockets_ignored():
+            return [self._write(bootstrap, write) for write in writes]
 
     def _write(self, bootstrap: str, write: Write) -> list[Sent] | str:
         producer = kafka.KafkaProducer(
@@ -214,8 +217,7 @@ class KafkaPython(Client):
         return [Sent(each.offset, each.timestamp) for each in told]
 
     def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:
-        consumer = self._consumer(bootstrap, isolation_level=isolation)
-        try:
+        with _unclosed_sockets_ignored(), contextlib.closing(self._consumer(bootstrap, isolation_level=isolation)) as consumer:
             places = {kafka.TopicPartition(topic, 0): topic for topic in topics}
             ends = consumer.end_offsets(list(places))
             rows: dict[str, list[Row]] = {topic: [] for topic in places.values()}
@@ -227,25 +229,29 @@ class KafkaPython(Client):
                 for place, records in consumer.poll(500).items():
                     rows[places[place]] += [_python_row(record) for record in records]
             return rows
-        finally:
-            consumer.close()
 
     def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
-        consumer = self._consumer(bootstrap)
-        try:
+        with _unclosed_sockets_ignored(), contextlib.closing(self._consumer(bootstrap)) as consumer:
             answers: dict[str, list[Found | None]] = {topic: [] for topic in times}
             for wanted in in_turn(times):
                 places = {kafka.TopicPartition(topic, 0): each for topic, each in wanted.items()}
                 for place, found in consumer.offsets_for_times(places).items():
                     answers[place.topic].append(Found(found.offset, found.timestamp) if found else None)
             return answers
-        finally:
-            consumer.close()
 
     def _consumer(self, bootstrap: str, **more: Any) -> Any:
         return kafka.KafkaConsumer(
             bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="none", **self.settings, **more
         )
+
+
+@contextlib.contextmanager
+def _unclosed_sockets_ignored() -> Iterator[None]:
+    """kafka-python now and then leaves a socket to the garbage collector, when it is closed while it connects anew."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
 
 
 class AioKafka(Client):
