@@ -35,11 +35,11 @@ from tidelog.errors import (
 )
 from tidelog.log.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE, increment_sequence
-from tidelog.records.builder import NO_PRODUCER, Producer
+from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.kernel import murmur2
+from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
-from tidelog.records.records_builder import RecordsBuilder
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -84,10 +84,12 @@ class _Batch:
         self.magic = magic
         found = self.built.get(magic)
         if found is None:
-            builder = RecordsBuilder(magic, codec=codec, producer=self.producer if magic == 2 else NO_PRODUCER)
-            for record in self.records:
-                builder.append(record.timestamp, record.key, record.value, record.headers)
-            found = self.built[magic] = builder.build().data
+            records = [record._replace(offset=i) for i, record in enumerate(self.records)]
+            if magic == 2:
+                found = build_batch_v2(records, codec=codec, producer=self.producer)
+            else:
+                found = build_message_set(records, magic, codec=codec)
+            self.built[magic] = found
         return found
 
 
