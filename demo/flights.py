@@ -1,7 +1,8 @@
 """`make demo`: the flights of 2013 as a Kafka log, read by time.
 
-Imports 336,776 real flights into a Kafka data folder, finds a moment, reads one day exactly, replays the last three
-days on Spark and draws the segments. Everything lands in demo/out; the commands shown are the ones that run.
+Imports 336,776 real flights into a Kafka data folder, finds a moment, reads one day exactly, serves the folder to Kafka
+clients, replays the last three days on Spark and draws the segments. Everything lands in demo/out; the commands shown are
+the ones that run.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def main() -> None:
     tidelog(f"cat {name(LOG)} one-partition --from {DAY_START} --to {DAY_END} --format jsonl", first=3)
     lost_records()
 
+    title("Serve the folder to Kafka clients, and ask over the wire")
+    serve()
+
     title("Replay the last three days on Spark")
     replay()
 
@@ -73,6 +77,20 @@ def lost_records() -> None:
             offsets = day.filter(pc.equal(day["partition"], partition))["offset"]
             lost += 0 if end < 0 else pc.sum(pc.greater_equal(offsets, end)).as_py() or 0
         say(f"{topic:14} {day.num_rows} flights left on 10 July; a cut at the first offset >= end loses {lost} of them")
+
+
+def serve() -> None:
+    """Start a broker on the log's folder, and ask it as any Kafka client may: where that day begins, and what comes next."""
+    import tidelog
+
+    with tidelog.Broker(LOG) as broker, tidelog.connect(broker.bootstrap_servers) as client:
+        say(f"a broker on {name(LOG)}: any Kafka client can read it at {broker.bootstrap_servers} now")
+        places = [("departures", partition) for partition in range(4)]
+        for (topic, partition), found in client.offsets_for_times(dict.fromkeys(places, DAY_START)).items():
+            say(f"  {topic}-{partition}: the first flight of 10 July is at offset {found.offset if found else 'none'}")
+        client.produce("departures", b'{"carrier":"XX"}', key=b"XX", timestamp=END_MS)
+        (late,) = [r for r in client.read("departures", from_time=END_MS, to_time=END_MS + 1) if r.key == b"XX"]
+        say(f"one more produced, and found by its time: departures-{late.partition}, offset {late.offset}, {late.value.decode()}")
 
 
 def replay() -> None:
