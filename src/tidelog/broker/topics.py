@@ -9,14 +9,13 @@
 Topics that a folder has without a configuration (a backup, a folder from Kafka) are topics as all others. One whose partitions
 carry no id, as before Kafka 2.8, has none here either (all zeros).
 
-Views are kept until the manager's `revision` moves: asking for one that is known costs a look-up.
+Views are kept until the manager says that a topic has changed: asking for one costs a look-up.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,38 +70,44 @@ class Topics:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._revision = -1
         self._views: dict[str, TopicView] = {}
         self._by_id: dict[uuid.UUID, TopicView] = {}
+        self._in_order: list[TopicView] | None = None
+        self._changed = node.manager.changed_topics
+        self._changed.update(key.topic for key in node.manager.partitions())
 
     # --- asking
 
     def get(self, name: str) -> TopicView | None:
         """Return a topic, None if there is none of that name."""
-        if self._revision != self._node.manager.revision:
+        if self._changed:
             self._look()
         return self._views.get(name)
 
     def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
         """Return the topic of an id, None if there is none."""
-        if self._revision != self._node.manager.revision:
+        if self._changed:
             self._look()
         return self._by_id.get(topic_id)
 
     def all(self) -> list[TopicView]:
-        """Return all topics, by name."""
-        if self._revision != self._node.manager.revision:
+        """Return all topics, by name. The list is not the caller's to change."""
+        if self._changed:
             self._look()
-        return list(self._views.values())
+        if self._in_order is None:
+            self._in_order = [self._views[name] for name in sorted(self._views)]
+        return self._in_order
 
     def colliding(self, name: str) -> str | None:
         """Return a topic whose name differs from `name` in dots and underscores only: Kafka's metrics would mix them up."""
         wanted = name.replace(".", "_")
+        if "_" not in wanted:
+            return None
         return next((view.name for view in self.all() if view.name.replace(".", "_") == wanted), None)
 
     def properties(self, name: str) -> dict[str, str]:
         """Return a topic's own properties; of one that was found without a configuration, those that keep everything."""
-        topic = self._node.manager.topics().get(name)
+        topic = self._node.manager.topic(name)
         if topic is None:
             return {key: str(value) for key, value in KEEP_EVERYTHING.items()}
         return dict(topic.properties)
@@ -141,23 +146,40 @@ class Topics:
     # --- inside
 
     def _look(self) -> None:
-        """Make the views anew; one of a topic that is as it was stays."""
+        """Make the views of changed topics anew; one of a topic that is as it was stays."""
         manager = self._node.manager
-        revision = manager.revision
-        partitions: dict[str, list[PartitionView]] = defaultdict(list)
-        ids: dict[str, uuid.UUID] = {}
-        for key in manager.partitions():
-            partitions[key.topic].append(self._partition(key))
-            log = manager.logs.get(key)
-            if log is not None and log.topic_id is not None:
-                ids.setdefault(key.topic, log.topic_id)
-        ids |= {name: topic.topic_id for name, topic in manager.topics().items()}
-        before = self._views
-        self._views = {
-            name: _same_or_new(before.get(name), name, ids.get(name, NO_TOPIC_ID), found) for name, found in partitions.items()
-        }
-        self._by_id = {view.topic_id: view for view in self._views.values() if view.topic_id != NO_TOPIC_ID}
-        self._revision = revision
+        names = sorted(self._changed)
+        self._changed.clear()
+        self._in_order = None
+        keys: dict[str, list[TopicPartition]]
+        if len(names) == 1:
+            keys = {names[0]: manager.partitions_of(names[0])}
+        else:
+            keys = {name: [] for name in names}
+            for key in manager.partitions():
+                if key.topic in keys:
+                    keys[key.topic].append(key)
+        for name in names:
+            before = self._views.pop(name, None)
+            if before is not None:
+                self._by_id.pop(before.topic_id, None)
+            if keys[name]:
+                view = self._view(name, keys[name], before)
+                self._views[name] = view
+                if view.topic_id != NO_TOPIC_ID:
+                    self._by_id[view.topic_id] = view
+
+    def _view(self, name: str, keys: Sequence[TopicPartition], before: TopicView | None) -> TopicView:
+        topic = self._node.manager.topic(name)
+        if topic is not None:
+            topic_id = topic.topic_id
+        else:
+            logs = [self._node.manager.logs[key] for key in keys if key in self._node.manager.logs]
+            topic_id = next((log.topic_id for log in logs if log.topic_id is not None), NO_TOPIC_ID)
+        partitions = [self._partition(key) for key in keys]
+        if before is not None and before.topic_id == topic_id and before.partitions == partitions:
+            return before
+        return TopicView(name, topic_id, partitions)
 
     def _partition(self, key: TopicPartition) -> PartitionView:
         node_id = self._node.node_id
@@ -166,12 +188,6 @@ class Topics:
             return PartitionView(key.partition, ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, 0, [node_id], [node_id], [node_id])
         offline = [node_id] if log.is_offline else []
         return PartitionView(key.partition, ErrorCode.NONE, node_id, self._node.leader_epoch(key), [node_id], [node_id], offline)
-
-
-def _same_or_new(before: TopicView | None, name: str, topic_id: uuid.UUID, partitions: list[PartitionView]) -> TopicView:
-    if before is not None and before.topic_id == topic_id and before.partitions == partitions:
-        return before
-    return TopicView(name, topic_id, partitions)
 
 
 def why_invalid(name: str) -> str | None:

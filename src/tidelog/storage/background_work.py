@@ -149,7 +149,7 @@ class BackgroundWork(LogEvents):
 
     def went_offline(self, log: LogState) -> None:
         """Have it seen."""
-        self._partitions.revision += 1
+        self._partitions.changed.add(log.topic_partition.topic)
 
 
 def _offline_is_told() -> contextlib.suppress:

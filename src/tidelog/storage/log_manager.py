@@ -214,13 +214,21 @@ class LogManager:
         return self._running.partitions.logs
 
     @property
-    def revision(self) -> int:
-        """A number that grows whenever a topic or a partition comes, goes, changes, goes offline or is loaded anew."""
-        return self._running.partitions.revision
+    def changed_topics(self) -> set[str]:
+        """Topics that came, went or changed, or of which a partition did. For one who looks at them, and then clears the set."""
+        return self._running.partitions.changed
 
     def topics(self) -> dict[str, Topic]:
         """Return the topics that have a configuration, by name."""
         return self._running.lifecycle.topics()
+
+    def topic(self, name: str) -> Topic | None:
+        """Return a topic that has a configuration, None if there is none of that name."""
+        return self._running.lifecycle.find(name)
+
+    def partitions_of(self, name: str) -> list[TopicPartition]:
+        """Return a topic's partitions, offline ones included, in order."""
+        return self._running.partitions.keys_of(name)
 
     def partitions(self) -> list[TopicPartition]:
         """Return every partition that is there, offline ones included, in order."""

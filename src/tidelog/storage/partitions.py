@@ -66,8 +66,6 @@ class Partitions:
     """See the module. `events` is told what happens to the logs, `recovery_progress` how far the recovery of one is."""
 
     events: LogEvents = NO_EVENTS
-    revision = 0
-    """Grows with every partition that comes, goes, goes offline or is loaded anew."""
 
     def __init__(
         self,
@@ -83,6 +81,8 @@ class Partitions:
     ) -> None:
         self.directory = directory
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.changed: set[str] = set()
+        """Topics with a partition that has come, gone, gone offline or was loaded anew; whoever has looked takes them out."""
         self.failed: dict[TopicPartition, str] = {}
         self._clock = clock
         self._scheduler = scheduler
@@ -227,13 +227,13 @@ class Partitions:
     def _add(self, key: TopicPartition, log: PartitionLog) -> None:
         log.events = self.events
         self.logs[key] = log
-        self.revision += 1
+        self.changed.add(key.topic)
         self._loaded_ends[key] = log.log_end_offset
 
     def fail(self, key: TopicPartition, reason: str) -> None:
         """Note that a partition is there, but cannot be used."""
         self.failed[key] = reason
-        self.revision += 1
+        self.changed.add(key.topic)
         logger.error("%s: offline: %s", self.directory_of(key), reason)
 
     # --- checkpoints
@@ -302,7 +302,7 @@ class Partitions:
         )
 
     def _forget(self, key: TopicPartition) -> PartitionLog | None:
-        self.revision += 1
+        self.changed.add(key.topic)
         self.failed.pop(key, None)
         self._loaded_ends.pop(key, None)
         return self.logs.pop(key, None)

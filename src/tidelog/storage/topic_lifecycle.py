@@ -63,10 +63,15 @@ class TopicLifecycle:
         """Return the topics that have a configuration, by name."""
         return {name: topic for name, topic in self._topics.items() if not topic.is_deleting}
 
+    def find(self, name: str) -> Topic | None:
+        """Return a topic that has a configuration, None if there is none of that name."""
+        topic = self._topics.get(name)
+        return None if topic is None or topic.is_deleting else topic
+
     def get(self, name: str) -> Topic:
         """Return a topic that has a configuration. Raises UnknownTopicOrPartitionError."""
-        topic = self._topics.get(name)
-        if topic is None or topic.is_deleting:
+        topic = self.find(name)
+        if topic is None:
             raise UnknownTopicOrPartitionError(f"no topic {name!r} with a configuration", path=self._directory)
         return topic
 
@@ -223,8 +228,11 @@ class TopicLifecycle:
 
     def _refuse_collision(self, name: str) -> None:
         """Kafka refuses a topic whose name differs from another's in dots and underscores only: metrics would mix them up."""
+        wanted = name.replace(".", "_")
+        if "_" not in wanted:
+            return
         for other in {key.topic for key in self._partitions.all_keys()} | self._topics.keys():
-            if other.replace(".", "_") == name.replace(".", "_"):
+            if other.replace(".", "_") == wanted:
                 raise InvalidArgumentError(f"topic {name!r} collides with another", found=repr(other), path=self._directory)
 
     def _missing(self, topic: Topic) -> list[TopicPartition]:
@@ -288,9 +296,10 @@ class TopicLifecycle:
             logger.error("%s", error)
 
     def _take(self, topics: dict[str, Topic]) -> None:
-        changed = {name for name in {*topics, *self._topics} if topics.get(name) != self._topics.get(name)}
+        before = self._topics
+        changed = {name for name, topic in topics.items() if before.get(name) is not topic} | (before.keys() - topics.keys())
         self._topics = topics
-        self._partitions.revision += 1
+        self._partitions.changed |= changed
         for name in changed:
             self._configs.pop(name, None)
 
