@@ -39,12 +39,15 @@ MAX_RESPONSE_BYTES = 1 << 30
 MAX_FIRST_RESPONSE_BYTES = 1 << 20
 """The first response is small. Whoever answers with more does not speak Kafka's protocol."""
 
+CONNECT_MS = 10_000
+"""How long a connection may take: where nobody answers at all, there may be another broker to ask."""
+
 _JOINED_BYTES = 1 << 16
 _SIZE = Struct(">i")
 
 
 class Connection:
-    """See the module. `timeout_ms` bounds the wait for the connection, and for a response that no request says more about."""
+    """See the module. `timeout_ms` bounds the wait for a response that no request says more about."""
 
     def __init__(self, address: BrokerAddress, *, timeout_ms: int, client_id: str) -> None:
         self.address = address
@@ -56,7 +59,7 @@ class Connection:
         self._waiting: deque[tuple[int, type[Message], int]] = deque()
         self._size = bytearray(4)
         try:
-            self._socket = socket.create_connection(address, timeout=timeout_ms / 1000)
+            self._socket = socket.create_connection(address, timeout=min(timeout_ms, CONNECT_MS) / 1000)
         except OSError as error:
             raise BrokerUnreachableError(f"no connection to a broker: {_reason(error)}", path=self._place) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -96,6 +96,7 @@ class PartitionFetcher:
         self._fetch_bytes = fetch_bytes
         self._allocate = allocate
         self._patience = Patience(cluster.timeout_ms)
+        self._got_on = True
 
     def __iter__(self) -> Iterator[FetchedBatch]:
         """Yield the batches in offset order. The records that one lies in stay as they are as long as anyone refers to them.
@@ -117,8 +118,15 @@ class PartitionFetcher:
                 self._again(error)
 
     def _again(self, error: TidelogError) -> None:
-        self._patience.wait(error)
+        self._wait(error)
         self._cluster.refresh([self.key.topic])
+
+    def _wait(self, error: TidelogError) -> None:
+        """Wait before the next attempt. The time that whoever uses the batches takes for them is not the broker's."""
+        if self._got_on:
+            self._patience.restart()
+            self._got_on = False
+        self._patience.wait(error)
 
     def _fetch(self, connection: Connection) -> Iterator[FetchedBatch]:
         version = connection.version(FetchRequest, newest=NEWEST_VERSION, oldest=4 if self._is_committed else 0)
@@ -193,7 +201,7 @@ class PartitionFetcher:
                     )
                 position = header.last_offset + 1
             self.position = position
-            self._patience.restart()
+            self._got_on = True
             used = headers[-1].end_position
             if len(records) - used > used // 4 and self._fetch_bytes < MAX_FETCH_BYTES:
                 self._fetch_bytes *= 2
@@ -206,7 +214,7 @@ class PartitionFetcher:
             self._fetch_bytes = max(2 * self._fetch_bytes, length + 12)
         elif not self._is_endless:
             # The records that were promised may come late, but they must come.
-            self._patience.wait(_late(self.key, self.position, self._end, connection))
+            self._wait(_late(self.key, self.position, self._end, connection))
         return headers, records
 
     def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
