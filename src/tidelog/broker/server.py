@@ -175,7 +175,7 @@ class BrokerServer:
                 self._accept_no_more()
                 self.loop.call_later(OUT_OF_FILES_WAIT_S, self._accept_again)
                 return
-            self._connected(sock, address[0], listener)
+            self._connected(sock, address[0].removeprefix("::ffff:"), listener)
 
     def _accept_again(self) -> None:
         if self._sockets and not self._is_accepting:
