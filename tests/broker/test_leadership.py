@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
+from tidelog import Broker
 from tidelog.broker.leadership import LEADER_EPOCH_FILE, Leadership
 from tidelog.clock import ManualClock
+from tidelog.log.names import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
@@ -87,3 +90,34 @@ def test_a_damaged_file_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture
     (tmp_path / LEADER_EPOCH_FILE).write_text(text)
     assert led(tmp_path, append) == 4
     assert LEADER_EPOCH_FILE in caplog.text
+
+
+def test_a_consumer_goes_on_after_a_kill(tmp_path: Path) -> None:
+    """librdkafka asks where the old epoch ended (KIP-320), and misses nothing and sees nothing twice."""
+    with Broker(tmp_path / "data") as broker:
+        broker.call(lambda running: running.node.manager.create_topic("t", 1))
+        quick = {"bootstrap.servers": broker.bootstrap_servers, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50}
+        producer = confluent_kafka.Producer({**quick, "log_level": 0})
+        consumer = confluent_kafka.Consumer(
+            {**quick, "group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0}
+        )
+        consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
+        values: list[bytes | None] = []
+        for life in range(2):
+            for i in range(100):
+                producer.produce("t", b"%d %d" % (life, i), partition=0)
+            assert producer.flush(20) == 0
+            while len(values) < 100 * (life + 1):
+                message = consumer.poll(20)
+                assert message is not None
+                error = message.error()
+                if error is None:
+                    values.append(message.value())
+                else:
+                    assert error.retriable(), error
+            broker.kill()
+            broker.start()
+        epoch = broker.call(lambda running: running.node.leader_epoch(TopicPartition("t", 0)))
+        consumer.close()
+    assert values == [b"%d %d" % (life, i) for life in range(2) for i in range(100)]
+    assert epoch == 2
