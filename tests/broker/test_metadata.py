@@ -267,3 +267,12 @@ def test_bytes_behind_a_request_are_passed_over(client: RawClient) -> None:
         5,
         client.ask(MetadataRequest(topics=None), LATEST),
     )
+
+
+def test_too_many_topics_are_not_created(start_broker: StartBroker, caplog: pytest.LogCaptureFixture) -> None:
+    broker = start_broker(num_partitions=6000)
+    with broker.client() as client:
+        response = client.ask(named("a", "b", create=True), LATEST)
+    assert {topic.error_code for topic in response.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert broker.on_loop(broker.node.manager.topics) == {}
+    assert any("too many" in message for message in caplog.messages)

@@ -47,6 +47,9 @@ logger = logging.getLogger("tidelog.broker")
 NOT_ASKED_FOR = -(2**31)
 """Authorized operations that were not asked for."""
 
+MAX_SIZE = 10_000
+"""Topics and partitions that one request may create, as in CreateTopics."""
+
 # A bit for each operation of Kafka's AclOperation that the resource knows.
 ALL_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
@@ -109,9 +112,12 @@ def _topics_of_names(node: Node, names: Iterable[str], *, may_create: bool) -> l
         )
         if not is_invalid:
             missing.append(name)
-    if may_create:
-        for name in missing:
-            _create(node, name)
+    if may_create and missing:
+        if len(missing) * (1 + node.config.num_partitions) > MAX_SIZE:
+            logger.warning("somebody asked for %d topics that are not there: too many to create them at once", len(missing))
+        else:
+            for name in missing:
+                _create(node, name)
     return topics
 
 
