@@ -139,6 +139,7 @@ class Topics:
         """Delete a topic; who waits for its records is woken. Raises UnknownTopicOrPartitionError, StorageError."""
         try:
             self._node.manager.delete_topic(view.name)
+            self._node.metrics.forget_topic(view.name)
         finally:
             for one in view.partitions:
                 self._node.arrivals.appended(TopicPartition(view.name, one.partition))
