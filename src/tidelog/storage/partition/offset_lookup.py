@@ -52,6 +52,9 @@ def fetch_offset_for_timestamp(log: LogState, timestamp: int, isolation: FetchIs
         end = log.watermarks.high_watermark
     else:
         end = log.last_stable_offset if isolation is FetchIsolation.TXN_COMMITTED else log.log_end_offset
+    if timestamp >= 0 and log.config.magic:
+        found = _find_time(log, timestamp)
+        return found if found is not None and found.offset < end else None
     found = fetch_offset_by_timestamp(log, timestamp)
     if timestamp == LATEST and found is not None:
         return found._replace(offset=end)
@@ -82,7 +85,7 @@ def legacy_fetch_offsets_before(log: LogState, timestamp: int, max_offsets: int)
 def _find_time(log: LogState, timestamp: int) -> TimestampAndOffset | None:
     start = log.log_start_offset
     for segment in log.segments.values(start):
-        if segment.max_timestamp_and_offset_so_far.timestamp >= timestamp:
+        if segment.max_timestamp_so_far >= timestamp:
             found = segment.find_offset_by_timestamp(timestamp, start)
             if found is not None:
                 return found

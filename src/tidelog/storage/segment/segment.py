@@ -133,6 +133,12 @@ class LogSegment(SegmentReader):
         """
         return TimestampOffset(*self._largest())
 
+    @property
+    def max_timestamp_so_far(self) -> int:
+        """The largest timestamp (ms) of the same."""
+        known = self._max_timestamp
+        return known if known != UNKNOWN else self._largest()[0]
+
     def check_largest_timestamp(self) -> TimestampOffset:
         """Return the same, after a look at the batches behind the time index's last entry: a larger timestamp wins, and is kept.
 
