@@ -49,7 +49,9 @@ def serves(broker: RunningBroker, client: RawClient) -> None:
 
 
 def memory_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    """The process's own memory; pages of files that it has mapped are the system's."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) * 1024
 
 
 @pytest.fixture
@@ -201,9 +203,7 @@ def test_who_does_not_read_stalls_nobody(broker: RunningBroker) -> None:
             writer.ask(produce(), 9)
             writer.ask(ApiVersionsRequest(), 0)
         assert monotonic() - started < 5
-        assert memory_bytes() - before < 64 << 20 or all(
-            connection.is_idle for connection in broker.running.server.connections.values()
-        )
+        assert memory_bytes() - before < 16 << 20
         for _ in range(10):
             assert len(slow[0].receive().responses[0].partitions[0].records) > 10_000_000
 
