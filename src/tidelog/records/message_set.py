@@ -1,7 +1,7 @@
-"""What is inside a compressed v0 or v1 message, as columns: to be checked and rebuilt without an object for each message.
+"""Messages of v0 or v1 as columns: to be checked and rebuilt without an object for each.
 
-A few kilobytes of such a message may hold a million of others. `validation` therefore takes the way through here for whatever
-can be told by columns, and builds records one by one only where it must say what is wrong with their bytes.
+A few kilobytes of a compressed message may hold a million of others. `validation` therefore takes the way through here for
+whatever can be told by columns, and builds records one by one only where it must say what is wrong with their bytes.
 
 `rebuilt` gives, byte for byte, what `conversion.rebuild` makes of the same records. Pure.
 """
@@ -25,14 +25,27 @@ _SIZE_AND_CRC = Struct(">8xiI").unpack_from
 
 
 class MessageSet:
-    """The messages in `data`, which is what the wrapper with `header` holds; `base_offset` is added to their offsets."""
+    """The messages in `data`, which is what the wrapper with `header` holds; not nested: the message with `header`, and others.
 
-    def __init__(self, header: BatchHeader, data: Bytes, base_offset: int) -> None:
+    `base_offset` is added to their offsets.
+    """
+
+    def __init__(self, header: BatchHeader, data: Bytes, base_offset: int, *, is_nested: bool = True) -> None:
         """Read them; `fault` is 0, or the kernel's code for what is no message, at byte `fault_position`."""
         self._data = data
         self._rows = rows = kernel.Rows()
         count = kernel.scan_messages(
-            rows, data, 0, len(data), header.magic, base_offset, NO_TIMESTAMP, header.timestamp_type, True, 0, kernel.NO_LIMIT
+            rows,
+            data,
+            0,
+            len(data),
+            header.magic,
+            base_offset,
+            NO_TIMESTAMP,
+            header.timestamp_type,
+            is_nested,
+            0,
+            kernel.NO_LIMIT,
         )
         self.fault = min(count, 0)
         self.fault_position = rows.fault_position

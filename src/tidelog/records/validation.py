@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -255,6 +255,10 @@ def _assign_messages(
         taken = _assign_wrapped(records, first, rules, target, base_offset, now_ms)
         if taken is not None:
             return taken
+    elif source is Codec.NONE and (first.magic != rules.magic or target is not Codec.NONE):
+        taken = _convert_messages(records, headers, rules, target, base_offset, now_ms)
+        if taken is not None:
+            return taken
     low, high = time_bounds(rules, now_ms)
     sent: list[Record] = []
     max_inside = NO_TIMESTAMP
@@ -319,26 +323,51 @@ def _assign_wrapped(
     return _validated(inside.rebuilt(to, base_offset), base_offset, to, True)
 
 
+def _convert_messages(
+    records: bytearray | memoryview,
+    headers: Sequence[BatchHeader],
+    rules: ValidationRules,
+    target: Codec,
+    base_offset: int,
+    now_ms: int,
+) -> ValidatedRecords | None:
+    """The same for messages one behind the other that become something else; None where one of them is not as the first."""
+    first, last = headers[0], headers[-1]
+    if any(header.magic != first.magic or header.timestamp_type == LOG_APPEND_TIME for header in headers):
+        return None
+    inside = MessageSet(first, memoryview(records)[first.position : last.end_position], 0, is_nested=False)
+    if inside.fault:
+        return None
+    low, high = time_bounds(rules, now_ms)
+    refused = next(_refused_messages(inside, rules, low, high), None)
+    if refused is not None:
+        raise_refused([refused._replace(batch_index=0)], headers[refused.batch_index])
+    to = _target(rules, target, now_ms)
+    return _validated(inside.rebuilt(to, base_offset), base_offset, to, True)
+
+
 def _refuse_messages(inside: MessageSet, header: BatchHeader, rules: ValidationRules, low: int, high: int) -> None:
     """Raise for messages without a key, where they need one, and for times out of bounds."""
+    refused = []
+    total = 0
+    for one in _refused_messages(inside, rules, low, high):
+        total += 1
+        if total <= MAX_RECORD_ERRORS:
+            refused.append(one)
+    raise_refused(refused, header, total)
+
+
+def _refused_messages(inside: MessageSet, rules: ValidationRules, low: int, high: int) -> Iterator[Refused]:
     timestamps, key_lengths = inside.timestamps, inside.key_lengths
     without_key = rules.is_compacted and min(key_lengths) < 0
     by_time = (low > MIN_TIME or high < MAX_TIME) and (min(timestamps) < low or max(timestamps) > high)
     if not (without_key or by_time):
         return
-    refused = []
-    total = 0
     for index, (timestamp, key_length) in enumerate(zip(timestamps, key_lengths, strict=True)):
         if rules.is_compacted and key_length < 0:
-            one = Refused(False, index, NO_KEY)
+            yield Refused(False, index, NO_KEY)
         elif not (low <= timestamp <= high or timestamp == NO_TIMESTAMP):
-            one = Refused(True, index, outside(timestamp, low, high))
-        else:
-            continue
-        total += 1
-        if total <= MAX_RECORD_ERRORS:
-            refused.append(one)
-    raise_refused(refused, header, total)
+            yield Refused(True, index, outside(timestamp, low, high))
 
 
 def _check_inside(place: MessagePlace, data: Bytes, header: BatchHeader) -> None:
