@@ -64,6 +64,20 @@ TABLE: tuple[Deliberate, ...] = (
         "a record without key for a compacted topic: 2.4.1 has no code for it before Produce v8; 3.9.1 and Tidelog have",
     ),
     Deliberate(
+        r"OffsetForLeaderEpochRequest changed .*",
+        r".*\.(leader_epoch|end_offset)",
+        ...,
+        -1,
+        "an epoch below -1: Kafka takes it for an old one that ended where the log begins; here there is none",
+    ),
+    Deliberate(
+        r"fetch session -5 v\d+",
+        r"(\.session_id|\.error_code|\.responses.*)",
+        ...,
+        ...,
+        "a negative session id trips Kafka (UNKNOWN_SERVER_ERROR); here it is one that there is not",
+    ),
+    Deliberate(
         r".* magic 1: plain magic 2 v[12]",
         r".*\.error_code",
         -1,

@@ -43,12 +43,21 @@ from tidelog.broker.fetching import Fetch
 from tidelog.broker.node import Node
 from tidelog.log.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.messages.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from tidelog.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 
 
 def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse | Outcome:
     """Answer with records, or wait for them."""
     version = request.api_version
+    if not 0 <= message.isolation_level <= 1:
+        return _refused(message, version)
     epoch = message.session_epoch
     session = None
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -71,6 +80,20 @@ def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse
             epoch = FINAL_EPOCH
             wanted = list(_partitions(node, message.topics, version).values())
     return Fetch(node, message, request, wanted, session, epoch).start()
+
+
+def _refused(message: FetchRequest, version: int) -> FetchResponse:
+    """Answer a request that makes no sense: there is no such isolation level."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    response = FetchResponse(error_code=code, session_id=message.session_id)
+    if version < TOPIC_ID_VERSION:
+        response.responses = [
+            FetchableTopicResponse(
+                topic.topic, partitions=[PartitionData(one.partition, code, high_watermark=-1) for one in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    return response
 
 
 def _partitions(node: Node, topics: list[FetchTopic], version: int) -> dict[PartitionName, FetchedPartition]:

@@ -103,7 +103,9 @@ class _Lookups:
         answer = ListOffsetsPartitionResponse(wanted.partition_index)
         key = TopicPartition(topic, wanted.partition_index)
         timestamp = wanted.timestamp
-        if key in self._twice:
+        if not 0 <= self._message.isolation_level <= 1:
+            answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        elif key in self._twice:
             answer.error_code = ErrorCode.INVALID_REQUEST
         elif timestamp < 0 and self._version < SINCE.get(timestamp, 1 << 15):
             answer.error_code = ErrorCode.UNSUPPORTED_VERSION
