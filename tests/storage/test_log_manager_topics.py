@@ -492,6 +492,29 @@ def refuse_nth(patch: pytest.MonkeyPatch, call: str, n: int) -> Callable[[], boo
     return lambda: count > n
 
 
+def test_what_has_changed_is_told(tmp_path: Path) -> None:
+    with managed(tmp_path) as manager:
+        manager.create_topic("other", 1)
+        manager.create_topic("t", 1)
+        assert manager.changed_topics == {"t", "other"}
+        for change in (
+            lambda: manager.add_partitions("t", 2),
+            lambda: manager.alter_config("t", {"retention.ms": 5}),
+            lambda: manager.log("t", 1).go_offline("append", OSError(errno.EIO, "Input/output error")),
+            lambda: manager.bring_online("t", 1),
+            lambda: manager.delete_topic("t"),
+        ):
+            manager.changed_topics.clear()
+            change()
+            assert manager.changed_topics == {"t"}
+        assert (manager.topic("t"), manager.partitions_of("t")) == (None, [])
+        assert manager.topic("other") == manager.topics()["other"]
+        manager.changed_topics.clear()
+        manager.log("other", 0).append_as_leader(batch(), 0)
+        manager.tick()
+        assert manager.changed_topics == set()
+
+
 def test_two_clocks_apart(tmp_path: Path) -> None:
     """Jumps of the clock, both ways: nothing is done twice, nothing is forgotten."""
     clock = ManualClock(NOW_MS)
