@@ -106,7 +106,7 @@ class Connection:
         if version < max(oldest, low):
             offered = "none" if high < 0 else f"v{low} to v{high}"
             raise UnsupportedVersionError(
-                f"the broker's versions of {request.API_NAME} do not do",
+                f"the broker is too {'old' if high < oldest else 'new'} for what is asked of it with {request.API_NAME}",
                 path=self._place,
                 found=offered,
                 expected=f"v{oldest} to v{newest}",
