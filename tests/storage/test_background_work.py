@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,31 @@ class TestTimeMaps:
             assert len(covered) == 4
             assert_true(log, end=False)
             assert manager.tick() == 0
+
+    def test_ahead(self, tmp_path: Path) -> None:
+        """Where there are threads, they map whole segments, one after the other; one that goes meanwhile leaves no map."""
+        with managed(tmp_path, tidelog_time_map_enable=False) as manager:
+            manager.create_topic("t", 1, {"segment.bytes": 1000})
+            log = manager.log("t", 0)
+            fill(log, 40)
+            writer = TimeMapWriter(manager.scheduler, slice_bytes=1)
+            manager.tick()
+            first, going, third = list(log.segments)[:3]
+            for segment in (first, going, third):
+                writer.add(log, segment)
+            threads: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+            made: list[int] = []
+            while manager.scheduler.tick(lambda work, done: threads.append((work, done))):
+                assert len(threads) == 1
+                work, done = threads.pop()
+                result = work()
+                if len(made) == 1:
+                    assert len(maps(log)) == 2
+                    log.segments.remove(going.base_offset)
+                done(result)
+                made.append(len(maps(log)))
+            assert made == [1, 1, 2]
+            log.segments.add(going)
 
     def test_many_short_segments_are_not_done_all_at_once(self, tmp_path: Path) -> None:
         with managed(tmp_path, tidelog_time_map_enable=False) as manager:

@@ -2,7 +2,7 @@
 
 | when | which segment | |
 |---|---|---|
-| after a roll, after compaction | the one that is finished | up to `SLICE_BYTES` of log in each tick |
+| after a roll, after compaction | the one that is finished | up to `SLICE_BYTES` a tick; ahead, with threads, all of it |
 | at a clean end | what waits; the last segments of logs that were appended to | `BYTES_AT_THE_END`: it must not take long |
 
 A map that is cut into slices is extended with each of them, so that what is there is always true. Nobody needs a map: what
@@ -17,6 +17,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 from tidelog.errors import CorruptDataError, StorageError
 from tidelog.log.offset_index import OffsetPosition
@@ -53,6 +55,29 @@ class _Waiting:
         return self.segment.size_bytes - self.mapped_bytes
 
 
+class _Ahead:
+    """Maps a whole segment, on any thread: nothing of it is used but the file."""
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self.is_done = False
+        self._path = path
+        self._size_bytes = size_bytes
+
+    def __call__(self) -> None:
+        from tidelog.log.time_map_file import write_time_map
+
+        if self._size_bytes:
+            write_time_map(self._path, end_position=self._size_bytes)
+        self.is_done = True
+
+    def undo(self) -> None:
+        """Remove the map of a segment that went before it was there."""
+        from tidelog.log.time_map_file import remove_time_map
+
+        with suppress(StorageError):
+            remove_time_map(self._path)
+
+
 class TimeMapWriter:
     """Maps the segments that it is told of."""
 
@@ -61,12 +86,13 @@ class TimeMapWriter:
         self._slice_bytes = slice_bytes
         self._waiting: deque[_Waiting] = deque()
         self._task: ScheduledTask | None = None
+        self._ahead: _Ahead | None = None
 
     def add(self, log: LogState, segment: LogSegment) -> None:
         """Have a finished segment mapped by one of the next ticks."""
         self._waiting.append(_Waiting(log, segment))
         if self._task is None:
-            self._task = self._scheduler.schedule("time-map", self._tick)
+            self._schedule()
 
     def finish(self, closed: Iterable[LogState], max_bytes: int = BYTES_AT_THE_END) -> None:
         """Map what waits, and the last segments of logs that were appended to and are closed, up to `max_bytes` of log."""
@@ -88,13 +114,23 @@ class TimeMapWriter:
     def _tick(self) -> None:
         self._task = None
         left = self._slice_bytes
+        if self._waiting and self._ahead is not None and self._ahead.is_done:
+            left = 0
+            one = self._waiting.popleft()
+            if not one.is_there:
+                self._ahead.undo()
         while self._waiting and left > 0:
             one = self._waiting[0]
             left -= max(self._next_slice(one, left), SEGMENT_COST_BYTES)
             if one.left_bytes <= 0:
                 self._waiting.popleft()
         if self._waiting:
-            self._task = self._scheduler.schedule("time-map", self._tick)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        log = self._waiting[0].segment.log
+        self._ahead = _Ahead(log.path, log.size_bytes)
+        self._task = self._scheduler.schedule("time-map", self._tick, ahead=self._ahead)
 
     def _next_slice(self, one: _Waiting, max_bytes: int) -> int:
         """Map about so many bytes more; return how many of the log that were. A segment that is gone is done."""
