@@ -89,7 +89,7 @@ _PRODUCER_ID: Final = 43
 _SIGN: Final = 0x80
 
 _Key: TypeAlias = tuple[str, int]
-
+"""Topic and partition."""
 
 _UNKNOWN_TRANSACTION: Final = "there is no transaction coordinator that knows the transaction"
 
@@ -103,7 +103,8 @@ class _Look(NamedTuple):
     """Told of transactional records only."""
 
 
-_PLAIN = _Look()
+PLAIN = _Look()
+"""Of records that there is nothing to say about."""
 
 
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
@@ -112,8 +113,8 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         name = topics[0].name
         data = topics[0].partition_data[0]
-        if _is_usual(data.records, request.api_version):
-            answer = _append(node, (name, data.index), data.records, _PLAIN, message.acks, request.client_id)
+        if is_usual(data.records, request.api_version):
+            answer = append(node, (name, data.index), data.records, PLAIN, message.acks, request.client_id)
             if message.acks == 0:
                 return Outcome.CLOSE if answer.error_code else Outcome.NOTHING
             return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, [answer])])
@@ -141,7 +142,7 @@ def _handle_any(node: Node, message: ProduceRequest, request: Request) -> Produc
     answers: dict[str, list[PartitionProduceResponse]] = {}
     is_refused = False
     for (key, records), look in zip(sent.items(), looks, strict=True):
-        answer = _append(node, key, records, look, acks, request.client_id)
+        answer = append(node, key, records, look, acks, request.client_id)
         is_refused |= answer.error_code != _NONE
         answers.setdefault(key[0], []).append(answer)
     if acks == 0:
@@ -149,10 +150,10 @@ def _handle_any(node: Node, message: ProduceRequest, request: Request) -> Produc
     return _response(answers)
 
 
-def _append(node: Node, key: _Key, records: Bytes, look: _Look, acks: int, client_id: str | None) -> PartitionProduceResponse:
+def append(node: Node, key: _Key, records: Bytes, look: _Look, acks: int, client_id: str | None) -> PartitionProduceResponse:
     """Append one partition's records, or say why not."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
-    if log is None or look is not _PLAIN or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
+    if log is None or look is not PLAIN or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
         code = _refusal(node, key, log, look, acks, client_id)
         if code is not None:
             why = _UNKNOWN_TRANSACTION if code == ErrorCode.NOT_ENOUGH_REPLICAS else None
@@ -182,7 +183,7 @@ def _count(counters: Counters, work: AppendWork) -> None:
 # --- before a log is asked ------------------------------------------------------------------------------------------------
 
 
-def _is_usual(records: Bytes | None, version: int) -> bool:
+def is_usual(records: Bytes | None, version: int) -> bool:
     """Whether the records are what nearly all are: one whole batch of format v2, of no transaction, in a codec of the version."""
     if records is None:
         return False
@@ -197,11 +198,11 @@ def _is_usual(records: Bytes | None, version: int) -> bool:
 
 def _look(records: Bytes, version: int) -> _Look:
     """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where there is no telling batches."""
-    if _is_usual(records, version):
-        return _PLAIN
+    if is_usual(records, version):
+        return PLAIN
     end = _batch_end(records, 0)
     if end is None:
-        return _PLAIN if version < _FIRST_V2 else _Look(ErrorCode.INVALID_RECORD)
+        return PLAIN if version < _FIRST_V2 else _Look(ErrorCode.INVALID_RECORD)
     is_v2 = records[_MAGIC_END - 1] == 2
     attributes = records[_ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
     is_transactional = bool(attributes & TRANSACTIONAL_BIT)
@@ -220,7 +221,7 @@ def _look(records: Bytes, version: int) -> _Look:
                 code = ErrorCode.INVALID_RECORD
         except CorruptBatchError:
             code = ErrorCode.CORRUPT_MESSAGE
-    return _Look(code, is_transactional, has_producer) if code or is_transactional else _PLAIN
+    return _Look(code, is_transactional, has_producer) if code or is_transactional else PLAIN
 
 
 def _batch_end(records: Bytes, position: int) -> int | None:

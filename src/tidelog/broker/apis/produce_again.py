@@ -16,7 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Outcome
-from tidelog.broker.apis.produce import _PLAIN, _append, _is_usual
+from tidelog.broker.apis.produce import PLAIN, append, is_usual
 from tidelog.wire.headers import response_writer
 from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 
@@ -108,10 +108,10 @@ def handle(node: Node, connection: Connection, data: memoryview, body: int, end:
     if size < 0 or records_end + len(tags) != end or data[records_end:end] != tags:
         return None
     records = data[position:records_end]
-    if not _is_usual(records, again.version):
+    if not is_usual(records, again.version):
         return None
     key = again.key
-    answer = _append(node, key, records, _PLAIN, again.acks, connection.client_id)
+    answer = append(node, key, records, PLAIN, again.acks, connection.client_id)
     if answer.error_code:
         if again.acks == 0:
             return Outcome.CLOSE
