@@ -78,6 +78,14 @@ TABLE: tuple[Deliberate, ...] = (
         "a negative session id trips Kafka (UNKNOWN_SERVER_ERROR); here it is one that there is not",
     ),
     Deliberate(
+        r"behind a segment .* v\d+",
+        r"\.topics\[0\]\.partitions\[0\]\.(timestamp|offset|leader_epoch)",
+        -1,
+        ...,
+        "a search by time: Kafka asks the first segment whose largest timestamp reaches the target, and no other; a segment "
+        "without timestamps counts as written when its file was; here the search goes on until there is a record",
+    ),
+    Deliberate(
         r".* magic 1: plain magic 2 v[12]",
         r".*\.error_code",
         -1,

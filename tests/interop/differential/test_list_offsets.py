@@ -95,3 +95,25 @@ def test_errors(filled: Pair) -> None:
                 for epoch in (0, 1, 7, -2):
                     filled.ask(f"epoch {epoch} {timestamp}", list_offsets(topic, timestamp, epoch=epoch), version)
     filled.check()
+
+
+def test_none_only_when_it_is_true(pair: Pair) -> None:
+    """The one difference of searches by time: Kafka asks one segment alone; here the search goes on (docs/decisions/0002)."""
+    without, below = "offsets-without-times", "offsets-below-the-start"
+    pair.create(without, below, segment_bytes=150)
+    for topic, batches in ((without, ((-1, -1), (T,))), (below, ((T + 100, T + 5), (T + 50,)))):
+        for times in batches:
+            made = [Record(i, at, 0, b"k", b"v" * 20, ()) for i, at in enumerate(times)]
+            answer = pair.ask("filling", produce(topic, build(made, 2)), 7)
+            assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
+    pair.ask("deleting", DeleteRecordsRequest([DeleteRecordsTopic(below, [DeleteRecordsPartition(0, 1)])], 30_000), 2)
+    pair.check()
+    for version in (1, 4, 7):
+        pair.ask("behind a segment without times", list_offsets(without, T), version)
+        pair.ask("behind a segment whose match is below the log start", list_offsets(below, T + 30), version)
+        found = [(one.where, one.kafka, one.tidelog) for one in pair.differences if one.label.endswith(f" v{version}")]
+        where = ".topics[0].partitions[0]."
+        expected = [(f"{where}timestamp", -1, T), (f"{where}offset", -1, 2)]
+        expected += [(f"{where}timestamp", -1, T + 50), (f"{where}offset", -1, 2)]
+        assert [one for one in found if "epoch" not in one[0]] == expected
+    pair.check()
