@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +16,13 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 import tidelog
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.records.batch import CREATE_TIME
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.records import Record
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.testing import Broker
+from tidelog.wire.headers import request_chunks
+from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 TIMEOUT_S = 20
 HOUR_MS = 3600 * 1000
@@ -225,3 +232,26 @@ def waiting_consumer(bootstrap: str) -> Iterator[None]:
     assert consumer.poll(TIMEOUT_S).value() == b"one"  # type: ignore[union-attr]
     yield
     consumer.close()
+
+
+def test_all_that_was_begun_is_answered_though_the_client_is_slow_and_sends_more() -> None:
+    """A socket that is closed with requests unread in it is reset, and answers that are on their way would be lost."""
+    batch = bytes(build_batch_v2([Record(0, 1373450400000, CREATE_TIME, None, b"value")]))
+    topic = TopicProduceData("orders", partition_data=[PartitionProduceData(0, batch)])
+    request = b"".join(request_chunks(ProduceRequest(None, 1, 1000, [topic]), 8, 1, "slow"))
+    with Broker(socket_send_buffer_bytes=8192) as broker:
+        broker.call(lambda running: running.node.manager.create_topic("orders", 1))
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect(("127.0.0.1", broker.port))
+            slow.setblocking(False)
+            while select.select([], [slow], [], 0.2)[1]:
+                slow.send(request * 20)
+            slow.settimeout(TIMEOUT_S)
+            ended = threading.Thread(target=broker.stop)
+            ended.start()
+            answers = b"".join(iter(lambda: slow.recv(65536), b""))
+            ended.join()
+        broker.start()
+        answered, rest = divmod(len(answers), 4 + int.from_bytes(answers[:4], "big"))
+        assert (answered, rest) == (broker.call(lambda running: running.node.manager.log("orders", 0).log_end_offset), 0)

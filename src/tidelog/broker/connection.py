@@ -23,9 +23,11 @@ A connection is the `Request` of its handlers, as it has only one at a time.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import struct
+import termios
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -49,7 +51,13 @@ REQUESTS_A_TURN = 32
 MAX_CHUNKS = 1024
 """The system takes no more with one call (IOV_MAX)."""
 
+LEAVING_READS = 64
+"""How often what still comes is thrown away in one go, `SHARED_BYTES` at most each time."""
+
+LEAVING_WAIT_S = 0.005
+
 _SIZE = struct.Struct(">i")
+_INT = struct.Struct("i")
 
 
 class Connection:
@@ -170,7 +178,39 @@ class Connection:
         """Close it as soon as nothing is owed to the peer; no further request is begun. Who only waits is given up."""
         self._is_ending = True
         if self.is_idle or (self._gone is not None and not self._unsent):
+            self._leave()
+
+    def _leave(self) -> None:
+        """Close it as soon as the peer's system has all answers.
+
+        A socket that is closed while requests lie unread in it is reset, and takes the answers along that are still on their
+        way: so requests that come now are thrown away.
+        """
+        if self._is_closed:
+            return
+        self._is_reading = False
+        self._loop.remove_reader(self.fd)
+        is_done = True  # The peer has gone, unless one of the others is the case.
+        try:
+            for _ in range(LEAVING_READS):
+                if not self._socket.recv_into(self._server.buffers.shared):
+                    break
+            else:
+                is_done = False
+        except (BlockingIOError, InterruptedError):
+            is_done = not self._unacknowledged_bytes()
+        except OSError:
+            pass
+        if is_done:
             self.close()
+        else:
+            self._loop.call_later(LEAVING_WAIT_S, self._leave)
+
+    def _unacknowledged_bytes(self) -> int:
+        try:
+            return int(_INT.unpack(fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(_INT.size)))[0])
+        except OSError:
+            return 0
 
     def close(self) -> None:
         """Close it now. Twice is no error."""
@@ -294,7 +334,7 @@ class Connection:
         if out:
             self._write(out, out_bytes)
         if self._is_ending and self.is_idle:
-            self.close()
+            self._leave()
 
     def _keep(self, buffer: memoryview, position: int, end: int) -> None:
         """Keep what is left over: a part of a frame; if it is not this connection's turn, maybe whole ones."""
@@ -350,7 +390,7 @@ class Connection:
     def _go_on(self) -> None:
         """Nothing is owed to the peer any more: look at what it has sent meanwhile."""
         if self._is_ending:
-            self.close()
+            self._leave()
         elif self._rest or self._large is not None:
             if not self._is_held:
                 self._hold()

@@ -88,9 +88,9 @@ class BrokerServer:
         if self._sweep is not None:
             self._sweep.cancel()
         self._empty = asyncio.Event()
+        self.node.arrivals.end()  # Fetches that wait for records get what there is.
         for connection in tuple(self.connections.values()):
             connection.end()
-        self.node.arrivals.end()  # Fetches that wait for records get what there is.
         if self.connections and grace_s > 0:
             try:
                 await asyncio.wait_for(self._empty.wait(), grace_s)
