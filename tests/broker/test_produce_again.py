@@ -52,13 +52,13 @@ def stored(broker: RunningBroker, topic: str) -> bytes:
 def repeated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts the requests that were not read anew: its length."""
     seen: list[int] = []
-    append = produce_again._append  # type: ignore[attr-defined]
+    append = produce_again.append  # type: ignore[attr-defined]
 
     def counted(*arguments: Any) -> Any:
         seen.append(1)
         return append(*arguments)
 
-    monkeypatch.setattr(produce_again, "_append", counted)
+    monkeypatch.setattr(produce_again, "append", counted)
     return seen
 
 
