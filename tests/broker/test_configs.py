@@ -141,6 +141,8 @@ def test_the_broker_is_described(start_broker: StartBroker) -> None:
     assert (told["log.retention.hours"].value, told["log.retention.hours"].config_source) == ("168", DEFAULT)
     assert told["log.dirs"].value == str(broker.data_dir)
     assert told["node.id"].value == "1"
+    assert told["advertised.listeners"].value == f"PLAINTEXT://{broker.bootstrap_servers}"
+    assert [name for name in ("port", "host.name") if name in told] == []
     assert told["auto.create.topics.enable"].value == "true"
     assert all(one.read_only for one in told.values())
     assert "secret" not in {one.value for one in told.values()}

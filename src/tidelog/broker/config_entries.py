@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog import config as topic_config
 from tidelog.broker import config as broker_config
 from tidelog.broker.config import BROKER_PROPERTIES, OTHER_PROPERTIES
+from tidelog.broker.listeners import joined
 from tidelog.broker.refusals import Refused
 from tidelog.config import LogConfig, PropertyValue
 from tidelog.errors import InvalidArgumentError
@@ -202,10 +203,15 @@ class ConfigEntries:
         own = {name: (known.kind, _text_or_none(known.default)) for name, known in BROKER_PROPERTIES.items()}
         defaults = ManagerConfig().to_properties()
         own |= {name: (kind, _text_or_none(defaults[name])) for name, kind in _MANAGER_KINDS.items()}
-        own |= dict.fromkeys(OTHER_PROPERTIES, ("STRING", None))
+        own |= dict.fromkeys(OTHER_PROPERTIES & self._node.config.given.keys(), ("STRING", None))
         for name, (kind, default) in own.items():
             if name not in entries:
                 entries[name] = self._own(name, kind, default)
+        listeners = self._node.listeners
+        bound = ",".join(f"{one.name}://{joined(one.host, one.port)}" for one in listeners)
+        told = ",".join(f"{one.name}://{joined(one.advertised_host, one.advertised_port)}" for one in listeners)
+        entries["listeners"] = self._own("listeners", "STRING", None, bound)
+        entries["advertised.listeners"] = self._own("advertised.listeners", "STRING", None, told)
         owner = self._node.manager.owner
         entries["node.id"] = self._own("node.id", "INT", "-1", str(owner.node_id))
         entries["broker.id"] = self._own("broker.id", "INT", "-1", str(owner.node_id))
