@@ -8,6 +8,7 @@
 | 4 | a missing ``.timeindex`` is built | `time_index_rebuild` |
 | 5 | the end is looked for; of a log that ends before its start nothing is kept; a log without a segment gets one | here |
 | 6 | leader epochs are cut to the log; producers are read from the last snapshot, and replayed behind it | `producer_rebuild` |
+| 7 | after a crash: what the snapshot left out of their last batches | `producer_recall` |
 
 After a clean end a few bytes are read of each partition: its last segment's end, a snapshot, the epochs. Nothing stays open,
 nothing is mapped, and no other segment's file is looked into.
@@ -30,6 +31,7 @@ from tidelog.log.leader_epochs import EpochEntry
 from tidelog.storage.loading.leftovers import clear_leftovers, remove_orphan_indexes
 from tidelog.storage.loading.loading import LoadingLog
 from tidelog.storage.loading.log_recovery import LogRecovery, Progress, RecoveryProgress
+from tidelog.storage.loading.producer_recall import recall_batches
 from tidelog.storage.loading.time_index_rebuild import rebuild_time_index
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.offset_metadata import LoadedLogOffsets, LogOffsetMetadata
@@ -123,6 +125,8 @@ def _load(
     is_unchanged = clean_end == end_offset and not recovery.has_changed_files
     producer_state.remove_stray_snapshots(log.segments.base_offsets, found if is_unchanged else None)
     log.rebuild_producer_state(producer_state, log_start_offset, end_offset, had_clean_shutdown=log.had_clean_shutdown)
+    if not log.had_clean_shutdown:
+        recall_batches(producer_state, log.segments)
     return LoadedLogOffsets(
         log_start_offset,
         # Raised only by what was flushed: a crash soon after this start must recover as much again.

@@ -230,6 +230,12 @@ class ProducerStateManager:
         if entry.has_open_transaction:
             self._ongoing.put(TxnMetadata(entry.producer_id, LogOffsetMetadata(entry.current_txn_first_offset)))
 
+    def recall(self, producer_id: int, batches: tuple[BatchMetadata, ...]) -> None:
+        """Know more of the batches of a producer, of which a snapshot had the last one. Oldest first."""
+        entry = self._producers[producer_id].copy()
+        entry.batches = batches
+        self._producers[producer_id] = entry
+
     def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
         while (latest := self._snapshots.latest) is not None:
             try:
