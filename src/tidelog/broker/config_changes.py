@@ -20,11 +20,12 @@ everything, as before, but for what the change says.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.refusals import Refused
+from tidelog.broker.refusals import Refused, refusal_of
 from tidelog.broker.topics import why_invalid
 from tidelog.config import LogConfig
 from tidelog.wire.error_codes import ErrorCode
@@ -74,14 +75,29 @@ class Resource(NamedTuple):
     changes: Sequence[Change]
 
 
-def repeated(resources: Iterable[Resource]) -> set[tuple[int, str]]:
-    """Return type and name of the resources that stand more than once in a request: Kafka changes none of these."""
-    seen: set[tuple[int, str]] = set()
-    twice: set[tuple[int, str]] = set()
+class Outcome(NamedTuple):
+    """What became of a resource's changes. No reason where they were made."""
+
+    resource: Resource
+    code: ErrorCode
+    reason: str | None
+
+
+def change_all(node: Node, resources: Sequence[Resource], *, incremental: bool, validate_only: bool) -> list[Outcome]:
+    """Change each resource, or only see whether that could be done; of one that is named twice, nothing is changed."""
+    times = Counter((one.resource_type, one.name) for one in resources)
+    outcomes = []
     for one in resources:
-        key = (one.resource_type, one.name)
-        (twice if key in seen else seen).add(key)
-    return twice
+        code, reason = ErrorCode.NONE, None
+        try:
+            if times[one.resource_type, one.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
+            change(node, one, incremental=incremental, validate_only=validate_only)
+        except Exception as error:
+            refusal = refusal_of(error)
+            code, reason = refusal.code, refusal.reason
+        outcomes.append(Outcome(one, code, reason))
+    return outcomes
 
 
 def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> None:

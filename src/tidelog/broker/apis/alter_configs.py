@@ -13,9 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
-from tidelog.broker.config_changes import Change, Operation, Resource, change, repeated
-from tidelog.broker.refusals import Refused, refusal_of
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.broker.config_changes import Change, Operation, Resource, change_all
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
 if TYPE_CHECKING:
@@ -29,23 +27,15 @@ def handle(node: Node, message: AlterConfigsRequest, request: Request) -> AlterC
         )
         for one in message.resources
     ]
-    twice = repeated(resources)
-    responses = []
-    for resource in resources:
-        code, reason = ErrorCode.NONE, None
-        try:
-            if (resource.resource_type, resource.name) in twice:
-                raise Refused(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
-            change(node, resource, incremental=False, validate_only=message.validate_only)
-        except Exception as error:
-            refusal = refusal_of(error)
-            code, reason = refusal.code, refusal.reason
-        responses.append(
+    outcomes = change_all(node, resources, incremental=False, validate_only=message.validate_only)
+    return AlterConfigsResponse(
+        responses=[
             AlterConfigsResourceResponse(
                 error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name
             )
-        )
-    return AlterConfigsResponse(responses=responses)
+            for resource, code, reason in outcomes
+        ]
+    )
 
 
 API = Api(AlterConfigsRequest, AlterConfigsResponse, 0, 2, handle)

@@ -12,9 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
-from tidelog.broker.config_changes import Change, Resource, change, repeated
-from tidelog.broker.refusals import Refused, refusal_of
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.broker.config_changes import Change, Resource, change_all
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -34,23 +32,15 @@ def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request
         )
         for one in message.resources
     ]
-    twice = repeated(resources)
-    responses = []
-    for resource in resources:
-        code, reason = ErrorCode.NONE, None
-        try:
-            if (resource.resource_type, resource.name) in twice:
-                raise Refused(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
-            change(node, resource, incremental=True, validate_only=message.validate_only)
-        except Exception as error:
-            refusal = refusal_of(error)
-            code, reason = refusal.code, refusal.reason
-        responses.append(
+    outcomes = change_all(node, resources, incremental=True, validate_only=message.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[
             AlterConfigsResourceResponse(
                 error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name
             )
-        )
-    return IncrementalAlterConfigsResponse(responses=responses)
+            for resource, code, reason in outcomes
+        ]
+    )
 
 
 API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1, handle)
