@@ -78,6 +78,7 @@ class Connection:
         "_loop",
         "_recv_into",
         "_rest",
+        "_send",
         "_sent",
         "_server",
         "_socket",
@@ -118,6 +119,7 @@ class Connection:
         self._loop = server.loop
         self._socket = sock
         self._recv_into = sock.recv_into
+        self._send = sock.send
         self._counters = server.node.metrics.counters
         # Reading: what is left of a frame, small or large.
         self._rest: bytes = b""
@@ -442,7 +444,10 @@ class Connection:
             self._unsent += chunks
             return False
         try:
-            sent = os.writev(self.fd, chunks if len(chunks) <= MAX_CHUNKS else chunks[:MAX_CHUNKS])
+            if len(chunks) == 1:
+                sent = self._send(chunks[0])
+            else:
+                sent = os.writev(self.fd, chunks if len(chunks) <= MAX_CHUNKS else chunks[:MAX_CHUNKS])
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError:
