@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.cli.conftest import run, start
+from tests.cli.conftest import ROOT, run, start
 from tidelog.log.log_dir import LogDir
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 
@@ -190,6 +192,23 @@ def wait_for_line(server: Server, text: str) -> None:
             if text in line.decode():
                 break
         tail.kill()
+
+
+def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
+    unwanted = (
+        "numpy",
+        "pyarrow",
+        "rich",
+        "prometheus_client",
+        "tidelog.scanning",
+        "tidelog.client",
+        "tidelog.log.log",
+        "tempfile",
+    )
+    code = f"import sys, tidelog.cli.serve, tidelog.cli.serving; print([name for name in {unwanted!r} if name in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert (ran.stdout, ran.stderr) == ("[]\n", "")
 
 
 @pytest.mark.parametrize(
