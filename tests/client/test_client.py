@@ -108,6 +108,9 @@ class TestProduceAndRead:
         client.produce("created-by-produce", b"value")
         assert client.topics()["created-by-produce"] == [0, 1, 2]
 
+    def test_so_it_may_with_a_partition_named(self, client: Client) -> None:
+        assert client.produce("created-for-partition-2", b"value", partition=2).partition == 2
+
     def test_reading_creates_nothing(self, client: Client) -> None:
         with pytest.raises(UnknownTopicOrPartitionError, match="no topic 'nowhere'"):
             client.read("nowhere")

@@ -159,6 +159,22 @@ class TestLeaders:
         with cluster.connect() as client:
             assert [record.offset for record in client.read("t")] == [0, 1, 2, 3, 4]
 
+    def test_who_only_looks_does_not_name_a_topic_to_an_old_broker(self) -> None:
+        """Before Metadata v4 it may create what it is asked for."""
+
+        def answer(request: Any, version: int) -> Any:
+            return metadata({1: broker}, {0: 1}) if isinstance(request, MetadataRequest) else None
+
+        for version in (0, 1, 3):
+            with (
+                ScriptedBroker(answer, VERSIONS | {MetadataRequest: version}) as broker,
+                tidelog.connect(broker.address) as client,
+            ):
+                with pytest.raises(UnknownTopicOrPartitionError):
+                    client.partitions("typo")
+                assert client.partitions("t")[0].leader.node_id == 1
+                assert [request.topics for request in broker.asked] == [None if version else []] * 2
+
     def test_what_will_not_pass_is_raised(self, cluster: Cluster) -> None:
         cluster.on = {1: lambda *_: offsets((0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1))}
         with cluster.connect() as client, pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED") as error:

@@ -83,8 +83,7 @@ class Client:
 
     def partitions(self, topic: str) -> dict[int, PartitionState]:
         """Return a topic's partitions, with their leaders and replicas, as they are now. Raises UnknownTopicOrPartitionError."""
-        self.cluster.refresh([topic])
-        return dict(self.cluster.topic(topic).partitions)
+        return dict(self.cluster.topic_now(topic).partitions)
 
     # --- Offsets ---
 
@@ -173,9 +172,13 @@ class Client:
             if data is not None and not isinstance(data, bytes | bytearray | memoryview):
                 raise InvalidArgumentError(f"{name} must be bytes", found=type(data).__name__)
         timestamp = self._clock.now_ms() if record.timestamp is None else parse_time(record.timestamp, self._clock)
-        partition = self._appender.partition_for(topic, record.key) if record.partition is None else record.partition
-        if partition < 0:
+        partition = record.partition
+        if partition is None:
+            partition = self._appender.partition_for(topic, record.key)
+        elif partition < 0:
             raise InvalidArgumentError("a partition's number", found=partition)
+        else:
+            self.cluster.topic(topic, create=True)
         made = Record(0, timestamp, CREATE_TIME, record.key, record.value, tuple(record.headers))
         return TopicPartition(topic, partition), made
 

@@ -29,6 +29,7 @@ M = TypeVar("M", bound=Message)
 Key = TypeVar("Key")
 
 METADATA_VERSION = 12
+NO_CREATION_VERSION = 4
 
 CREATION_MS = 10_000
 """How long a topic that does not exist may take to be created; a broker that creates none says just the same."""
@@ -165,7 +166,8 @@ class Cluster:
         with self.connection_to_any() as connection:
             version = connection.version(MetadataRequest, newest=METADATA_VERSION)
             request = MetadataRequest(allow_auto_topic_creation=create)
-            if wanted is not None:
+            # Before v4 a broker may create what it is asked for: those that only want to look ask for all topics.
+            if wanted is not None and (create or version >= NO_CREATION_VERSION):
                 request.topics = [MetadataRequestTopic(name=name) for name in wanted]
             elif version == 0:
                 request.topics = []  # v0 has no null: none named means all.
@@ -179,6 +181,8 @@ class Cluster:
         passing: TidelogError | None = None
         for topic in response.topics:
             code, name = topic.error_code, topic.name or ""
+            if wanted is not None and name not in wanted:
+                continue
             if code == ErrorCode.NONE:
                 found[name] = _topic_state(topic)
             elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
@@ -198,8 +202,11 @@ class Cluster:
 
     def topic(self, name: str, *, create: bool = False) -> TopicState:
         """Return what is known of a topic. Raises UnknownTopicOrPartitionError."""
-        if name not in self._topics:
-            self.refresh([name], create=create)
+        return self._topics.get(name) or self.topic_now(name, create=create)
+
+    def topic_now(self, name: str, *, create: bool = False) -> TopicState:
+        """Return what the brokers say of a topic now. Raises UnknownTopicOrPartitionError."""
+        self.refresh([name], create=create)
         state = self._topics.get(name)
         if state is None:
             raise UnknownTopicOrPartitionError(f"no topic {name!r}", path=str(self))
@@ -211,8 +218,7 @@ class Cluster:
         state = partitions.get(key.partition)
         if state is None:
             # Perhaps added since; else it is an answer.
-            self.refresh([key.topic])
-            partitions = self.topic(key.topic).partitions
+            partitions = self.topic_now(key.topic).partitions
             state = partitions.get(key.partition)
         if state is None:
             known = ", ".join(map(str, sorted(partitions)))
@@ -248,6 +254,9 @@ class Cluster:
         while pending:
             failed: dict[TopicPartition, TidelogError] = {}
             by_leader: dict[BrokerAddress, list[TopicPartition]] = {}
+            unknown = {key.topic for key in pending} - self._topics.keys()
+            if unknown:
+                self.refresh(unknown)
             for key in pending:
                 leader = self.leader(key)
                 if leader.node_id == NO_LEADER:

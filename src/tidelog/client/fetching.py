@@ -187,7 +187,8 @@ class PartitionFetcher:
     def _headers(self, found: PartitionData, connection: Connection) -> tuple[list[BatchHeader], memoryview]:
         """Return the headers of the whole batches in a response and move on behind them."""
         records = memoryview(found.records or b"")
-        headers = [header for header in iter_headers(records) if header.last_offset >= self.position]
+        place = f"{connection.address} {self.key.topic}-{self.key.partition}"
+        headers = [header for header in iter_headers(records, 0, place) if header.last_offset >= self.position]
         self.bytes_read += len(records)
         if headers:
             position = self.position
@@ -195,7 +196,7 @@ class PartitionFetcher:
                 if header.last_offset < position:
                     raise CorruptBatchError(
                         "offsets go backward",
-                        path=f"{connection.address} {self.key.topic}-{self.key.partition}",
+                        path=place,
                         found=header.last_offset,
                         expected=f"at least {position}",
                     )
@@ -210,7 +211,7 @@ class PartitionFetcher:
             # Cut off, in an old version: come back for the whole of it.
             (length,) = _LENGTH.unpack_from(records, 8)
             if not 0 < length < MAX_BATCH_BYTES:
-                raise CorruptBatchError("length of a batch", path=str(connection.address), found=length)
+                raise CorruptBatchError("length of a batch", path=place, found=length)
             self._fetch_bytes = max(2 * self._fetch_bytes, length + 12)
         elif not self._is_endless:
             # The records that were promised may come late, but they must come.

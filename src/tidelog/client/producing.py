@@ -106,8 +106,11 @@ class Appender:
         self._turn = 0
 
     def partition_for(self, topic: str, key: bytes | None) -> int:
-        """Return a record's partition by Kafka's default hash of its key; without key, the one whose turn it is."""
-        partitions = sorted(self._cluster.topic(topic, create=True).partitions)
+        """Return a record's partition by Kafka's default hash of its key; without key, the one whose turn it is.
+
+        A broker that creates topics creates this one. Raises UnknownTopicOrPartitionError.
+        """
+        partitions = list(self._cluster.topic(topic, create=True).partitions)
         at = self._turn if key is None else murmur2(key) & 0x7FFFFFFF
         return partitions[at % len(partitions)]
 
