@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from tests.wire.random_messages import every_version, message_classes, random_struct
 from tidelog.errors import ProtocolError
-from tidelog.wire.codec import Message, decode, encode
+from tidelog.wire.codec import Message, decode, decoder, encode
+from tidelog.wire.decoder_source import MAX_ELEMENTS
+from tidelog.wire.encoder_source import varint_bytes
 from tidelog.wire.headers import read_request_header, read_response
 from tidelog.wire.messages.api_versions import ApiVersionsResponse
 from tidelog.wire.messages.fetch import FetchRequest
-from tidelog.wire.messages.metadata import MetadataRequest
 from tidelog.wire.messages.produce import ProduceRequest
 
 VERSIONS = every_version()
@@ -118,16 +119,29 @@ def test_a_null_where_none_may_be() -> None:
         decode(ProduceRequest, 7, b"\xff\xff\0\1\0\0\0\0\0\0\0\1\xff\xff\0\0\0\0")
 
 
-def test_memory_of_the_worst_frame() -> None:
-    """The most that bytes can become: Metadata asking for empty topic names, two bytes each."""
-    count = 20_000
-    frame = b"\xa1\x9c\x01" + b"\1\0" * count + b"\0\0\0\0"
+def test_elements_are_bounded() -> None:
+    """Of a request that is nothing but empty topics, a hundred megabytes of which would become gigabytes."""
+    count = MAX_ELEMENTS + 1
+    frame = b"\0" + bytes(6) + varint_bytes(count + 1) + b"\1\1\0" * count + b"\0"
     tracemalloc.start()
     try:
-        message = decode(MetadataRequest, 9, frame)
+        with pytest.raises(ProtocolError, match="more than 1048576 elements"):
+            decode(ProduceRequest, 9, frame)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_of_the_worst_frame() -> None:
+    """The most that bytes can become: Produce to topics without a name and without partitions, three bytes each."""
+    count = 20_000
+    frame = b"\0" + bytes(6) + varint_bytes(count + 1) + b"\1\1\0" * count + b"\0"
+    decoder(ProduceRequest, 9)
+    tracemalloc.start()
+    try:
+        message = decode(ProduceRequest, 9, frame)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert message.topics is not None
-    assert len(message.topics) == count
-    assert peak < 50 * len(frame)
+    assert len(message.topic_data) == count
+    assert peak < 60 * len(frame)

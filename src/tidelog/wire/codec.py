@@ -3,8 +3,8 @@
     decode(ProduceRequest, 9, frame, position)   the message; ProtocolError for anything that is not one, down to trailing bytes
     encode(response, 9)                          chunks to be sent one after the other; record batches stand among them uncopied
 
-Nothing that is read takes more memory than a small multiple of its bytes: a length or count is held against what is left of the
-frame before anything is made of it. A field that a version lacks has its default when read, and is left out when written.
+What is read takes at most forty times the memory of its bytes, and a request has at most a million elements: a length or count is
+held against what is left of the frame before anything is made of it. A field that a version lacks has its default when read, and is left out when written.
 """
 
 from __future__ import annotations

@@ -37,6 +37,13 @@ FIXED = {
 
 MAX_STRING_BYTES = 0x7FFF
 
+MAX_ELEMENTS = 1 << 20
+"""Of a request, all its arrays together that are read element by element.
+
+Three bytes may be an element that takes 120 bytes of memory: a hundred megabytes of them would take gigabytes. No honest request
+comes near it. Responses are not bounded: a client has chosen whom it asks, and large clusters have many partitions.
+"""
+
 
 def kind_of(of: Any) -> str:
     """Return the kind of an array's elements."""
@@ -82,6 +89,8 @@ class DecoderSource:
         self.run: list[tuple[str, str]] = []
         self.count = 0
         self.where = cls.__name__
+        self.is_request = cls.__name__.endswith("Request")
+        self.counts_elements = False
         name = f"{cls.__name__} v{version}"
 
         def fail(what: str, position: int) -> NoReturn:
@@ -110,6 +119,8 @@ class DecoderSource:
             "        buf = memoryview(buf)[:end]",
             "    try:",
         ]
+        if self.counts_elements:
+            head.insert(1, f"    room = {MAX_ELEMENTS}")
         foot = [
             "    except UNREADABLE:",
             "        fail('the frame ends within it', pos)",
@@ -239,6 +250,11 @@ class DecoderSource:
             # Others are read one by one: they come to the frame's end by themselves.
             self._line(f"if {count} > (end - pos) // {least}:")
             self._line(f"    fail('{self.where}.{field.name} has more elements than what is left can hold', pos)")
+        elif self.is_request:
+            self.counts_elements = True
+            self._line(f"room -= {count}")
+            self._line("if room < 0:")
+            self._line(f"    fail('a request of more than {MAX_ELEMENTS} elements', pos)")
         if bulk:
             self._line(f"{target} = list(unpack('>%d{FIXED[kind]}' % {count}, buf, pos))")
             self._line(f"pos += {count} * {least}")
