@@ -75,7 +75,7 @@ class Resource(NamedTuple):
     changes: Sequence[Change]
 
 
-class Outcome(NamedTuple):
+class Changed(NamedTuple):
     """What became of a resource's changes. No reason where they were made."""
 
     resource: Resource
@@ -83,7 +83,7 @@ class Outcome(NamedTuple):
     reason: str | None
 
 
-def change_all(node: Node, resources: Sequence[Resource], *, incremental: bool, validate_only: bool) -> list[Outcome]:
+def change_all(node: Node, resources: Sequence[Resource], *, incremental: bool, validate_only: bool) -> list[Changed]:
     """Change each resource, or only see whether that could be done; of one that is named twice, nothing is changed."""
     times = Counter((one.resource_type, one.name) for one in resources)
     outcomes = []
@@ -96,7 +96,7 @@ def change_all(node: Node, resources: Sequence[Resource], *, incremental: bool, 
         except Exception as error:
             refusal = refusal_of(error)
             code, reason = refusal.code, refusal.reason
-        outcomes.append(Outcome(one, code, reason))
+        outcomes.append(Changed(one, code, reason))
     return outcomes
 
 
