@@ -203,7 +203,6 @@ def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
         "tidelog.scanning",
         "tidelog.client",
         "tidelog.log.log",
-        "tempfile",
     )
     code = f"import sys, tidelog.cli.serve, tidelog.cli.serving; print([name for name in {unwanted!r} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
