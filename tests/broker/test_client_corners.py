@@ -106,6 +106,13 @@ def test_timestamp_type_switched_on_a_live_topic(bootstrap: str, library: Client
             "none",
             ("INVALID_RECORD", "InvalidRecordError", "UnknownError"),
         ),
+        # On purpose: Kafka 2.4.1 says UNKNOWN_SERVER_ERROR.
+        (
+            {"message.format.version": "0.10.2"},
+            NewRow(None, b"zstd" * 200, NOW_MS),
+            "zstd",
+            ("UNSUPPORTED_COMPRESSION_TYPE", "UnsupportedCompressionTypeError", "UnknownError"),
+        ),
         (
             {"message.format.version": "0.10.2"},
             NewRow(None, b"headers", NOW_MS, [("h", b"1")]),
@@ -113,7 +120,7 @@ def test_timestamp_type_switched_on_a_live_topic(bootstrap: str, library: Client
             ("UNKNOWN", "UnknownError", "UnknownError"),
         ),
     ],
-    ids=["too-old", "too-long", "no-key", "headers-as-v1"],
+    ids=["too-old", "too-long", "no-key", "zstd-as-v1", "headers-as-v1"],
 )
 def test_refusals(
     bootstrap: str, request: pytest.FixtureRequest, config: dict[str, str], row: NewRow, codec: str, errors: tuple[str, ...]

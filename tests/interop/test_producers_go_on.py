@@ -36,10 +36,11 @@ def serving(data: Path, port: int, ends_by: signal.Signals) -> Iterator[str]:
         "--log-level",
         "warning",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    said = data.parent / "serve.err"
+    with said.open("w") as sink, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sink, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line == f"bootstrap.servers=127.0.0.1:{port}\n"
+        assert line == f"bootstrap.servers=127.0.0.1:{port}\n", said.read_text()
         try:
             yield f"127.0.0.1:{port}"
         finally:
