@@ -2,8 +2,9 @@
 
     with ScriptedBroker(answer) as broker: ...
 
-`answer(request, version)` returns the response, bytes to be sent instead of one, `CLOSE` to end the connection without a
-word, or None for silence. ApiVersions is answered from `VERSIONS` unless `answer` does it.
+`answer(request, version)` returns the response; bytes to be sent instead of one (a bytearray: after which the connection
+ends); `CLOSE` to end the connection without a word; or None for silence. ApiVersions is answered from `VERSIONS` unless
+`answer` does it.
 """
 
 from __future__ import annotations
@@ -111,8 +112,10 @@ class ScriptedBroker:
                 answer = answer if found is None else found
                 if answer is CLOSE:
                     return
-                if isinstance(answer, bytes):
+                if isinstance(answer, bytes | bytearray):
                     connection.sendall(answer)
+                    if isinstance(answer, bytearray):
+                        return
                 elif answer is not None:
                     connection.sendall(b"".join(response_chunks(answer, header.api_version, header.correlation_id)))
 

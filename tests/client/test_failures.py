@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tidelog
 from tests.client.scripted import CLOSE, VERSIONS, ScriptedBroker, metadata
 from tidelog import NotFound
+from tidelog.client.connection import Connection
 from tidelog.errors import (
     BrokerError,
     BrokerUnreachableError,
@@ -27,6 +28,7 @@ from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.records.records_builder import RecordsBuilder
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.headers import response_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -317,6 +319,32 @@ class TestFetch:
         assert len(record.value) == 3_000_000
         first, second = (r.topics[0].partitions[0].partition_max_bytes for r in cluster.asked(1, FetchRequest))
         assert first < len(large) <= second
+
+    def test_a_connection_that_is_lost_while_the_next_request_is_sent(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What had come by then is delivered, and the rest fetched on another connection."""
+        self.reading(cluster, fetched(batch(0, 3)), fetched(batch(3, 2)))
+        send, failures = Connection.send, [0, 1]
+
+        def failing(connection: Connection, message: Any, *rest: Any) -> None:
+            if isinstance(message, FetchRequest) and failures and failures.pop(0):
+                connection.close()
+                raise BrokerUnreachableError("connection to a broker lost")
+            send(connection, message, *rest)
+
+        monkeypatch.setattr(Connection, "send", failing)
+        with cluster.connect() as client:
+            assert [record.offset for record in client.read("t")] == [0, 1, 2, 3, 4]
+        assert not failures
+
+    @pytest.mark.parametrize("cut", [0, 3, 30, 100])
+    def test_a_connection_that_is_lost_within_a_response(self, cluster: Cluster, cut: int) -> None:
+        whole = b"".join(response_chunks(fetched(batch(3, 2)), 12, 9))
+        self.reading(cluster, fetched(batch(0, 3)), bytearray(whole[:cut]), CLOSE, fetched(batch(3, 2)))
+        with cluster.connect(2_000) as client:
+            found = [record.offset for record in client.read("t")]
+        assert found == [0, 1, 2, 3, 4]
 
     def test_batches_below_the_position_are_passed_over(self, cluster: Cluster) -> None:
         self.reading(cluster, fetched(batch(0, 3) + batch(3, 2)))

@@ -135,9 +135,15 @@ class PartitionFetcher:
             response = connection.receive(FetchResponse, wait_ms=MAX_WAIT_MS, allocate=self._allocate)
             found = self._partition(response, connection)
             headers, records = self._headers(found, connection)
+            lost: BrokerUnreachableError | None = None
             if self.position < self._end:
-                connection.send(self._request(), version, FetchResponse)
+                try:
+                    connection.send(self._request(), version, FetchResponse)
+                except BrokerUnreachableError as error:
+                    lost = error  # What has come already is not lost with it.
             yield from self._data(headers, records, found)
+            if lost is not None:
+                raise lost
             if self.position >= self._end:
                 return
 
