@@ -186,6 +186,18 @@ def test_what_can_be_done_ahead_is_done_elsewhere_and_the_task_here() -> None:
     assert ran[4:] == ["third"]
 
 
+def test_a_tick_without_threads_finishes_what_is_elsewhere() -> None:
+    scheduler = Scheduler(ManualClock(0))
+    ran: list[str] = []
+    threads: list[Callable[[object], None]] = []
+    scheduler.schedule("task", partial(ran.append, "task"), ahead=partial(ran.append, "ahead"))
+    scheduler.tick(lambda _, done: threads.append(done))
+    assert ran == []
+    assert scheduler.tick() == 0
+    threads[0](None)
+    assert ran == ["task"]
+
+
 def test_without_threads_there_is_no_ahead() -> None:
     scheduler = Scheduler(ManualClock(0))
     ran: list[str] = []

@@ -95,7 +95,12 @@ class Scheduler:
         return scheduled
 
     def tick(self, elsewhere: Elsewhere | None = None) -> int:
-        """Run what is due at the clock's time, each task once at most; return how many ran."""
+        """Run what is due at the clock's time, each task once at most; return how many ran.
+
+        Without `elsewhere` nothing is left open: tasks that an earlier tick has sent there are run here, too.
+        """
+        if elsewhere is None:
+            self._finish_elsewhere()
         now_ms = self._time()
         due = []
         while self._waiting and self._waiting[0][0] <= now_ms:
@@ -128,6 +133,12 @@ class Scheduler:
         self._elsewhere[scheduled] = None
         elsewhere(ahead, done)
 
+    def _finish_elsewhere(self) -> None:
+        elsewhere, self._elsewhere = self._elsewhere, {}
+        for scheduled in elsewhere:
+            if not scheduled.is_cancelled:
+                scheduled.run()
+
     @property
     def next_due_ms(self) -> int | None:
         """When the next task is due (epoch ms, as the clock goes now), None with nothing to do."""
@@ -137,10 +148,7 @@ class Scheduler:
 
     def shutdown(self) -> None:
         """Run the one-time tasks that still wait, due or not (they are deletions and flushes), and forget all others."""
-        elsewhere, self._elsewhere = self._elsewhere, {}
-        for scheduled in elsewhere:
-            if not scheduled.is_cancelled:
-                scheduled.run()
+        self._finish_elsewhere()
         waiting, self._waiting = sorted(self._waiting, key=lambda entry: entry[:2]), []
         for _, _, scheduled in waiting:
             if scheduled.period_ms is None and not scheduled.is_cancelled:
