@@ -12,6 +12,7 @@ from tests.broker.raw import RawClient
 from tidelog.broker.apis import create_partitions, create_topics, delete_records, delete_topics
 from tidelog.broker.topics import NO_TOPIC_ID
 from tidelog.errors import StorageError
+from tidelog.log.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
@@ -28,6 +29,7 @@ from tidelog.wire.messages.create_topics import (
 )
 from tidelog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tidelog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
+from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 
 def new(name: str, partitions: int = 1, replicas: int = 1, **configs: str | None) -> CreatableTopic:
@@ -386,3 +388,33 @@ def test_where_records_stay(broker: RunningBroker, client: RawClient) -> None:
     assert delete_to(client, a=[(0, -2)]) == {("a", 0): (-1, ErrorCode.OFFSET_OUT_OF_RANGE)}
     assert delete_to(client, a=[]) == {}
     assert broker.on_loop(lambda: broker.node.manager.log("a", 0).log_start_offset) == 0
+
+
+# --- who waits meanwhile
+
+
+def waiting_fetch(topic: str, offset: int) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[wanted])])
+
+
+def test_a_fetch_that_waits_learns_that_its_topic_is_gone(broker: RunningBroker, client: RawClient) -> None:
+    broker.create_topic("a")
+    fill(broker, "a", 10)
+    client.send(waiting_fetch("a", 10), 12)
+    with broker.client() as other:
+        assert [one.error_code for one in delete(other, "a")] == [ErrorCode.NONE]
+    (partition,) = client.receive().responses[0].partitions
+    assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_fetch_that_waits_learns_that_its_records_are_gone(broker: RunningBroker, client: RawClient) -> None:
+    broker.create_topic("a")
+    fill(broker, "a", 10)
+    client.send(waiting_fetch("a", 10), 12)
+    with broker.client() as other:
+        assert delete_to(other, a=[(0, 5)]) == {("a", 0): (5, 0)}
+        fill(broker, "a", 1)
+        broker.on_loop(lambda: broker.node.arrivals.appended(TopicPartition("a", 0)))
+    (partition,) = client.receive().responses[0].partitions
+    assert (partition.error_code, partition.log_start_offset, bool(partition.records)) == (ErrorCode.NONE, 5, True)
