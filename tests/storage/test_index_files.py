@@ -27,6 +27,7 @@ from tidelog.errors import (
     StorageError,
 )
 from tidelog.log.offset_index import OffsetPosition
+from tidelog.storage.segment import resting_indexes
 from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
 
 BASE = 45
@@ -626,3 +627,37 @@ def _folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("_folder")
 class TestIndexFileModel(IndexFileMachine.TestCase):
     settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+
+
+class TestOftenAsked:
+    """An index at rest that is asked over and over is taken into memory, and given up for others."""
+
+    def test_the_same_answers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(resting_indexes, "MAX_BYTES", 16 * 1024)
+        indexes = []
+        for number in range(12):
+            index = OffsetIndexFile(tmp_path / f"{number:020d}.index", 0, 4096)
+            for entry in range(100):
+                index.append(10 * entry + number, 100 * entry)
+            index.rest()
+            indexes.append(index)
+        asked = [0, 5, 500, 501, 995, 2000]
+        expected = [[index.lookup(offset) for offset in asked] for index in indexes]
+        for _ in range(4):
+            assert [[index.lookup(offset) for offset in asked] for index in indexes] == expected
+        assert expected[3] == [(0, 0), (3, 0), (493, 4900), (493, 4900), (993, 9900), (993, 9900)]
+        kept = resting_indexes._kept
+        assert kept.total_bytes == sum(kept.indexes.values()) <= 16 * 1024
+
+    def test_changed_again(self, tmp_path: Path) -> None:
+        index = OffsetIndexFile(tmp_path / "00000000000000000000.index", 0, 4096)
+        index.append(5, 10)
+        index.rest()
+        for _ in range(5):
+            assert index.lookup(100) == (5, 10)
+        index.append(50, 1000)
+        assert index.lookup(100) == (50, 1000)
+        index.truncate_to(50)
+        index.rest()
+        for _ in range(5):
+            assert index.lookup(100) == (5, 10)

@@ -27,6 +27,11 @@ class IndexEntries:
 
     entry_bytes: ClassVar[int]
 
+    twin: Any = None
+    """The same entries in memory, kept by whoever reads them from a file over and over."""
+    look_ups = 0
+    """How often they were read, as far as he counts."""
+
     def __init__(self, base_offset: int, *, file: ReadOnlyFile | None, data: bytearray, max_index_bytes: int) -> None:
         self.base_offset = base_offset
         self._file = file

@@ -6,7 +6,7 @@ What the entries mean, and when one is accepted, is in `log.offset_index` and `l
 |---|---|---|---|
 | idle | unknown | unknown, there or not | none |
 | live | in memory | the same, then zeros up to what the index can hold | one |
-| at rest | in the file, read by bisection with `pread` when asked for | cut to its entries | none |
+| at rest | in the file, read by bisection with `pread` when asked for (often: `resting_indexes`) | cut to its entries | none |
 
 An index is idle until somebody needs it: only then is its file created, in its full length (`segment.index.bytes`, rounded down
 to whole entries), or looked at. It becomes live with the first change, at rest at the roll.
@@ -33,6 +33,7 @@ from tidelog.log.index_entries import IndexEntries
 from tidelog.log.offset_index import OffsetIndex, OffsetPosition
 from tidelog.log.time_index import TimeIndex, TimestampOffset
 from tidelog.storage.segment.file_records import delete_file, write_rest
+from tidelog.storage.segment.resting_indexes import in_memory
 
 _Entries = TypeVar("_Entries", bound=IndexEntries)
 _Answer = TypeVar("_Answer")
@@ -402,11 +403,12 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
         """Return the last entry whose offset is at most `offset`; (base, 0) where there is none."""
         if self._live_entries is not None:
             return self._live_entries.lookup(offset)
-        return self._at_rest_closed(self._readable().lookup(offset))
+        return self._at_rest_closed(in_memory(self._readable()).lookup(offset))
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
         """Return the first entry whose position is at or behind `start.position + size_bytes`, None without one."""
-        return self._at_rest_closed(self._readable().fetch_upper_bound_offset(start, size_bytes))
+        entries = self._live_entries or in_memory(self._readable())
+        return self._at_rest_closed(entries.fetch_upper_bound_offset(start, size_bytes))
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry. Raises IndexFullError, InvalidOffsetError, OffsetOverflowError, StorageError; then it is not there."""
@@ -444,7 +446,7 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         """Return the last entry whose timestamp is at most `timestamp`; (-1, base) where there is none."""
         if self._live_entries is not None:
             return self._live_entries.lookup(timestamp)
-        return self._at_rest_closed(self._readable().lookup(timestamp))
+        return self._at_rest_closed(in_memory(self._readable()).lookup(timestamp))
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
         """Add an entry if `timestamp` is above the last one's; the same entry again is no error.

@@ -1,0 +1,59 @@
+"""Indexes at rest that are asked again and again: kept in memory, the most recently used ones, so many bytes of them.
+
+A look-up in a file opens it, reads a dozen entries, and closes it: right for ten thousand segments that are asked once. One that
+is asked for the third time is taken into memory. Each thread has its own, as an index belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TypeVar
+
+from tidelog.log.index_entries import IndexEntries
+
+MAX_BYTES = 16 * 1024 * 1024
+TAKEN_AT = 3
+"""At which look-up an index is taken into memory."""
+
+_Entries = TypeVar("_Entries", bound=IndexEntries)
+
+
+class _Kept(threading.local):
+    """The indexes of one thread, the least recently used first, and how many bytes they have."""
+
+    def __init__(self) -> None:
+        self.indexes: dict[IndexEntries, int] = {}
+        self.total_bytes = 0
+
+
+_kept = _Kept()
+
+
+def in_memory(at_rest: _Entries) -> _Entries:
+    """Return an index in memory with the same entries as one that reads a file; that one itself if it was asked too rarely.
+
+    Raises what reading the file raises.
+    """
+    kept = _kept
+    twin: _Entries | None = at_rest.twin
+    if twin is not None:
+        size = kept.indexes.pop(at_rest, 0)
+        if size:
+            kept.indexes[at_rest] = size
+        return twin
+    if at_rest.path is None:
+        return at_rest  # It is in memory, and may change.
+    at_rest.look_ups += 1
+    if at_rest.look_ups < TAKEN_AT or at_rest.size_bytes > MAX_BYTES // 8:
+        return at_rest
+    twin = type(at_rest).from_bytes(at_rest.base_offset, at_rest.to_bytes())
+    at_rest.close()
+    at_rest.twin = twin
+    size = kept.indexes[at_rest] = 2 * twin.size_bytes + 1024
+    kept.total_bytes += size
+    while kept.total_bytes > MAX_BYTES:
+        oldest = next(iter(kept.indexes))
+        kept.total_bytes -= kept.indexes.pop(oldest)
+        oldest.twin = None
+        oldest.look_ups = 0
+    return twin
