@@ -255,3 +255,20 @@ def test_all_that_was_begun_is_answered_though_the_client_is_slow_and_sends_more
         broker.start()
         answered, rest = divmod(len(answers), 4 + int.from_bytes(answers[:4], "big"))
         assert (answered, rest) == (broker.call(lambda running: running.node.manager.log("orders", 0).log_end_offset), 0)
+
+
+def test_every_interface_and_several_listeners() -> None:
+    with Broker(listeners="PLAINTEXT://:0", advertised_listeners="PLAINTEXT://localhost:0") as broker:
+        hosts = ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
+        assert broker.bootstrap_servers == f"localhost:{broker.port}"
+        for host in hosts:
+            socket.create_connection((host, broker.port), timeout=TIMEOUT_S).close()
+    names = {"listeners": "A://127.0.0.1:0,B://127.0.0.1:0", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+    with Broker(**names) as broker:  # type: ignore[arg-type]
+        first, second = broker.call(lambda running: running.listeners)
+        assert first.port != second.port
+        for listener in (first, second):
+            metadata = AdminClient({"bootstrap.servers": f"127.0.0.1:{listener.port}", "log_level": 0}).list_topics(
+                timeout=TIMEOUT_S
+            )
+            assert [one.port for one in metadata.brokers.values()] == [listener.port]

@@ -121,9 +121,10 @@ class BrokerServer:
     def _listen(self, listener: Listener) -> tuple[socket.socket, Listener]:
         config = self.node.config
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
+            found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            if not listener.host and socket.has_dualstack_ipv6():
+                found.sort(key=lambda one: one[0] != socket.AF_INET6)  # One socket for both.
+            family, kind, protocol, _, address = found[0]
             sock = socket.socket(family, kind, protocol)
         except OSError as error:
             raise _cannot_listen(listener, error) from error
@@ -132,9 +133,8 @@ class BrokerServer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6 and not listener.host:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            if (
-                config.socket_receive_buffer_bytes > 0
-            ):  # Before listening: connections inherit it, and their windows depend on it.
+            if config.socket_receive_buffer_bytes > 0:
+                # Before listening: connections inherit it, and their windows depend on it.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
             sock.bind(address)
             sock.listen(config.socket_listen_backlog_size)
