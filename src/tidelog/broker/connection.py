@@ -68,6 +68,7 @@ class Connection:
         "_early",
         "_filled",
         "_gone",
+        "_handle",
         "_is_closed",
         "_is_ending",
         "_is_held",
@@ -76,11 +77,13 @@ class Connection:
         "_large",
         "_limit",
         "_loop",
+        "_max_request_bytes",
         "_recv_into",
         "_rest",
         "_send",
         "_sent",
         "_server",
+        "_shared",
         "_socket",
         "_unsent",
         "active_at",
@@ -120,6 +123,9 @@ class Connection:
         self._socket = sock
         self._recv_into = sock.recv_into
         self._send = sock.send
+        self._shared = server.buffers.shared
+        self._handle = server.dispatcher.handle
+        self._max_request_bytes = server.max_request_bytes
         self._counters = server.node.metrics.counters
         # Reading: what is left of a frame, small or large.
         self._rest: bytes = b""
@@ -195,7 +201,7 @@ class Connection:
         is_done = True  # The peer has gone, unless one of the others is the case.
         try:
             for _ in range(LEAVING_READS):
-                if not self._socket.recv_into(self._server.buffers.shared):
+                if not self._socket.recv_into(self._shared):
                     break
             else:
                 is_done = False
@@ -261,7 +267,7 @@ class Connection:
                 have = self._filled = 0
                 received = self._recv_into(large[: self._limit])
             else:
-                large = self._server.buffers.shared
+                large = self._shared
                 rest = self._rest
                 have = len(rest)
                 if have:
@@ -289,18 +295,17 @@ class Connection:
 
     def _consume(self, buffer: memoryview, end: int) -> None:
         """Answer the frames in `buffer[:end]`, and keep what is left over."""
-        server = self._server
-        handle = server.dispatcher.handle
+        handle = self._handle
         position = 0
         out: list[Bytes] = []
         out_bytes = 0
         requests = 0
         while end - position >= 4:
             (size,) = _SIZE.unpack_from(buffer, position)
-            if not 0 <= size <= server.max_request_bytes:
+            if not 0 <= size <= self._max_request_bytes:
                 if out:
                     self._write(out, out_bytes)
-                self.refuse(f"a request of {size} bytes: expected 0 to {server.max_request_bytes}")
+                self.refuse(f"a request of {size} bytes: expected 0 to {self._max_request_bytes}")
                 return
             frame_end = position + 4 + size
             if frame_end > end:
@@ -402,14 +407,13 @@ class Connection:
 
     def _resume(self) -> None:
         self._is_held = False
-        if self._is_closed or self._is_waiting or self._unsent:
+        if self._is_closed or self._is_ending or self._is_waiting or self._unsent:
             return
         if self._rest:
             rest, self._rest = self._rest, b""
             end = len(rest)
-            shared = self._server.buffers.shared
-            shared[:end] = rest
-            self._consume(shared, end)
+            self._shared[:end] = rest
+            self._consume(self._shared, end)
         elif self._large is not None:
             self._consume(self._large, self._filled)
         if not self._is_reading and not self._is_closed and not (self._is_waiting or self._unsent or self._is_held):
