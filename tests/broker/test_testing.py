@@ -56,7 +56,14 @@ def test_one_that_is_stopped_early(make_tidelog_broker):
 def test_the_fixtures(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tidelog.testing.plugin", "-p", "no:cacheprovider", "-W", "error"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": ""})
+    ran = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
     assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
