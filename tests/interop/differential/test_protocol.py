@@ -176,8 +176,11 @@ def changes_something(changed: bytes, message: Message, version: int) -> bool:
 
 
 def test_negative_sessions(ready: Pair) -> None:
-    for version in (7, 11, 12):
-        ready.ask("fetch session -5", fetch(TOPIC, session_id=-5, session_epoch=0), version)
+    for session_id in (-5, -(1 << 31)):
+        for epoch in (-1, 0, 1):
+            for version in (7, 11, 12):
+                label = f"fetch session {session_id} epoch {epoch}"
+                ready.ask(label, fetch(TOPIC, session_id=session_id, session_epoch=epoch), version)
     ready.check()
 
 
