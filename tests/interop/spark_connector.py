@@ -70,6 +70,8 @@ def start_session() -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "512m",
         "spark.sql.shuffle.partitions": "1",
+        # It lives for seconds: compiled quickly rather than well.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     return session("connector", master="local[2]", config=config)
 
