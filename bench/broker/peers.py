@@ -75,8 +75,10 @@ class TidelogProcess:
 
     def start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
+        # As it is installed: with compiled modules.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with (self._folder.parent / "tidelog.out").open("ab") as sink:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment)
 
     def stop(self) -> None:
         process, self._process = self._process, None
