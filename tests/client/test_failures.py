@@ -161,6 +161,20 @@ class TestLeaders:
         with cluster.connect() as client:
             assert [record.offset for record in client.read("t")] == [0, 1, 2, 3, 4]
 
+    def test_an_advertised_address_where_nobody_is(self) -> None:
+        def answer(request: Any, version: int) -> Any:
+            found = metadata({1: broker}, {0: 1})
+            found.brokers[0].port = 1
+            return found if isinstance(request, MetadataRequest) else None
+
+        with (
+            ScriptedBroker(answer) as broker,
+            tidelog.connect(broker.address, timeout_ms=SHORT_MS) as client,
+            pytest.raises(BrokerUnreachableError) as error,
+        ):
+            client.offsets_for_times({("t", 0): 1})
+        assert f"refused; it is what {broker.address} advertises (127.0.0.1:1)" in str(error.value)
+
     def test_who_only_looks_does_not_name_a_topic_to_an_old_broker(self) -> None:
         """Before Metadata v4 it may create what it is asked for."""
 

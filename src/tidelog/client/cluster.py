@@ -124,7 +124,13 @@ class Cluster:
             if connection.is_idle:
                 return connection
             connection.close()
-        return Connection(address, timeout_ms=self.timeout_ms, client_id=self.client_id)
+        try:
+            return Connection(address, timeout_ms=self.timeout_ms, client_id=self.client_id)
+        except BrokerUnreachableError as error:
+            if address not in self.addresses:
+                # The usual case: advertised.listeners names a host that means something else here.
+                error.message += f"; it is what {self} advertises"
+            raise
 
     def ask_any(self, message: Message, response: type[M], *, newest: int, oldest: int = 0) -> M:
         """Ask whichever broker answers, until patience ends."""
