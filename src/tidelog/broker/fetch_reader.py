@@ -36,6 +36,9 @@ logger = logging.getLogger("tidelog.broker")
 
 MAX_MAPPED_FILES = 256
 
+NOTHING_NEW = PartitionData()
+"""Stands for the answer of a partition that a session was told all of. Never sent."""
+
 _NO_ERROR = 0
 
 
@@ -54,6 +57,7 @@ class PartitionRead(NamedTuple):
     """A partition's answer, and what a fetch that waits has to know of it."""
 
     answer: PartitionData
+    """`NOTHING_NEW` where an incremental response need not say a word."""
     size_bytes: int
     place: LogOffsetMetadata | None
     """Where the offset lies that was asked for, None after an error."""
@@ -80,6 +84,26 @@ class FetchReader:
                 return _nothing(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_read=False)
             except LogOfflineError:
                 pass
+        return None
+
+    def idle(self, wanted: FetchedPartition, params: FetchParams) -> PartitionRead | None:
+        """Return the read of a session's partition of which all was told before, None if it has to be read.
+
+        Of a session's thousand partitions nearly all are like that, each time.
+        """
+        log = self._node.manager.logs.get(wanted.key)  # type: ignore[arg-type]
+        if log is None:
+            return None
+        marks = log.watermarks
+        if (
+            wanted.fetch_offset == wanted.told_high_watermark == marks.high_watermark
+            and wanted.told_log_start_offset == marks.log_start_offset
+            and wanted.last_fetched_epoch < 0
+            and wanted.leader_epoch in (-1, self._node.leadership.epoch)
+            and params.isolation is FetchIsolation.HIGH_WATERMARK
+            and (wanted.topic_id is NO_ID or wanted.topic_id == log.topic_id)
+        ):
+            return PartitionRead(NOTHING_NEW, 0, marks.fetch_high_watermark_metadata(), log)
         return None
 
     def read(self, wanted: FetchedPartition, params: FetchParams, max_bytes: int, min_one_message: bool) -> PartitionRead:

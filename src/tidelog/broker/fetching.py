@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Outcome, Request
 from tidelog.broker.arrivals import Watch
 from tidelog.broker.down_conversion import Converted, down_converted, newest_magic
-from tidelog.broker.fetch_reader import FetchParams, PartitionRead, error_answer
+from tidelog.broker.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
 from tidelog.broker.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
 from tidelog.errors import TidelogError
 from tidelog.log.names import TopicPartition
@@ -80,6 +80,7 @@ class Fetch:
         "_session_epoch",
         "_timer",
         "_unknown",
+        "_waiting_bytes",
         "_warmings",
         "_watch",
     )
@@ -120,6 +121,7 @@ class Fetch:
         self._timer: Timer | None = None
         self._watch: Watch | None = None
         self._available: dict[TopicPartition, tuple[int, int]] = {}
+        self._waiting_bytes = 0
         self._warmings = 0
         self._begin()
 
@@ -171,7 +173,13 @@ class Fetch:
     def _read(self) -> None:
         read_partition = self._node.fetch_reader.read
         params, partitions, reads = self._params, self._partitions, self._reads
+        idle = self._node.fetch_reader.idle if self._session is not None else None
         for index in range(len(reads), len(partitions)):
+            if idle is not None:
+                nothing = idle(partitions[index], params)
+                if nothing is not None:
+                    reads.append(nothing)
+                    continue
             read = read_partition(partitions[index], params, self._left_bytes, self._min_one_message)
             reads.append(read)
             size = read.size_bytes
@@ -194,21 +202,22 @@ class Fetch:
     # --- waiting
 
     def _wait(self) -> None:
-        keys = []
-        for index, read in enumerate(self._reads):
-            key = self._partitions[index].key
+        available = self._available
+        for index, (wanted, read) in enumerate(zip(self._partitions, self._reads, strict=True)):
+            key = wanted.key
             assert key is not None
-            keys.append(key)
-            self._available[key] = (index, read.size_bytes)
-        self._watch = self._node.arrivals.watch(keys, self._on_arrival, self._on_time)
+            available[key] = (index, read.size_bytes)
+            self._waiting_bytes += read.size_bytes
+        self._watch = self._node.arrivals.watch(available, self._on_arrival, self._on_time)
         self._timer = self._node.timers.call_later(self._params.max_wait_ms, self._on_time)
 
     def _on_arrival(self, key: TopicPartition) -> None:
-        index, _ = self._available[key]
+        index, before = self._available[key]
         now = self._available_bytes(key, index)
         if now is not None:
             self._available[key] = (index, now)
-            if sum(size for _, size in self._available.values()) < self._params.min_bytes:
+            self._waiting_bytes += now - before
+            if self._waiting_bytes < self._params.min_bytes:
                 return
         self._on_time()
 
@@ -272,7 +281,8 @@ class Fetch:
     def _finish(self) -> FetchResponse | None:
         """Return the answer to what was read, None if records have to be converted first: then it comes later."""
         version = self._params.version
-        answered = [*zip(self._partitions, self._reads, strict=True), *self._unknown]
+        answered = [one for one in zip(self._partitions, self._reads, strict=True) if one[1].answer is not NOTHING_NEW]
+        answered += self._unknown
         node_endpoints: list[NodeEndpoint] = []
         for wanted, read in answered:
             answer = read.answer
