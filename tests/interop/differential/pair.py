@@ -33,6 +33,7 @@ from tidelog.records.scanner import unwrap
 from tidelog.wire.codec import Message
 from tidelog.wire.fields import Struct
 from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.wire.messages.produce import ProduceRequest
 
@@ -281,17 +282,21 @@ class Pair:
         """Wait until a broker leads all partitions of topics, and note their ids."""
         topics = [MetadataRequestTopic(name=name) for name in names]
         deadline = time.monotonic() + 20
-        while True:
-            side.ask(MetadataRequest(topics, False), version if side is self.tidelog else self.metadata_version, has_answer=True)
-            side.learn(side.last)
-            partitions = [partition for topic in side.last.topics for partition in topic.partitions]
-            if (
-                partitions
-                and all(topic.error_code == 0 for topic in side.last.topics)
-                and all(partition.error_code == 0 and partition.leader_id >= 0 for partition in partitions)
-            ):
-                return
+        while not self._leads(side, topics, version if side is self.tidelog else self.metadata_version):
             assert time.monotonic() < deadline, f"{side.name} does not lead {names}"
+
+    def _leads(self, side: Side, topics: list[MetadataRequestTopic], version: int) -> bool:
+        side.ask(MetadataRequest(topics, False), version, has_answer=True)
+        side.learn(side.last)
+        if any(topic.error_code or not topic.partitions for topic in side.last.topics):
+            return False
+        # Kafka names itself as the leader a moment before it is: only what it answers as one shows.
+        wanted = [
+            ListOffsetsTopic(topic.name, [ListOffsetsPartition(one.partition_index, timestamp=-1) for one in topic.partitions])
+            for topic in side.last.topics
+        ]
+        side.ask(ListOffsetsRequest(-1, topics=wanted), 1, has_answer=True)
+        return not any(one.error_code for topic in side.last.topics for one in topic.partitions)
 
     metadata_version = 10
 
