@@ -10,7 +10,7 @@ import pytest
 
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.scheduler import Rest, Scheduler
 
 
 def test_tasks_run_when_they_are_due_in_order_of_time() -> None:
@@ -196,6 +196,37 @@ def test_a_tick_without_threads_finishes_what_is_elsewhere() -> None:
     assert scheduler.tick() == 0
     threads[0](None)
     assert ran == ["task"]
+
+
+def test_what_a_task_leaves_is_done_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(0)
+    scheduler = Scheduler(clock)
+    ran: list[str] = []
+    threads: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+
+    def task() -> Rest:
+        ran.append("noted")
+        return Rest(partial(ran.append, "written"))
+
+    def put_off(work: Callable[[], object], done: Callable[[object], None]) -> None:
+        threads.append((work, done))
+
+    scheduler.schedule("checkpoint", task, period_ms=10)
+    scheduler.tick(put_off)
+    assert ran == ["noted"]
+    clock.advance(10)
+    scheduler.tick(put_off)
+    assert ran == ["noted"], "the last one is still being written"
+    work, done = threads.pop()
+    done(work())
+    assert ran == ["noted", "written"]
+    clock.advance(10)
+    scheduler.tick()
+    assert ran == ["noted", "written"] * 2
+    clock.advance(10)
+    scheduler.tick(put_off)
+    threads.pop()[1](StorageError("full"))
+    assert [record.getMessage() for record in caplog.records] == ["background task checkpoint failed: full"]
 
 
 def test_without_threads_there_is_no_ahead() -> None:

@@ -80,7 +80,7 @@ class BackgroundWork(LogEvents):
             self._scheduler.schedule(name, task, delay_ms=delay_ms, period_ms=period_ms)
         period_ms = config.high_watermark_checkpoint_interval_ms
         self._scheduler.schedule(
-            "high-watermark-checkpoint", partitions.checkpoint_high_watermarks, delay_ms=period_ms, period_ms=period_ms
+            "high-watermark-checkpoint", partitions.note_high_watermarks, delay_ms=period_ms, period_ms=period_ms
         )
         if self.cleaner is not None:
             self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms, initial_delay_ms=delay_ms)

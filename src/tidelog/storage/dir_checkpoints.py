@@ -14,6 +14,7 @@ whose content would not change is not written.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
@@ -38,6 +39,8 @@ class DirCheckpoints:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._missing: set[str] = set()
+        self._guard = threading.Lock()
+        """Held while high watermarks are written, which are often, on whatever thread: the disk may take its time."""
         self.recovery_points = self._read(names.RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = self._read(names.LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._read(names.HIGH_WATERMARK_CHECKPOINT)
@@ -60,20 +63,36 @@ class DirCheckpoints:
 
     def write_high_watermarks(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
         """Write down the high watermarks."""
-        self.high_watermarks = self._write(
-            names.HIGH_WATERMARK_CHECKPOINT, self.high_watermarks, logs, unloaded, lambda log: log.high_watermark
-        )
+        self.note_high_watermarks(logs, unloaded)()
+
+    def note_high_watermarks(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
+        """Note the high watermarks as they are; what is returned writes them down, on any thread."""
+        offsets = self._collect(self.high_watermarks, logs, unloaded, lambda log: log.high_watermark)
+
+        def write() -> None:
+            with self._guard:
+                self._replace(names.HIGH_WATERMARK_CHECKPOINT, self.high_watermarks, offsets)
+                self.high_watermarks = offsets
+
+        return write
 
     def _write(self, name: str, before: Offsets, logs: Logs, unloaded: Container[TopicPartition], offset_of: OffsetOf) -> Offsets:
+        offsets = self._collect(before, logs, unloaded, offset_of)
+        self._replace(name, before, offsets)
+        return offsets
+
+    def _collect(self, before: Offsets, logs: Logs, unloaded: Container[TopicPartition], offset_of: OffsetOf) -> Offsets:
         offsets = {key: offset for key, offset in before.items() if key in unloaded}
         for key, log in logs.items():
             offset = offset_of(log)
             if offset is not None:
                 offsets[key] = offset
+        return offsets
+
+    def _replace(self, name: str, before: Offsets, offsets: Offsets) -> None:
         if offsets != before or name in self._missing:
             write_offset_checkpoint(self._directory / name, dict(sorted(offsets.items())))
             self._missing.discard(name)
-        return offsets
 
     def _read(self, name: str) -> Offsets:
         path = self._directory / name

@@ -36,7 +36,7 @@ from tidelog.storage.loading.loader import RecoveryProgress, load
 from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS
-from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.scheduler import Rest, Scheduler
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -245,6 +245,10 @@ class Partitions:
     def checkpoint_log_start_offsets(self) -> None:
         """Write down the log starts that lie inside a first segment. Raises StorageError."""
         self._checkpoints.write_log_start_offsets(self.logs, self.failed)
+
+    def note_high_watermarks(self) -> Rest:
+        """Note the high watermarks as they are now, to be written down on any thread."""
+        return Rest(self._checkpoints.note_high_watermarks(self.logs, self.failed))
 
     def checkpoint_high_watermarks(self) -> None:
         """Write down the high watermarks. Raises StorageError."""

@@ -6,7 +6,8 @@ the log, a periodic one comes again.
 
 A task may have a part that only makes it short: forcing a file to the disk before the log does, which takes seconds for a full
 segment. An owner with threads hands `tick` a way to do such parts `elsewhere`; the task itself then runs on the owner's thread,
-as always, and finds little left to do. Without threads it does all of it.
+as always, and finds little left to do. The other way round, a task may return a `Rest`, what is left to do without anything that
+belongs to a thread: writing a file, mostly. Without threads all of it is done at once.
 
 The clock may be set back, as real ones are. What waits then goes on waiting for the rest of its time only, and not until the
 clock is where it was: the scheduler counts how far the clock has moved forward, and leaves the steps back out.
@@ -31,10 +32,17 @@ Elsewhere = Callable[[Task, Callable[[object], None]], None]
 """Calls the first on another thread, and then the second, with what came of that, on the thread that ticks."""
 
 
+class Rest:
+    """What a task leaves to be done, on any thread."""
+
+    def __init__(self, work: Task) -> None:
+        self.work = work
+
+
 class ScheduledTask:
     """A task that waits for its time; `period_ms` of a periodic one. `due_ms` is the scheduler's time, see there."""
 
-    __slots__ = ("_last_error", "_task", "ahead", "due_ms", "is_cancelled", "name", "period_ms")
+    __slots__ = ("_is_unfinished", "_last_error", "_task", "ahead", "due_ms", "is_cancelled", "name", "period_ms")
 
     def __init__(self, name: str, task: Task, due_ms: int, period_ms: int | None, ahead: Task | None = None) -> None:
         self.name = name
@@ -44,24 +52,44 @@ class ScheduledTask:
         self.is_cancelled = False
         self._task = task
         self._last_error = ""
+        self._is_unfinished = False
 
     def cancel(self) -> None:
         """Forget the task; nothing happens if it has run already."""
         self.is_cancelled = True
 
-    def run(self) -> None:
+    def run(self, elsewhere: Elsewhere | None = None) -> None:
         """Do it now. Errors are told on the log: the same one of a periodic task once, until it has worked again."""
+        if self._is_unfinished:
+            return  # The rest of the last time is still being done.
         try:
-            self._task()
-        except TidelogError as error:
-            text = str(error)
-            if text != self._last_error:
-                logger.error("background task %s failed: %s", self.name, text)
-            self._last_error = text
-        except Exception:
-            logger.exception("background task %s failed", self.name)
+            rest = self._task()
+            if isinstance(rest, Rest):
+                if elsewhere is not None:
+                    self._is_unfinished = True
+                    elsewhere(rest.work, self._finish)
+                    return
+                rest.work()
+        except Exception as error:
+            self._tell(error)
         else:
             self._last_error = ""
+
+    def _finish(self, result: object) -> None:
+        self._is_unfinished = False
+        if isinstance(result, Exception):
+            self._tell(result)
+        else:
+            self._last_error = ""
+
+    def _tell(self, error: Exception) -> None:
+        if not isinstance(error, TidelogError):
+            logger.error("background task %s failed", self.name, exc_info=error)
+            return
+        text = str(error)
+        if text != self._last_error:
+            logger.error("background task %s failed: %s", self.name, text)
+        self._last_error = text
 
 
 class Scheduler:
@@ -114,7 +142,7 @@ class Scheduler:
                     if scheduled.ahead is not None and elsewhere is not None:
                         self._run_ahead(scheduled, scheduled.ahead, elsewhere)
                     else:
-                        scheduled.run()
+                        scheduled.run(elsewhere)
                     ran += 1
                 due.pop()
                 if scheduled.period_ms is not None and not scheduled.is_cancelled:
