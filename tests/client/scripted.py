@@ -58,14 +58,10 @@ class ScriptedBroker:
         self.asked: list[Any] = []
         self.connections = 0
         self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
         self._open: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
-
-    @property
-    def port(self) -> int:
-        port: int = self._server.getsockname()[1]
-        return port
 
     @property
     def address(self) -> str:
