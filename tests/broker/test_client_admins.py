@@ -1,4 +1,4 @@
-"""The admin clients of kafka-python and aiokafka: a topic's life. librdkafka's is used all over the tests, Kafka's tools in interop."""
+"""The admin clients of kafka-python and aiokafka: a topic's life. librdkafka's is used all over, Kafka's tools in interop."""
 
 from __future__ import annotations
 
