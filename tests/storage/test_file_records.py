@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from tests.storage.segment_files import batch, full_disk, log_file, messages, offsets_in, open_descriptors, short_writes
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.storage.segment.file_records import LogFile
+from tidelog.log.patience import NotCachedError, no_waiting
+from tidelog.storage.segment import file_records
+from tidelog.storage.segment.file_records import MIN_MAPPED_BYTES, LogFile
 
 INT32_MAX = 2**31 - 1
 
@@ -420,3 +422,46 @@ def test_every_batch_is_found(tmp_path_factory: pytest.TempPathFactory, sizes: l
     assert [header.last_offset for header in found] == list(range(start, len(parts)))
     assert [log.read_batch(header) for header in found] == parts[start:]
     log.close()
+
+
+class TestBytesToSend:
+    """What is handed to the system unseen: mapped where there is much of it."""
+
+    SIZE = MIN_MAPPED_BYTES
+
+    def test_few_are_copied(self, tmp_path: Path) -> None:
+        log = LogFile.open(tmp_path / "00000000000000000000.log")
+        log.append(bytes(self.SIZE))
+        assert type(log.view(0, self.SIZE - 1)) is bytes
+        assert type(log.view(0, self.SIZE)) is memoryview
+        log.close_handlers()
+
+    def test_grown_and_cut(self, tmp_path: Path) -> None:
+        log = LogFile.open(tmp_path / "00000000000000000000.log")
+        log.append(b"a" * self.SIZE)
+        first = log.view(0, self.SIZE)
+        log.append(b"b" * self.SIZE)
+        assert first == b"a" * self.SIZE
+        assert log.view(self.SIZE, self.SIZE) == b"b" * self.SIZE
+        log.unmap()
+        assert first[:3] == b"aaa"
+        log.truncate_to(self.SIZE)
+        with pytest.raises(StorageError):
+            log.mapped(0, self.SIZE + 1)
+        log.append(b"c" * self.SIZE)
+        assert log.view(self.SIZE, self.SIZE) == b"c" * self.SIZE
+        log.close_handlers()
+        assert first == b"a" * self.SIZE
+
+    def test_not_in_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = LogFile.open(tmp_path / "00000000000000000000.log")
+        log.append(bytes(self.SIZE))
+        for told, kind in ((None, bytes), (True, memoryview)):
+            monkeypatch.setattr(file_records, "is_cached", lambda *_, told=told: told)
+            with no_waiting():
+                assert type(log.view(0, self.SIZE)) is kind
+        monkeypatch.setattr(file_records, "is_cached", lambda *_: False)
+        assert type(log.view(0, self.SIZE)) is memoryview  # Who may wait does not ask.
+        with no_waiting(), pytest.raises(NotCachedError):
+            log.view(0, self.SIZE)
+        log.close_handlers()

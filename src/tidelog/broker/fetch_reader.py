@@ -20,7 +20,13 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.fetch_sessions import NO_ID, FetchedPartition
-from tidelog.errors import LogOfflineError, OffsetOutOfRangeError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.errors import (
+    InvalidArgumentError,
+    LogOfflineError,
+    OffsetOutOfRangeError,
+    TidelogError,
+    UnknownTopicOrPartitionError,
+)
 from tidelog.log.patience import NotCachedError
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -120,6 +126,8 @@ class FetchReader:
             return self._read(wanted, params, log, min(max_bytes, wanted.max_bytes), min_one_message)
         except NotCachedError:
             raise
+        except InvalidArgumentError:
+            return _nothing(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)  # What the fetcher asks makes no sense: a negative size.
         except TidelogError as error:
             code = error_code_of(error)
             if code is ErrorCode.UNKNOWN_SERVER_ERROR:
