@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import aiokafka
@@ -232,6 +233,35 @@ def test_many_partitions_in_one_fetch_session(bootstrap: str) -> None:
     expected = {number: [b"a-%d" % number, b"b-%d" % number] for number in range(120)}
     expected[7] *= 2
     assert seen == expected
+
+
+def test_all_write_to_one_partition_while_all_read_it(bootstrap: str) -> None:
+    """Each writer's records in its order; every reader sees the same log."""
+    create_topics(bootstrap, {"shared": {"segment.bytes": "4000"}})
+    count = 150
+
+    def write(library: Client) -> None:
+        new = [NewRow(library.name.encode(), b"%d" % number, NOW_MS + number) for number in range(count)]
+        (sent,) = library.write(bootstrap, [Write("shared", new, "lz4", batch=7, idempotent=True)])
+        assert len(sent) == count
+
+    def read(library: Client) -> list[Row]:
+        seen: list[Row] = []
+        while len(seen) < count * len(LIBRARIES):
+            seen = library.read(bootstrap, ["shared"])["shared"]
+        return seen
+
+    with ThreadPoolExecutor(2 * len(LIBRARIES)) as threads:
+        writing = [threads.submit(write, library) for library in LIBRARIES]
+        reading = [threads.submit(read, library) for library in LIBRARIES]
+        for each in writing:
+            each.result(60)
+        first, *others = [each.result(60) for each in reading]
+    assert [row.offset for row in first] == list(range(count * len(LIBRARIES)))
+    for library in LIBRARIES:
+        assert [row.value for row in first if row.key == library.name.encode()] == [b"%d" % number for number in range(count)]
+    for seen in others:
+        assert seen == first
 
 
 # --- the broker goes and comes
