@@ -146,3 +146,59 @@ def test_epochs_after_a_crash(start_broker: StartBroker, asking: RawClient) -> N
         assert (latest.offset, latest.leader_epoch, earliest.leader_epoch) == (3, 1, 0)
         client.ask(produce_request([("led", 0, message_set(2))]), 9)
         assert ends(0, 1, current=1) == [(0, 0, 3), (0, 1, 6)]
+
+
+class TestKafkasLines:
+    """ListOffsetsRequestTest, OffsetsForLeaderEpochTest, OffsetsForLeaderEpochRequestTest, where one broker leads everything."""
+
+    def test_response_default_offset_and_leader_epoch_for_all_versions(self, shared: RunningBroker, asking: RawClient) -> None:
+        shared.create_topic("all-versions")
+        fill(shared, "all-versions", 100, 200, 300, 400, 500)
+        for version in range(10):
+            epoch = 0 if version >= 4 else -1
+            zero, earliest, latest, largest, local = ask(asking, "all-versions", 0, -2, -1, -3, -4, version=version)
+            if version == 0:
+                assert (zero.old_style_offsets, earliest.old_style_offsets, latest.old_style_offsets) == ([], [0], [10, 0])
+            else:
+                assert (zero.offset, zero.timestamp, zero.leader_epoch) == (0, 100, epoch)
+                assert (earliest.offset, earliest.timestamp, earliest.leader_epoch) == (0, -1, epoch)
+                assert (latest.offset, latest.timestamp, latest.leader_epoch) == (10, -1, epoch)
+            if version >= 7:
+                assert (largest.offset, largest.timestamp, largest.leader_epoch) == (9, 501, 0)
+            else:
+                assert (largest.error_code, largest.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+            if version >= 8:
+                assert (local.error_code, local.offset, local.leader_epoch) == (0, 0, 0)
+            else:
+                assert local.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    def test_list_offsets_error_codes(self, shared: RunningBroker, asking: RawClient) -> None:
+        """Nobody gets an answer for what there is not, as whoever he asks; a partition is asked for once in a request."""
+        for replica_id in (-1, -2, 0, 7):
+            request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic("unheard-of", [ListOffsetsPartition(0, -1, -1)])])
+            (answer,) = asking.ask(request, 9).topics[0].partitions
+            assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        shared.create_topic("twice", 2)
+        wanted = [ListOffsetsPartition(index, -1, -1) for index in (0, 1, 0)]
+        answers = asking.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic("twice", wanted)]), 9).topics[0].partitions
+        assert [one.error_code for one in answers] == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+
+    def test_current_epoch_validation(self, shared: RunningBroker, asking: RawClient) -> None:
+        shared.create_topic("known-epochs")
+        current = shared.on_loop(lambda: shared.node.leadership.epoch)
+        expected = {
+            -1: ErrorCode.NONE,
+            current: ErrorCode.NONE,
+            current + 1: ErrorCode.UNKNOWN_LEADER_EPOCH,
+            -2: ErrorCode.FENCED_LEADER_EPOCH,
+        }
+        for epoch, code in expected.items():
+            request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("known-epochs", [ListOffsetsPartition(0, epoch, -1)])])
+            assert asking.ask(request, 9).topics[0].partitions[0].error_code == code
+            wanted = OffsetForLeaderTopic("known-epochs", [OffsetForLeaderPartition(0, epoch, current)])
+            assert asking.ask(OffsetForLeaderEpochRequest(-2, [wanted]), 4).topics[0].partitions[0].error_code == code
+
+    def test_offsets_for_leader_epoch_error_codes(self, asking: RawClient) -> None:
+        wanted = OffsetForLeaderTopic("unheard-of", [OffsetForLeaderPartition(0, -1, 0)])
+        (answer,) = asking.ask(OffsetForLeaderEpochRequest(-2, [wanted]), 4).topics[0].partitions
+        assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
