@@ -32,6 +32,7 @@ and -2 are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request
@@ -93,13 +94,16 @@ class _Lookups:
 
     def go_on(self) -> ListOffsetsResponse:
         """Answer what is not answered yet. Raises NotCachedError."""
+        logs = self._node.manager.logs
         for topic, answered in zip(self._message.topics, self._done, strict=True):
-            answers = answered.partitions
-            for index in range(len(answers), len(topic.partitions)):
-                answers.append(self._answer(topic.name, topic.partitions[index]))
+            name, wanted, answers = topic.name, topic.partitions, answered.partitions
+            for index in range(len(answers), len(wanted)):
+                answers.append(self._answer(name, wanted[index], logs))
         return ListOffsetsResponse(0, self._done)
 
-    def _answer(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def _answer(
+        self, topic: str, wanted: ListOffsetsPartition, logs: Mapping[TopicPartition, PartitionLog]
+    ) -> ListOffsetsPartitionResponse:
         answer = ListOffsetsPartitionResponse(wanted.partition_index)
         key = TopicPartition(topic, wanted.partition_index)
         timestamp = wanted.timestamp
@@ -111,7 +115,7 @@ class _Lookups:
             answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
             try:
-                log = self._node.manager.logs.get(key) or self._node.manager.log(*key)
+                log = logs.get(key) or self._node.manager.log(*key)
                 if self._version == 0:
                     answer.old_style_offsets = self._legacy_offsets(log, timestamp, wanted.max_num_offsets)
                 else:
