@@ -216,6 +216,8 @@ REFUSED = {
     "negative base offset": (patched(BATCH, 0, struct.pack(">q", -5)), ErrorCode.INVALID_RECORD, 0),
     "count": (patched(BATCH, 57, struct.pack(">i", 2)), ErrorCode.INVALID_RECORD, 0),
     "no records": (patched(BATCH, 57, struct.pack(">i", 0)), ErrorCode.INVALID_RECORD, 0),
+    "an end before the beginning": (patched(BATCH, 23, struct.pack(">i", -1)), ErrorCode.INVALID_RECORD, 0),
+    "a codec that there is not": (patched(BATCH, 22, b"\x05"), ErrorCode.UNKNOWN_SERVER_ERROR, 0),
     "control batch": (patched(BATCH, 22, b"\x20"), ErrorCode.INVALID_RECORD, 0),
     "damaged gzip": (patched(message_set(2, Codec.GZIP), 64, b"\xde\xad\xbe\xef"), ErrorCode.UNKNOWN_SERVER_ERROR, 0),
     "damaged zstd": (patched(message_set(2, Codec.ZSTD), 64, b"\xde\xad\xbe\xef"), ErrorCode.UNKNOWN_SERVER_ERROR, 0),

@@ -70,6 +70,17 @@ def test_gzip_of_several_members() -> None:
     assert bytes(decompress(Codec.GZIP, gzip.compress(b"tide") + gzip.compress(b"log"))) == b"tidelog"
 
 
+@pytest.mark.parametrize("rest", [b"\0", b"\0\0\0", b"\x1f", b"\x1f\x8b\x07 and so on"])
+def test_what_stands_behind_the_last_gzip_member_is_passed_over(rest: bytes) -> None:
+    """As by Java, if it does not begin as a member does."""
+    packed = gzip.compress(b"tide") + gzip.compress(b"log" * 1000)
+    assert bytes(decompress(Codec.GZIP, packed + rest)) == b"tide" + b"log" * 1000
+    with pytest.raises(DecompressionError):
+        decompress(Codec.GZIP, packed + b"\x1f\x8b\x08" + bytes(20))
+    with pytest.raises(DecompressionError):
+        decompress(Codec.GZIP, packed[:-12] + rest)
+
+
 def test_snappy_as_kafka_writes_it() -> None:
     """The xerial frame: magic, version 1, compatible with 1, then blocks of 32 KiB with their sizes."""
     data = SAMPLES["random"]
