@@ -35,7 +35,7 @@ def main() -> None:
     say(f"wrote {name(departures)} and {name(cancellations)}")
 
     title("Import: key = carrier, value = the row as JSON, timestamp = the actual departure")
-    common = "--key carrier --segment-bytes 100000 --codec lz4"
+    common = "--key carrier --segment-bytes 100000 --codec lz4 --config retention.ms=-1"
     tidelog(f"import {name(LOG)} departures {name(departures)} --timestamp departed --partitions 4 {common}")
     tidelog(f"import {name(LOG)} one-partition {name(departures)} --timestamp departed {common}")
     tidelog(f"import {name(LOG)} cancellations {name(cancellations)} --timestamp scheduled {common}")
