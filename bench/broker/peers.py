@@ -20,12 +20,12 @@ from typing import TypeVar
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.kafka.brokers import Kafka391
 from tests.kafka.java import free_port, wait_until
+
+from bench.broker.requests import list_offsets_request, metadata_request
 from tidelog.wire.codec import Message
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.list_offsets import ListOffsetsResponse
 from tidelog.wire.messages.metadata import MetadataResponse
-
-from bench.broker.requests import list_offsets_request, metadata_request
 
 M = TypeVar("M", bound=Message)
 

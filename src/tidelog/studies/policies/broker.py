@@ -81,10 +81,12 @@ class Kept:
 class _UnforcedScheduler(Scheduler):
     """The manager's scheduler without what only forces data to the disk: a run is over before the power fails."""
 
-    def schedule(self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None) -> ScheduledTask:
+    def schedule(
+        self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None, ahead: Task | None = None
+    ) -> ScheduledTask:
         if name in _FORCING:
             return ScheduledTask(name, task, 0, None)
-        return super().schedule(name, task, delay_ms=delay_ms, period_ms=period_ms)
+        return super().schedule(name, task, delay_ms=delay_ms, period_ms=period_ms, ahead=ahead)
 
 
 _FORCING = ("flush-log",)
