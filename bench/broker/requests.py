@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 
+from tidelog.records.batch import CREATE_TIME
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.compression import Codec
+from tidelog.records.records import Record
 from tidelog.wire.codec import Message
 from tidelog.wire.headers import request_chunks
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-from tidelog.records.batch import CREATE_TIME
-from tidelog.records.builder import build_batch_v2
-from tidelog.records.compression import Codec
-from tidelog.records.records import Record
 
 FIRST_MS = 1_700_000_000_000
 PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 9, 12, 7
