@@ -1,4 +1,4 @@
-"""How the tests are dealt out to two workers: file by file, but all that need Spark to one of them, first, and the studies too.
+"""How the tests are dealt out to workers: file by file, but all that need Spark to one of them, first, and the studies too.
 
 A Spark session takes longer to start than most tests that use it, and a second one beside it takes memory and processor of
 the first. The studies are run once for all that look at them. `make test` names the number of workers; without pytest-xdist, or
