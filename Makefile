@@ -43,7 +43,7 @@ format: $(STAMP) ## format the code
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-interop: $(STAMP) ## tests against real Apache Kafka, its clients, spark-submit (Kafka needs Java and Maven)
+interop: $(STAMP) ## tests against real Apache Kafka, its clients, Spark from end to end (Kafka needs Java and Maven)
 	@$(BIN)/python -m pytest -q -m interop tests/interop tests/spark
 
 soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories (half an hour)

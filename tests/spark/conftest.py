@@ -28,10 +28,16 @@ CONFIG = {
 }
 
 
+LONG = ("test_brokers.py", "test_job_command.py", "test_latency_job.py", "test_lookups.py", "test_migrate.py", "test_time_map.py")
+"""Jobs from end to end: `make interop` runs them. What they call is tested without Spark in `make test`."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            if item.path.name in LONG:
+                item.add_marker(pytest.mark.interop)
 
 
 @pytest.fixture(scope="session")
