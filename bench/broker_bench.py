@@ -100,6 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for peer in peers.values():
             peer.__enter__()
+            cases.mixed_traffic(peer, options.warm_up)
         if not options.json:
             print(f"{'':45} {'Kafka':>10} {'Tidelog':>10}  ratio  target   CPU K → T          p50/p99 µs K → T", flush=True)
         for case in chosen:
