@@ -83,6 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="cases whose names contain one of these")
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds of mixed traffic first: a JVM gets faster")
     parser.add_argument(
         "--minutes", type=float, default=1.0, help="of mixed traffic before the memory is looked at; 0: not at all"
     )
