@@ -19,6 +19,7 @@ from tidelog.log.offset_index import OffsetPosition
 from tidelog.log.txn_index import AbortedTxn, CollectedTxns
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
 from tidelog.records.records import first_record_at, first_record_at_plain
+from tidelog.records.search_kernel import first_match
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.segment.file_records import LogFile
 from tidelog.storage.segment.segment_files import SegmentFiles
@@ -208,7 +209,16 @@ class SegmentReader(SegmentFiles):
         """
         start = self.base_offset if starting_offset is None else starting_offset
         offset = max(self.time_index.lookup(timestamp).offset, start)
-        walked = self._walk_to(offset, self.offset_index.lookup(offset), timestamp, self._batch_bytes)
+        entry = self.offset_index.lookup(offset)
+        # The batch that has the entry is mostly not the one: it and the next are read at once, where that is not too much.
+        read_bytes = 2 * self._batch_bytes + HEADER_BYTES
+        log, position = self.log, entry.position
+        if HEADER_BYTES < read_bytes <= MAX_SEARCH_BYTES and position < log.size_bytes:
+            chunk = log.read(position, min(max(read_bytes, WALK_READ_BYTES), log.size_bytes - position))
+            match = first_match(chunk, entry.offset if position else -1, offset, timestamp, start)
+            if match is not None:
+                return TimestampAndOffset(match[1], match[0], match[2])
+        walked = self._walk_to(offset, entry, timestamp, self._batch_bytes)
         if walked is not None:
             (_, position, size), chunk, chunk_start = walked
             self._batch_bytes = min(size, MAX_SEARCH_BYTES)
