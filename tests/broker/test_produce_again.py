@@ -164,3 +164,12 @@ def test_frames_that_begin_as_the_last_one_did(broker: RunningBroker, version: i
             assert seen == verdict(changed)
             verdicts.add(seen)
     assert {None, ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE} < verdicts
+
+
+def test_who_never_repeats_is_not_remembered(broker: RunningBroker, client: RawClient, repeated: list[int]) -> None:
+    broker.create_topic("t", 2)
+    for seed in range(2 * produce_again.TRIES):
+        client.ask(request("t", batch(50, seed), partition=seed % 2), 9)
+    client.ask(request("t", batch(50), partition=0), 9)
+    client.ask(request("t", batch(50), partition=0), 9)
+    assert not repeated

@@ -88,6 +88,7 @@ class Connection:
         "_unsent",
         "active_at",
         "again",
+        "again_tries",
         "api_version",
         "client_id",
         "client_id_bytes",
@@ -115,6 +116,7 @@ class Connection:
         self.header_bytes = 10
         self.served: Served | None = None
         self.again: Again | None = None
+        self.again_tries = 0
         self.started_ns = 0
         self.active_at = monotonic()
         self.fd = sock.fileno()

@@ -7,7 +7,8 @@ ever: `produce` does it.
     request    what stays | size of the records | records | tags, all empty, in flexible versions
     answer     what stays | base offset, append time, log start offset | what stays
 
-Anything else goes the usual way, and so does a connection's first request, which is remembered here.
+Anything else goes the usual way, and so does a connection's first request, which is remembered here. Who keeps sending something
+else, as a producer to many partitions does, is not remembered any more: that would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ _SIZE = Struct(">i")
 _OFFSETS = Struct(">qqq")
 _MARKS = (0x7EDCBA9876543210, 0x7ABCDEF012345678, 0x7654321089ABCDEF)
 """Numbers by which their places are found in an answer."""
+
+TRIES = 8
+"""So many requests of a connection are remembered in vain."""
 
 MAX_KEPT_BYTES = 1024
 """A longer beginning than names and ids have is not kept."""
@@ -64,6 +68,9 @@ def remember(connection: Connection, message: ProduceRequest, data: memoryview, 
     """Keep what may be repeated of the request in `data[body:end]`."""
     version = connection.api_version
     connection.again = None
+    if connection.again_tries == TRIES:
+        return
+    connection.again_tries += 1
     topics = message.topic_data
     if version < FIRST_VERSION or len(topics) != 1 or len(topics[0].partition_data) != 1:
         return
@@ -107,6 +114,7 @@ def handle(node: Node, connection: Connection, data: memoryview, body: int, end:
     records_end = position + size
     if size < 0 or records_end + len(tags) != end or data[records_end:end] != tags:
         return None
+    connection.again_tries = 0
     records = data[position:records_end]
     if not is_usual(records, again.version):
         return None
