@@ -4,10 +4,11 @@
 |---|---|
 | `running`, `embedded` | a broker from its folder to its end: as a process, inside a Python program |
 | `server`, `connection`, `read_buffers`, `event_loop` | sockets, frames, order, limits: the only modules that know asyncio |
-| `dispatch`, `api`, `apis/` | from a frame to its answer; one file an API: its versions, its rules, a plain function from request to response |
-| `fetching`, `fetch_reader`, `fetch_sessions`, `arrivals`, `warming`, `down_conversion` | what a fetch needs beside `apis/fetch` |
+| `dispatch`, `api`, `apis/` | from a frame to its answer; one file an API: versions, rules, a plain function |
+| `fetching`, `fetch_reader`, `fetch_sessions`, `arrivals`, `warming`, `down_conversion` | what `apis/fetch` needs |
 | `node`, `topics`, `leadership` | what the APIs share: the logs, the clock, timers, who waits for records |
-| `config`, `listeners`, `server_properties`, `config_entries`, `config_changes` | properties: the broker's, and a topic's as clients see and change them |
+| `config`, `listeners`, `server_properties` | the broker's properties |
+| `config_entries`, `config_changes` | a topic's, as clients see and change them |
 | `metrics`, `prometheus`, `refusal_log` | what an operator sees |
 
 A request's way: socket → frame → `dispatch` decodes it → the API's `handle` → the response, at once or later → socket. A
