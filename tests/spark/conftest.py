@@ -28,7 +28,17 @@ CONFIG = {
 }
 
 
-LONG = ("test_brokers.py", "test_job_command.py", "test_latency_job.py", "test_lookups.py", "test_migrate.py", "test_time_map.py")
+LONG = (
+    "test_brokers.py",
+    "test_index_jobs.py",
+    "test_job_command.py",
+    "test_latency_job.py",
+    "test_lookups.py",
+    "test_migrate.py",
+    "test_retention_job.py",
+    "test_study_job.py",
+    "test_time_map.py",
+)
 """Jobs from end to end: `make interop` runs them. What they call is tested without Spark in `make test`."""
 
 
