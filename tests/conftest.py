@@ -21,7 +21,8 @@ TOGETHER = (SPARK, "tests/studies/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+    # What is large goes first: at the end it would keep one worker busy while the others have nothing to do.
+    items.sort(key=lambda item: not item.nodeid.startswith(TOGETHER))
 
 
 @pytest.hookimpl(optionalhook=True)
