@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := $(wildcard src/tidelog/records/*kernel.py src/tidelog/records/*.h src/tidelog/records/*.pxd) pyproject.toml setup.py requirements.lock
 
+# Tests start many processes: what they import is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo study test check format interop soak bench lock clean
 
