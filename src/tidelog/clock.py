@@ -25,6 +25,18 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+class SteadyClock:
+    """The time since some moment in the past, which nobody sets: for differences only."""
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+def steady(clock: Clock) -> Clock:
+    """Return the clock that says how long something takes: for the machine's, which may be set meanwhile, a steady one."""
+    return SteadyClock() if isinstance(clock, SystemClock) else clock
+
+
 class ManualClock:
     """A clock that moves only when told to; it may also be set back, as real ones are.
 

@@ -33,6 +33,7 @@ All of them are one small tree::
     │   ├── OutOfOrderSequenceError
     │   ├── InvalidProducerEpochError     a fenced producer's epoch
     │   ├── InvalidTxnStateError
+    │   ├── ProducerFencedError           another producer took over its transactional id
     │   └── TransactionCoordinatorFencedError
     ├── ProtocolError                 bytes on the wire that are not what the protocol says
     ├── InconsistentTopicIdError      a folder belongs to another topic of that name
@@ -246,6 +247,10 @@ class InvalidTxnStateError(ProducerError):
     """A batch outside a transaction while the producer has one open."""
 
 
+class ProducerFencedError(ProducerError):
+    """Another producer began with the same transactional id, or a transaction outlived its timeout: this one is at its end."""
+
+
 class TransactionCoordinatorFencedError(ProducerError):
     """A marker of a coordinator that is not the newest one."""
 
@@ -311,6 +316,7 @@ KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
     StorageError: (56, "KAFKA_STORAGE_ERROR"),
     UnsupportedCompressionTypeError: (76, "UNSUPPORTED_COMPRESSION_TYPE"),
     InvalidRecordError: (87, "INVALID_RECORD"),
+    ProducerFencedError: (90, "PRODUCER_FENCED"),
     InconsistentTopicIdError: (103, "INCONSISTENT_TOPIC_ID"),
 }
 """Class → (code, name) of Kafka's protocol. A subclass answers as its nearest ancestor in this table."""

@@ -82,7 +82,12 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Make renames and creations in `directory` durable."""
-    fd = os.open(directory, os.O_RDONLY)
+    sync_file(directory)  # which a directory is, too
+
+
+def sync_file(path: Path) -> None:
+    """Make what was written to a file durable, whoever wrote it."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

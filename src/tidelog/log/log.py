@@ -152,6 +152,21 @@ class Log:
                 return last.magic
         return NEWEST_MESSAGE_FORMAT
 
+    def go_on_from(self, before: Log) -> None:
+        """Take over what `before`, an earlier opening of the same folder, knows of transactions, if this log goes on from there.
+
+        Whoever follows a log opens it again and again, and need not replay its last segment each time. Raises CorruptBatchError,
+        SegmentChangedError.
+        """
+        if not before.segments or not self.segments or "_transactions" not in before.__dict__:
+            return
+        last = before.segments[-1].valid_end().last_header
+        segment = self.segment_for(before.segments[-1].base_offset)
+        if last is None or segment is None or segment.identity != before.segments[-1].identity:
+            return
+        if next(segment.headers(last.position), None) == last:
+            self._transactions.go_on_from(before._transactions)
+
     # --- reading
 
     def segment_for(self, offset: int) -> Segment | None:

@@ -40,7 +40,7 @@ _INT32_MAX = 2**31 - 1
 # its position (-1: there is none), its columns of the map, and how many of `times` are its timestamps.
 _POSITION, _NEXT_OFFSET, _LAST_OFFSET, _LAST_CRC, _BLOCK, _FIRST_OFFSET, _LAST_BATCH, _CRC, _RECORDS, _WITHOUT, _TIMES = range(11)
 _NO_BLOCK = array("q", [-1, 0, 0, 0, 0, 0, 0])
-_DONE, _BLOCK_FULL = 0, 1
+_BLOCK_FULL = 1
 
 
 class TimeMapBuilder:

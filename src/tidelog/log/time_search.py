@@ -50,6 +50,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "FoundOffset",
     "Isolation",
+    "find_from",
     "find_offset",
 ]
 
@@ -85,6 +86,16 @@ def find_offset(
     return found
 
 
+def find_from(log: Log, timestamp: int, offset: int) -> int | None:
+    """Return the first offset at or behind `offset` whose record reaches `timestamp` (ms), None if there is none.
+
+    Whoever has read up to `offset` asks so: what lies below it does not hide what comes. A log of format v0 has none. Raises
+    what reading the log raises (CorruptDataError, SegmentChangedError).
+    """
+    found = _find_time(log, timestamp, None, max(offset, log.log_start_offset))
+    return None if found is None else found.offset
+
+
 def _find(log: Log, timestamp: int, isolation: Isolation, trace: Trace | None) -> FoundOffset | None:
     epochs = log.leader_epochs
     if timestamp < LATEST_TIERED:
@@ -102,15 +113,14 @@ def _find(log: Log, timestamp: int, isolation: Isolation, trace: Trace | None) -
         return FoundOffset(log.log_start_offset, NO_TIMESTAMP, earliest.epoch if known and earliest else NO_LEADER_EPOCH)
     if timestamp == LATEST_TIERED:
         return FoundOffset(UNKNOWN_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
-    found = _find_max(log, trace) if timestamp == MAX_TIMESTAMP else _find_time(log, timestamp, trace)
+    found = _find_max(log, trace) if timestamp == MAX_TIMESTAMP else _find_time(log, timestamp, trace, log.log_start_offset)
     if found is None or (isolation == "read_committed" and found.offset >= log.last_stable_offset):
         return None
     past = log.high_watermark is not None and found.offset >= log.high_watermark
     return FoundOffset(found.offset, found.timestamp, found.header.leader_epoch, past)
 
 
-def _find_time(log: Log, timestamp: int, trace: Trace | None) -> FoundRecord | None:
-    start = log.log_start_offset
+def _find_time(log: Log, timestamp: int, trace: Trace | None, start: int) -> FoundRecord | None:
     found = None
     for segment in log.segments:
         found, verdict, largest = _search(segment, timestamp, start, trace)

@@ -40,6 +40,19 @@ class Transactions:
         self._end_state: ProducerState | None = None
         self._state: ProducerState | None = None
 
+    def go_on_from(self, before: Transactions) -> None:
+        """Take over what was replayed of the same log when it was shorter; of no use to `before` any more."""
+        state = before._end_state
+        if state is None or self._end_state is not None or state.map_end_offset > self._log.log_end_offset:
+            return
+        # Kept is what the last segment and the high watermark may still ask for.
+        base, mark = self._log.segments[-1].base_offset, before._log.high_watermark
+        least = base if mark is None else min(base, mark)
+        state.completed = [txn for txn in state.completed if txn.last_offset >= least]
+        state.aborted = [txn for txn in state.aborted if txn.last_offset >= least]
+        state.start_offset = max(state.start_offset, least)
+        self._end_state = self._replay(state, self._log.log_end_offset)
+
     @property
     def last_stable_offset(self) -> int:
         """See `Log.last_stable_offset`. What only the checkpoint withholds is told, once: in a running broker it lags behind."""

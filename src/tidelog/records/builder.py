@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from crc32c import crc32c
 
@@ -308,6 +309,10 @@ def build_end_txn_marker(
 def binary_column(entries: Sequence[bytes | None]) -> kernel.BinaryColumn:
     """Return byte strings, None for null, as a column that the kernel can encode."""
     offsets = array("i", [0])
+    if None not in entries:
+        present = cast("Sequence[bytes]", entries)
+        offsets.extend(accumulate(map(len, present)))
+        return kernel.BinaryColumn(offsets, b"".join(present), None, 0, len(present))
     validity = bytearray((len(entries) + 7) // 8)
     at = 0
     for i, entry in enumerate(entries):

@@ -31,12 +31,21 @@ class BinaryLayout(NamedTuple):
 
 
 class ColumnBatches:
-    """Rows to be written: int64 `timestamps` (epoch ms), `keys`, `values`."""
+    """Rows to be written: int64 `timestamps` (epoch ms), `keys`, `values`, and `headers` as `builder.encode_headers` has them."""
 
-    def __init__(self, timestamps: memoryview, keys: BinaryLayout, values: BinaryLayout, *, codec: Codec = Codec.NONE) -> None:
+    def __init__(
+        self,
+        timestamps: memoryview,
+        keys: BinaryLayout,
+        values: BinaryLayout,
+        headers: BinaryLayout | None = None,
+        *,
+        codec: Codec = Codec.NONE,
+    ) -> None:
         self._timestamps = timestamps
         self._keys = BinaryColumn(*keys)
         self._values = BinaryColumn(*values)
+        self._headers = None if headers is None else BinaryColumn(*headers)
         self._codec = codec
 
     def fitting(self, indices: memoryview, first: int, limit_bytes: int) -> int:
@@ -52,12 +61,29 @@ class ColumnBatches:
     def build(self, indices: memoryview, first: int, last: int) -> bytearray:
         """Return the batch of the rows `indices[first:last]`, of base offset 0."""
         return build_batch_v2_from_columns(
-            self._timestamps, self._keys, self._values, base_offset=0, indices=indices, first=first, last=last, codec=self._codec
+            self._timestamps,
+            self._keys,
+            self._values,
+            base_offset=0,
+            headers=self._headers,
+            indices=indices,
+            first=first,
+            last=last,
+            codec=self._codec,
         ).data
 
     def _size(self, indices: memoryview, first: int, last: int, limit_bytes: int) -> tuple[int, int, int]:
         sizes: tuple[int, int, int] = size_records_v2(
-            self._timestamps, self._keys, self._values, None, indices, None, None, first, last, limit_bytes - HEADER_BYTES
+            self._timestamps,
+            self._keys,
+            self._values,
+            self._headers,
+            indices,
+            None,
+            None,
+            first,
+            last,
+            limit_bytes - HEADER_BYTES,
         )
         return sizes
 

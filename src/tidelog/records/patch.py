@@ -1,8 +1,9 @@
-"""Changes that a leader makes to a batch in place, in the buffer that it came in.
+"""Changes that a leader or a producer makes to a batch in place, in the buffer that it came in.
 
     field                         under the checksum   so that
     base offset, leader epoch     no (v2)              they cost a few stores
     max timestamp and its type    yes                  the checksum is computed anew
+    producer and its sequence     yes                  the same
 
 The base timestamp is never touched: in a LogAppendTime batch, base timestamp + delta goes on telling the producer's time.
 Batches of v0 carry no timestamp, those of v0 and v1 no leader epoch (spec §10).
@@ -31,6 +32,7 @@ _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _INT64 = Struct(">q")
+_PRODUCER = Struct(">qhi")
 
 _KNOWN_BITS = CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # without the timestamp type's
 
@@ -81,3 +83,22 @@ def set_max_timestamp(buffer: Writable, timestamp_type: int, max_timestamp: int,
         view[17] = attributes
         _INT64.pack_into(view, 18, max_timestamp)
         _UINT32.pack_into(view, 12, zlib.crc32(view[16:]))
+
+
+def set_producer(
+    buffer: Writable, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool, index: int = 0
+) -> None:
+    """Write who sends the v2 batch at `buffer[index:]`, all -1 for nobody, and the checksum.
+
+    Raises UnsupportedForMessageFormatError for v0 and v1, which know no producers.
+    """
+    header = read_header(buffer, index)
+    if header.magic < 2:
+        raise UnsupportedForMessageFormatError(f"message format v{header.magic} knows no producers")
+    attributes = header.attributes & ~TRANSACTIONAL_BIT
+    if is_transactional:
+        attributes |= TRANSACTIONAL_BIT
+    view = memoryview(buffer)[index : index + header.size]
+    _INT16.pack_into(view, 21, attributes)
+    _PRODUCER.pack_into(view, 43, producer_id, producer_epoch, base_sequence)
+    _UINT32.pack_into(view, 17, crc32c(view[21:]))

@@ -8,17 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from struct import Struct
 from typing import NamedTuple
-
-from crc32c import crc32c
 
 from tidelog.records import batch, kernel
 from tidelog.records.batch import (
-    CODEC_MASK,
-    HEADER_BYTES,
     LOG_APPEND_TIME,
-    LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
     BatchHeader,
     PathLike,
@@ -163,28 +157,6 @@ def first_record_at(
     rows.set_bounds(timestamp, None, min_offset, None)
     count, _ = scan_batch(rows, header, buffer, limit=1, limit_bytes=limit_bytes, path=path)
     return (rows.column("offset")[0], rows.column("timestamp")[0]) if count else None
-
-
-_read_plain = Struct(">16xbIhiqq14xi").unpack_from
-"""Magic, CRC, attributes, last offset delta, base and largest timestamp, record count of a batch of format v2."""
-_CODEC_AND_TYPE = CODEC_MASK | LOG_APPEND_TIME_BIT
-
-
-def first_record_at_plain(buffer: memoryview, base_offset: int, timestamp: int, min_offset: int) -> tuple[int, int] | None:
-    """Return the same of one whole batch, sooner, if it is of format v2, not compressed, and has CreateTime.
-
-    None stands also for a batch that is not like this, or not sound: `first_record_at` tells.
-    """
-    magic, crc, attributes, delta, base_timestamp, max_timestamp, count = _read_plain(buffer, 0)
-    if magic != 2 or attributes & _CODEC_AND_TYPE or crc != crc32c(buffer[21:]):
-        return None
-    rows = _one_row.rows
-    rows.clear()
-    rows.set_bounds(timestamp, None, min_offset, None)
-    found = kernel.scan_records_v2(
-        rows, buffer, HEADER_BYTES, len(buffer), count, base_offset, base_offset + delta, base_timestamp, max_timestamp, 0, 0, 1
-    )
-    return (rows.column("offset")[0], rows.column("timestamp")[0]) if found > 0 else None
 
 
 def max_timestamp_record(

@@ -19,6 +19,19 @@ from tidelog.storage.topics_file import TOPICS_FILE, write_topics
 
 FIRST_NODE_ID = 1
 
+_MARKS = frozenset(
+    {
+        META_PROPERTIES,
+        TOPICS_FILE,
+        names.RECOVERY_POINT_CHECKPOINT,
+        names.HIGH_WATERMARK_CHECKPOINT,
+        names.LOG_START_OFFSET_CHECKPOINT,
+    }
+)
+"""What data folders have."""
+
+_OUR_FILES = "tidelog-"
+
 
 def create(directory: Path) -> None:
     """Make the folder if there is none. Raises StorageError."""
@@ -50,6 +63,28 @@ def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
         if expected is not None and found != expected:
             raise InvalidArgumentError(f"the folder belongs to another {what}", path=path, found=found, expected=expected)
     return owner
+
+
+def check_is_data_folder(directory: Path) -> None:
+    """Refuse a folder that holds something, and nothing that a broker or Tidelog puts into one: a mistaken path.
+
+    One that is missing or empty is none yet, and may become one. Raises StorageError.
+    """
+    try:
+        entries = sorted(os.listdir(directory))  # noqa: PTH208  # names are all that is needed
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(f"cannot list the data folder: {error.strerror}", path=directory) from error
+    foreign = [name for name in entries if not name.startswith(".") and name != "lost+found"]
+    is_ours = any(name in _MARKS or name.startswith(_OUR_FILES) for name in entries)
+    if foreign and not is_ours and not list_contents(directory).partitions:
+        raise StorageError(
+            "the folder holds other things, and is no data folder",
+            path=directory,
+            found=foreign[0],
+            expected="an empty or a new one",
+        )
 
 
 class FolderContents(NamedTuple):

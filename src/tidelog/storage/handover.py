@@ -25,7 +25,6 @@ The epoch of a batch is not under its checksum.
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +36,7 @@ from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptBatchError, CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
 from tidelog.log import names, transactions
-from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.log.checkpoints import sync_directory, sync_file, write_offset_checkpoint
 from tidelog.log.files import ReadOnlyFile
 from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.log.log_dir import LogDir
@@ -53,6 +52,11 @@ from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producers.producer_ids import LOWEST_ID
 from tidelog.storage.topics_file import read_topics
+from tidelog.storage.write_journal import is_pending
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+GROUP_TOPICS = ("__consumer_offsets", TRANSACTIONS_TOPIC)
+"""Where consumer groups and transactions are."""
 
 CHUNK_BYTES = 4 << 20
 _COPIED = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
@@ -77,11 +81,11 @@ class TopicToHand(NamedTuple):
 
 
 def recover(source: Path, clock: Clock) -> bool:
-    """Recover and close a folder that was not shut down cleanly; False if it was.
+    """Recover and close a folder that was not shut down cleanly, or in which a write was cut off; False if there is no need.
 
     Raises what `LogManager` raises, also where someone else holds the folder.
     """
-    if (source / CLEAN_SHUTDOWN_FILE).exists():
+    if (source / CLEAN_SHUTDOWN_FILE).exists() and not is_pending(source):
         return False
     LogDir(source)  # A folder that is none is not made one.
     with LogManager(source, clock):
@@ -89,8 +93,8 @@ def recover(source: Path, clock: Clock) -> bool:
     return True
 
 
-def topics_to_hand(source: Path, wanted: Sequence[str] = ()) -> list[TopicToHand]:
-    """Return the topics of `source`, or those `wanted`, internal ones only if they are wanted.
+def topics_to_hand(source: Path, wanted: Sequence[str] = (), *, with_groups: bool = False) -> list[TopicToHand]:
+    """Return the topics of `source`, or those `wanted`, internal ones only if they are wanted, or with the groups.
 
     A topic without a known configuration is to keep its records for ever: Kafka would delete old ones within minutes. Raises
     InvalidArgumentError where the folder was not shut down cleanly (`recover`), NotFoundError, and what reading the logs raises.
@@ -100,7 +104,10 @@ def topics_to_hand(source: Path, wanted: Sequence[str] = ()) -> list[TopicToHand
         raise InvalidArgumentError("the folder was not shut down cleanly, and could not be recovered", path=source)
     known = read_topics(source)
     found = []
-    for name in wanted or [name for name in log_dir.topics() if not name.startswith("__")]:
+    names_wanted = [*wanted] or [name for name in log_dir.topics() if not name.startswith("__")]
+    if with_groups:
+        names_wanted += [name for name in GROUP_TOPICS if name in log_dir.topics() and name not in names_wanted]
+    for name in names_wanted:
         numbers = log_dir.partitions(name)
         if numbers != list(range(len(numbers))):
             raise InvalidArgumentError(f"topic {name!r} lacks partitions", path=source, found=numbers)
@@ -230,7 +237,7 @@ def _stage(source: Path, folder: Path, topic_id: uuid.UUID, advance: Advance) ->
     epochs.write(folder / names.LEADER_EPOCH_CHECKPOINT)
     write_topic_id(folder / names.PARTITION_METADATA, topic_id)
     for path in folder.iterdir():
-        _sync(path)
+        sync_file(path)
     sync_directory(folder)
 
 
@@ -275,11 +282,3 @@ def _checkpoint(log_dir: LogDir, target: Path, keys: Iterable[TopicPartition]) -
     write_offset_checkpoint(target / names.HIGH_WATERMARK_CHECKPOINT, {**before.high_watermarks, **ends})
     kept = {key: offset for key, offset in before.log_start_offsets.items() if key not in ends}
     write_offset_checkpoint(target / names.LOG_START_OFFSET_CHECKPOINT, {**kept, **starts})
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -45,14 +45,15 @@ from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.meta_properties import MetaProperties
-from tidelog.storage.new_topic import finish_interrupted
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import LoadProgress, Partitions, Progress
 from tidelog.storage.producers.producer_ids import ProducerIds
 from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.staged_write import finish_interrupted_writes
 from tidelog.storage.topic_lifecycle import KEEP_EVERYTHING, TopicLifecycle
 from tidelog.storage.topic_statistics import TopicStatistics, topic_statistics
 from tidelog.storage.topics_file import Topic, read_topics
+from tidelog.storage.write_journal import is_pending
 
 __all__ = ["KEEP_EVERYTHING", "LoadProgress", "LogManager", "Progress"]
 
@@ -130,8 +131,8 @@ class LogManager:
         owner = data_folder.claim(self.directory, self.config)
         topics = read_topics(self.directory)
         contents = data_folder.list_contents(self.directory)
-        if contents.going:
-            finish_interrupted(self.directory)
+        if contents.going or is_pending(self.directory):
+            finish_interrupted_writes(self.directory, self.clock)
             topics, contents = read_topics(self.directory), data_folder.list_contents(self.directory)
         checkpoints = DirCheckpoints(self.directory)
         self.had_clean_shutdown = take_clean_shutdown(self.directory)

@@ -32,6 +32,14 @@ Elsewhere = Callable[[Task, Callable[[object], None]], None]
 """Calls the first on another thread, and then the second, with what came of that, on the thread that ticks."""
 
 
+FEW = 1000
+"""So many tasks that were cancelled may wait for their time, or as many as others wait."""
+
+
+def _nothing() -> None:
+    """What is left of a task that was cancelled."""
+
+
 class Rest:
     """What a task leaves to be done, on any thread."""
 
@@ -55,8 +63,9 @@ class ScheduledTask:
         self._is_unfinished = False
 
     def cancel(self) -> None:
-        """Forget the task; nothing happens if it has run already."""
+        """Forget the task, and what it holds; nothing happens if it has run already."""
         self.is_cancelled = True
+        self._task, self.ahead = _nothing, None
 
     def run(self, elsewhere: Elsewhere | None = None) -> None:
         """Do it now. Errors are told on the log: the same one of a periodic task once, until it has worked again."""
@@ -102,6 +111,7 @@ class Scheduler:
         self._clock = clock
         self._clock_ms = self._now_ms = clock.now_ms()
         self._waiting: list[tuple[int, int, ScheduledTask]] = []
+        self._tidy_at = FEW
         self._elsewhere: dict[ScheduledTask, None] = {}
         self._order = itertools.count()
         self._guard = threading.Lock()
@@ -170,6 +180,8 @@ class Scheduler:
     @property
     def next_due_ms(self) -> int | None:
         """When the next task is due (epoch ms, as the clock goes now), None with nothing to do."""
+        if len(self._waiting) > self._tidy_at:
+            self._tidy()
         while self._waiting and self._waiting[0][2].is_cancelled:
             heapq.heappop(self._waiting)
         return self._waiting[0][0] - self._time() + self._clock_ms if self._waiting else None
@@ -190,4 +202,12 @@ class Scheduler:
             return self._now_ms
 
     def _push(self, scheduled: ScheduledTask) -> None:
-        heapq.heappush(self._waiting, (scheduled.due_ms, next(self._order), scheduled))
+        with self._guard:
+            heapq.heappush(self._waiting, (scheduled.due_ms, next(self._order), scheduled))
+
+    def _tidy(self) -> None:
+        """Throw away what was cancelled. On the thread that ticks; others may schedule meanwhile."""
+        with self._guard:
+            self._waiting = [entry for entry in self._waiting if not entry[2].is_cancelled]
+            heapq.heapify(self._waiting)
+            self._tidy_at = 2 * len(self._waiting) + FEW

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidelog.errors import CorruptDataError, StorageError
+from tidelog.log.files import Notices
 from tidelog.log.offset_index import OffsetPosition
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
@@ -55,6 +56,18 @@ class _Waiting:
         return self.segment.size_bytes - self.mapped_bytes
 
 
+class _UnlessGone(Notices):
+    """Says nothing of a segment that went while it was being mapped: nobody misses its map."""
+
+    def __init__(self, segment: Path) -> None:
+        super().__init__()
+        self._segment = segment
+
+    def tell(self, path: Path, text: str) -> None:
+        if self._segment.exists():
+            super().tell(path, text)
+
+
 class _Ahead:
     """Maps a whole segment, on any thread: nothing of it is used but the file."""
 
@@ -67,7 +80,7 @@ class _Ahead:
         from tidelog.log.time_map_file import write_time_map
 
         if self._size_bytes:
-            write_time_map(self._path, end_position=self._size_bytes)
+            write_time_map(self._path, end_position=self._size_bytes, notices=_UnlessGone(self._path))
         self.is_done = True
 
     def undo(self) -> None:
@@ -124,10 +137,13 @@ class TimeMapWriter:
             left -= max(self._next_slice(one, left), SEGMENT_COST_BYTES)
             if one.left_bytes <= 0:
                 self._waiting.popleft()
-        if self._waiting:
-            self._schedule()
+        self._schedule()
 
     def _schedule(self) -> None:
+        while self._waiting and not self._waiting[0].is_there:
+            self._waiting.popleft()
+        if not self._waiting:
+            return
         log = self._waiting[0].segment.log
         self._ahead = _Ahead(log.path, log.size_bytes)
         self._task = self._scheduler.schedule("time-map", self._tick, ahead=self._ahead)

@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.config import LogConfig
-from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
+from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
 from tidelog.log.checkpoints import replace_file
-from tidelog.log.files import read_whole
+from tidelog.log.json_files import read_json
 from tidelog.log.partition_metadata import format_topic_id, parse_topic_id
 
 TOPICS_FILE = "tidelog-topics.json"
@@ -68,17 +68,9 @@ class Topic:
 def read_topics(directory: Path) -> dict[str, Topic]:
     """Return the topics of a data folder by name; none without the file. Raises CorruptCheckpointError, StorageError."""
     path = directory / TOPICS_FILE
-    try:
-        content = json.loads(read_whole(path))
-    except FileNotFoundError:
+    content = read_json(path, VERSION, "the topics' file")
+    if content is None:
         return {}
-    except OSError as error:
-        raise StorageError(f"cannot read the topics: {error.strerror}", path=path) from error
-    except ValueError as error:
-        raise CorruptCheckpointError(f"the topics' file is no JSON: {error}", path=path) from None
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        found = content.get("version") if isinstance(content, dict) else type(content).__name__
-        raise CorruptCheckpointError("the version of the topics' file", path=path, found=found, expected=VERSION)
     topics = content.get("topics")
     if not isinstance(topics, dict):
         raise CorruptCheckpointError("the topics' file has no object of topics", path=path)

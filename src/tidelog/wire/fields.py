@@ -204,13 +204,13 @@ class StructType(type):
         )
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **about: Any) -> None:
-        """Note the API's name, key and versions."""
+        """Note the versions, and the API's name and key; what is stored belongs to none."""
         super().__init__(name, bases, namespace)
         if about:
             versions = parse_versions(about["versions"])
             message: Any = cls
-            message.API_NAME = about["api"]
-            message.API_KEY = about["key"]
+            message.API_NAME = about.get("api", name)
+            message.API_KEY = about.get("key", -1)
             message.VERSIONS = range(versions.first, versions.last + 1)
             message.FIRST_FLEXIBLE = parse_versions(about.get("flexible")).first
             if name.endswith("Request"):
@@ -245,7 +245,7 @@ class Struct(metaclass=StructType):
 
 
 class Message(Struct):
-    """A request or a response."""
+    """A request or a response; without an API, what a coordinator stores."""
 
     API_NAME: ClassVar[str]
     API_KEY: ClassVar[int]

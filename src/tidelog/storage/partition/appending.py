@@ -64,7 +64,8 @@ class Appends:
             append_ms = self.append_time.next_ms(now_ms, monotonic=local.config.append_time_monotonic)
         view = memoryview(records)
         first_offset = local.log_end_offset
-        taken = self._take_plain(view, first_offset, now_ms, append_ms) if origin is AppendOrigin.CLIENT else None
+        # What a coordinator may write besides, control batches, is never plain.
+        taken = self._take_plain(view, first_offset, now_ms, append_ms)
         if taken is None:
             taken = self._validate(view, first_offset, append_ms if self._stamps else now_ms, origin)
             if taken is None:

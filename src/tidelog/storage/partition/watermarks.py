@@ -70,11 +70,6 @@ class Watermarks:
         first, mark = self._first_unstable, self._high_watermark.message_offset
         return mark if first is None else min(first.message_offset, mark)
 
-    @property
-    def last_stable_offset_lag(self) -> int:
-        """How far the last stable offset lies behind the high watermark."""
-        return self.high_watermark - self.last_stable_offset
-
     def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
         """Return the high watermark with its place, which is looked up if it is not known."""
         if self._high_watermark.is_message_offset_only:

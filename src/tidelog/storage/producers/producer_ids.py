@@ -14,14 +14,13 @@ what a crash leaves of a block is lost. Without a sound file counting starts at 
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
 import random
 from pathlib import Path
 
-from tidelog.errors import StorageError
-from tidelog.log.checkpoints import replace_file
-from tidelog.log.files import read_whole
+from tidelog.errors import CorruptCheckpointError
+from tidelog.log.json_files import read_json, write_json
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -59,20 +58,17 @@ class ProducerIds:
         if start is None or start + BLOCK_SIZE - 1 > HIGHEST_ID:
             start = self._rng.randint(LOWEST_ID, HIGHEST_ID // 2)
         end = start + BLOCK_SIZE
-        replace_file(self.path, f"{json.dumps({'version': VERSION, 'next': end})}\n".encode())
+        write_json(self.path, VERSION, {"next": end}, indent=None)
         self._next, self._end = start, end
 
     def _read(self) -> int | None:
         """Return where the last reserved block ended, None if nobody knows."""
-        try:
-            content = json.loads(read_whole(self.path))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(f"cannot read the producer ids: {error.strerror}", path=self.path) from error
-        except ValueError:
-            content = None
-        following = content.get("next") if isinstance(content, dict) and content.get("version") == VERSION else None
+        following: object = None
+        with contextlib.suppress(CorruptCheckpointError):
+            content = read_json(self.path, VERSION, "the producer ids")
+            if content is None:
+                return None
+            following = content.get("next")
         if isinstance(following, bool) or not isinstance(following, int) or not LOWEST_ID <= following <= HIGHEST_ID + 1:
             logger.warning("%s: no producer ids in it: they start at a new random place", self.path)
             return None

@@ -18,7 +18,7 @@ from tidelog.errors import CorruptBatchError, InvalidArgumentError
 from tidelog.log.offset_index import OffsetPosition
 from tidelog.log.txn_index import AbortedTxn, CollectedTxns
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
-from tidelog.records.records import first_record_at, first_record_at_plain
+from tidelog.records.records import first_record_at
 from tidelog.records.search_kernel import first_match
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.segment.file_records import LogFile
@@ -35,8 +35,6 @@ WALK_READ_BYTES = 4096
 _read_place = Struct(">qi4xb6xi8xq").unpack_from
 """Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
 _WALK_BYTES = 43
-_read_base = Struct(">q4xi").unpack_from
-"""Base offset and leader epoch of a batch of format v2."""
 
 UP_TO_SIZE = -1
 """`max_position` of a read that may go to the segment's end."""
@@ -227,10 +225,9 @@ class SegmentReader(SegmentFiles):
                 data = memoryview(chunk)[index : index + size]
             else:
                 data = memoryview(self.log.read(position, size))
-            base_offset, leader_epoch = _read_base(data, 0)
-            record = first_record_at_plain(data, base_offset, timestamp, start)
-            if record is not None:
-                return TimestampAndOffset(record[1], record[0], leader_epoch)
+            match = first_match(data, -1, offset, timestamp, start)
+            if match is not None:
+                return TimestampAndOffset(match[1], match[0], match[2])
             header = read_header(data, 0, position, self.log.path)
             record = first_record_at(header, data, timestamp, start, path=self.log.path)
             if record is not None:

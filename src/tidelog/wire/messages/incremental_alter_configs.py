@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from tidelog.wire.fields import Message, Struct, array, boolean, int8, int16, int32, string
+from tidelog.wire.fields import Message, Struct, array, boolean, int8, int32, string
+from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 
 
 class AlterableConfig(Struct):
@@ -25,13 +26,6 @@ class AlterConfigsResource(Struct):
 class IncrementalAlterConfigsRequest(Message, api="IncrementalAlterConfigs", key=44, versions="0-1", flexible="1+"):
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
-
-
-class AlterConfigsResourceResponse(Struct):
-    error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
-    resource_type: int = int8()
-    resource_name: str = string()
 
 
 class IncrementalAlterConfigsResponse(Message, api="IncrementalAlterConfigs", key=44, versions="0-1", flexible="1+"):

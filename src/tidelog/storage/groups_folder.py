@@ -1,0 +1,205 @@
+"""Groups in a data folder that no broker serves: what is written of them, and how far behind they are, from the files alone.
+
+The numbers are those of `tidelog.client.lag`, as brokers tell them of the same logs. One is better: when retention takes what is
+unread is known to the millisecond, since the segments can be looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tidelog.client.group_lag import GroupLag
+from tidelog.client.group_log import OFFSETS_TOPIC, CommitHistory, GroupTable, group_of
+from tidelog.client.groups import DEAD, CommittedOffset, GroupDescription, GroupListing
+from tidelog.client.lag import (
+    NEVER_TAKEN,
+    NOTHING_UNREAD,
+    UNKNOWN_RETENTION,
+    GroupRate,
+    NextRecord,
+    PartitionLag,
+    Precision,
+    Retention,
+    first_in,
+    group_rate,
+    topic_rate,
+)
+from tidelog.client.offsets import Isolation
+from tidelog.config import LogConfig
+from tidelog.errors import UnsupportedForMessageFormatError
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
+from tidelog.log.names import TopicPartition
+from tidelog.log.segment import Segment
+from tidelog.log.time_search import find_offset
+from tidelog.records.batch import BatchHeader
+from tidelog.records.control import ControlType
+from tidelog.records.records import Record, iter_records
+from tidelog.storage.partition.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
+from tidelog.storage.topics_file import read_topics
+
+
+class FolderGroups:
+    """The groups of one data folder. Raises DataDirNotFoundError where that is none, CorruptDataError, ProtocolError."""
+
+    def __init__(self, directory: str) -> None:
+        self._log_dir = LogDir(directory)
+        self._topics = self._log_dir.topics()
+        self._configs = {name: LogConfig.from_properties(one.properties) for name, one in read_topics(self._log_dir.path).items()}
+        self.unknown_configs: set[str] = set()
+        """Topics whose configuration was needed and is not in the folder: Kafka's defaults were taken."""
+
+    def list(self) -> list[GroupListing]:
+        """Return all groups, by name."""
+        table = GroupTable()
+        for record in self._group_records():
+            table.read(record.key, record.value, record.offset)
+        return table.groups()
+
+    def describe(self, group: str, now_ms: int, isolation: Isolation, window_ms: int) -> GroupLag:
+        """Return how far behind a group is."""
+        table, history = GroupTable(group), CommitHistory(group)
+        for record in self._group_records():
+            table.read(record.key, record.value, record.offset)
+            history.read(record.key, record.value)
+        return self._group_lag(group, table, history, now_ms, isolation, window_ms)
+
+    def offsets_partitions(self) -> Sequence[int]:
+        """Return the partitions of ``__consumer_offsets`` that are in the folder."""
+        return tuple(self._topics.get(OFFSETS_TOPIC, ()))
+
+    def describe_all(
+        self,
+        offsets_partition: int,
+        now_ms: int,
+        isolation: Isolation,
+        window_ms: int,
+        only: frozenset[str] | None = None,
+    ) -> Sequence[GroupLag]:
+        """Return how far behind the groups are that a partition of ``__consumer_offsets`` knows, by name; only some, if named."""
+        table = GroupTable()
+        histories: dict[str, CommitHistory] = {}
+        for record in self._group_records((offsets_partition,)):
+            group = group_of(record.key)
+            if group is not None and (only is None or group in only):
+                table.read(record.key, record.value, record.offset)
+                if group not in histories:
+                    histories[group] = CommitHistory(group, now_ms - window_ms)
+                histories[group].read(record.key, record.value)
+        names = [one.group for one in table.groups()]
+        return [self._group_lag(name, table, histories[name], now_ms, isolation, window_ms) for name in names]
+
+    def _group_lag(
+        self, group: str, table: GroupTable, history: CommitHistory, now_ms: int, isolation: Isolation, window_ms: int
+    ) -> GroupLag:
+        description = table.describe(group) or GroupDescription(group, DEAD, "", "", None, ())
+        committed = table.offsets(group)
+        wanted = dict.fromkeys([*committed, *(key for member in description.members for key in member.assignment or ())])
+        there = [key for key in wanted if key.partition in self._topics.get(key.topic, ())]
+        since_ms = now_ms - window_ms
+        lags = []
+        for key in sorted(there):
+            rate = None
+            if key in committed:
+                commits = [one for one in history.commits.get(key, ()) if one.time_ms >= since_ms]
+                commits.sort(key=lambda one: one.time_ms)  # Those of transactions come with their ends.
+                rate = group_rate(commits, now_ms, window_ms)
+            with self._log_dir.log(*key) as log:
+                lags.append(self._lag(key, log, committed.get(key), rate, isolation, now_ms))
+        return GroupLag(description, tuple(lags), tuple(sorted(wanted.keys() - set(there))))
+
+    def _group_records(self, partitions: Iterable[int] | None = None) -> Iterator[Record]:
+        """Yield what counts in ``__consumer_offsets``, as coordinators load it: an open transaction keeps nobody waiting."""
+        for partition in self._topics.get(OFFSETS_TOPIC, ()) if partitions is None else partitions:
+            with self._log_dir.log(OFFSETS_TOPIC, partition) as log:
+                pending: dict[int, list[Record]] = {}
+                for segment, header in log.segment_headers():
+                    if header.is_control:
+                        marker = segment.end_txn_marker(header)
+                        held = pending.pop(header.producer_id, ())
+                        if marker is not None and marker.type is ControlType.COMMIT:
+                            yield from held
+                        continue
+                    records = iter_records(header, segment.read_batch(header), path=segment.log_path)
+                    if header.is_transactional:
+                        pending.setdefault(header.producer_id, []).extend(records)
+                    else:
+                        yield from records
+
+    def _lag(
+        self,
+        key: TopicPartition,
+        log: Log,
+        committed: CommittedOffset | None,
+        rate: GroupRate | None,
+        isolation: Isolation,
+        now_ms: int,
+    ) -> PartitionLag:
+        start = log.log_start_offset
+        mark = log.log_end_offset if log.high_watermark is None else log.high_watermark
+        end = log.last_stable_offset if isolation == "read_committed" else mark
+        record = None if committed is None else next_record(log, max(committed.offset, start), end, isolation)
+        return PartitionLag(
+            topic=key.topic,
+            partition=key.partition,
+            now_ms=now_ms,
+            committed_offset=None if committed is None else committed.offset,
+            metadata="" if committed is None else committed.metadata,
+            log_start_offset=start,
+            end_offset=end,
+            high_watermark=mark,
+            next_record=record,
+            group_per_second=None if rate is None else rate.per_second,
+            topic_per_second=None if rate is None else _growth(log, start, mark, rate.since_ms, now_ms),
+            retention=UNKNOWN_RETENTION if committed is None else self._retention(log, record, now_ms),
+        )
+
+    def _retention(self, log: Log, record: NextRecord | None, now_ms: int) -> Retention:
+        if record is None:
+            return NOTHING_UNREAD
+        config = self._configs.get(log.topic)
+        if config is None:
+            self.unknown_configs.add(log.topic)
+            config = LogConfig()
+        (held,) = [one for one in forecast(log, config, now_ms) if one.base_offset <= record.offset < one.next_offset]
+        if held.goes_ms is not None:
+            return Retention(Precision.EXACT, held.goes_ms)
+        # By size nothing more goes as long as nothing comes: a folder that is served again may know better.
+        is_open = held.reason == ABOVE_HIGH_WATERMARK or (config.is_deleted and config.retention_bytes >= 0)
+        return UNKNOWN_RETENTION if is_open else NEVER_TAKEN
+
+
+def given_batches(log: Log, start_offset: int, end_offset: int, isolation: Isolation) -> Iterable[tuple[Segment, BatchHeader]]:
+    """Yield the batches that a consumer is handed something of, of those that have offsets in between."""
+    for segment, header in log.segment_headers(start_offset, end_offset):
+        if header.is_control:
+            continue
+        if isolation == "read_committed" and header.is_transactional and _is_aborted(log, header):
+            continue
+        yield segment, header
+
+
+def _is_aborted(log: Log, header: BatchHeader) -> bool:
+    return any(
+        txn.producer_id == header.producer_id and txn.first_offset <= header.base_offset and header.last_offset <= txn.last_offset
+        for txn in log.aborted_transactions(header.base_offset, header.next_offset)
+    )
+
+
+def next_record(log: Log, position: int, end_offset: int, isolation: Isolation) -> NextRecord | None:
+    """Return the first record in `[position, end_offset)` that a consumer is handed. Raises CorruptDataError."""
+    for segment, header in given_batches(log, position, end_offset, isolation):
+        found = first_in(header, segment.read_batch(header), position, end_offset, path=str(segment.log_path))
+        if found is not None:
+            return found
+    return None
+
+
+def _growth(log: Log, start: int, end: int, since_ms: int, now_ms: int) -> float | None:
+    try:
+        found = find_offset(log, max(0, since_ms))
+    except UnsupportedForMessageFormatError:
+        return None
+    then = None if found is None else NextRecord(found.offset, found.timestamp)
+    first = None if then is None or then.timestamp <= since_ms else next_record(log, start, end, "read_uncommitted")
+    return topic_rate(first, then, end, since_ms, now_ms)

@@ -1,0 +1,291 @@
+"""Batches into many partitions of a data folder that nobody runs on: all of them are there afterwards, or none.
+
+    with StagedWrite(directory, clock, writer="sink") as write:
+        if write.note != mine:                        # what this writer committed last
+            write.begin(keys)
+            write.append(keys[0], batch)
+            write.commit(mine)
+
+Each partition's batches become segments of their own behind the ones that are there: new files, so that nothing of the old
+ones changes, with the indexes that an append makes (the engine's own: offsets, times, the topic's limits and formats). How
+they come to be there all at once, and what a crash leaves, is `write_journal`'s.
+
+Leader epochs: batches go on under the last one that the partition knows.
+
+Writers wait for each other (`TURN_FILE`): two streams may have one folder. For a broker nobody waits.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from tidelog.clock import Clock
+from tidelog.config import LogConfig
+from tidelog.errors import DataDirNotFoundError, LogOfflineError, StorageError, UnknownTopicOrPartitionError
+from tidelog.log import names
+from tidelog.log.checkpoints import sync_directory, sync_file
+from tidelog.log.leader_epochs import LeaderEpochs
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_map import BLOCK_BYTES
+from tidelog.records.batch import iter_headers
+from tidelog.records.patch import set_base_offset_and_epoch
+from tidelog.storage import data_folder
+from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.loading.loader import load
+from tidelog.storage.new_topic import finish_interrupted
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.topics_file import Topic, read_topics
+from tidelog.storage.write_journal import (
+    COMMITTED_FILE,
+    INDEX_SUFFIXES,
+    RESTAGING,
+    STAGING,
+    STAGING_FILE,
+    Journal,
+    finish_committed,
+    finish_pending,
+    read_journal,
+    staged_folder,
+    undo_staging,
+    writer_file,
+)
+
+TURN_FILE = "tidelog-write.lock"
+"""Held by the writer whose turn it is; it stays when that is over."""
+
+_MAGIC = 16
+
+
+class StagedWrite:
+    """See the module. A context manager; leaving it without `commit` leaves nothing behind.
+
+    `writer` is a name under which `note` is kept for the next time; None keeps nothing. On entering raises
+    DataDirNotFoundError, StorageError where a broker or an import holds the folder, CorruptCheckpointError.
+    """
+
+    def __init__(self, directory: Path, clock: Clock, *, writer: str | None = None) -> None:
+        self.directory = directory
+        self.note: str | None = None
+        """What this writer committed last, None if nothing."""
+        self._writer = writer
+        self._clock = clock
+        self._held = ExitStack()
+        self._stager: _Stager | None = None
+        self._is_committed = False
+
+    def __enter__(self) -> StagedWrite:
+        if not self.directory.is_dir():
+            raise DataDirNotFoundError("no such folder", path=self.directory)
+        try:
+            self._held.enter_context(writers_turn(self.directory))
+            self._held.enter_context(DirLock(self.directory))
+            finish_interrupted_writes(self.directory, self._clock)
+            data_folder.raise_open_files_limit()
+            if self._writer is not None:
+                last = read_journal(writer_file(self.directory, self._writer))
+                self.note = None if last is None else last.note
+            self._stager = _Stager(self.directory, self._clock)
+        except BaseException:
+            self._held.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if self._stager is not None and not self._is_committed:
+                self._stager.abandon()
+        finally:
+            self._held.close()
+        if isinstance(error, LogOfflineError) and isinstance(error.__cause__, StorageError):
+            raise error.__cause__  # There is no partition that could be offline.
+
+    def begin(self, keys: Iterable[TopicPartition]) -> None:
+        """Say, once, which partitions are to be written.
+
+        Raises UnknownTopicOrPartitionError for one that is not there, StorageError, also for a log that ends inside a batch.
+        """
+        assert self._stager is not None
+        self._stager.begin(keys)
+
+    def append(self, key: TopicPartition, batch: bytearray) -> None:
+        """Append one v2 batch, which is changed in place. Raises what `PartitionLog.append_as_leader` raises."""
+        assert self._stager is not None
+        self._stager.append(key, batch)
+
+    def commit(self, note: str | None = None) -> None:
+        """Make it all be there, on the disk. Nothing appended: nothing happens. Raises StorageError.
+
+        Where the error came before the commit nothing is left; where after it, the next writer or broker finishes.
+        """
+        assert self._stager is not None
+        if not self._stager.logs:
+            return
+        self._stager.finish()
+        journal = Journal(self._writer, note, tuple(self._stager.logs))
+        # From here on nothing is undone: whether the rename is on the disk is not ours to say if the sync fails.
+        self._is_committed = True
+        try:
+            journal.write(self.directory / STAGING_FILE)
+            (self.directory / STAGING_FILE).replace(self.directory / COMMITTED_FILE)
+            sync_directory(self.directory)
+        except OSError as error:
+            raise StorageError(f"cannot commit a write: {error.strerror}", path=self.directory) from error
+        finish_committed(self.directory, journal)
+        self.note = note
+
+
+class _Stager:
+    """Logs in staging folders."""
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self._directory = directory
+        self._clock = clock
+        self._scheduler = Scheduler(clock)
+        self._topics: dict[str, Topic] = read_topics(directory)
+        self._journal: Journal | None = None
+
+    def begin(self, keys: Iterable[TopicPartition]) -> None:
+        folders = {key: self._directory / names.log_dir_name(*key) for key in keys}
+        for key, folder in folders.items():
+            if not folder.is_dir():
+                raise UnknownTopicOrPartitionError(f"no partition {key.partition} of topic {key.topic!r}", path=self._directory)
+        # Told before it is there: what nobody was told of nobody would remove.
+        self._journal = Journal(None, None, tuple(folders))
+        self._journal.write(self._directory / STAGING_FILE)
+        for key, folder in folders.items():
+            topic = self._topics.get(key.topic)
+            config = LogConfig.from_properties({} if topic is None else topic.properties)
+            self.logs[key] = stage(folder, STAGING, log_end(folder), config, self._clock, self._scheduler)
+
+    def append(self, key: TopicPartition, batch: bytearray) -> None:
+        log = self.logs[key]
+        epoch = log.leader_epochs.latest_epoch
+        log.append_as_leader(batch, 0 if epoch is None else epoch)
+
+    def finish(self) -> None:
+        """Close the logs as a clean stop does, with every file and folder on the disk. Raises StorageError."""
+        # Segments that rolled wait there for their flush; if it fails, the log is offline and says so below.
+        self._scheduler.shutdown()
+        for key, log in self.logs.items():
+            close(log, with_time_maps=key.topic in self._topics)
+
+    def abandon(self) -> None:
+        self._scheduler.shutdown()
+        for log in self.logs.values():
+            log.close_handlers()
+        if self._journal is not None:
+            undo_staging(self._directory, self._journal)
+
+
+def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
+    """Clean up after writers of topics and of batches that were killed; only under the folder's lock.
+
+    Raises StorageError, CorruptDataError.
+    """
+    finish_interrupted(directory)
+
+    def restage(folder: Path, staged: Path, end_offset: int) -> None:
+        scheduler = Scheduler(clock)
+        key = names.parse_topic_partition_name(folder.name)
+        topic = read_topics(directory).get(key.topic)
+        config = LogConfig.from_properties({} if topic is None else topic.properties)
+        # Times stand as they were stamped.
+        log = stage(folder, RESTAGING, end_offset, replace(config, message_timestamp_type="CreateTime"), clock, scheduler)
+        epoch = log.leader_epochs.latest_epoch
+        for batch in _batches(staged):
+            if batch[_MAGIC] == 2:
+                set_base_offset_and_epoch(batch, 0, 0)  # As it came from who built it.
+            log.append_as_leader(batch, 0 if epoch is None else epoch)
+        scheduler.shutdown()
+        close(log, with_time_maps=topic is not None)
+
+    finish_pending(directory, restage)
+
+
+def log_end(folder: Path) -> int:
+    """Return where a partition ends, all of it on the disk. Raises StorageError where it ends inside a batch."""
+    from tidelog.log.log import Log  # A broker, which only looks for unfinished writes, starts without it.
+
+    with Log.open(folder) as log:
+        if not log.segments:
+            return log.log_end_offset
+        last = log.segments[-1]
+        end_position = last.valid_end().position
+        if end_position < last.size_bytes:
+            raise StorageError(
+                "the log ends inside a batch: whoever wrote to it was killed; start a broker on the folder once, it recovers",
+                path=last.log_path,
+                position=end_position,
+            )
+        sync_file(last.log_path)
+        return log.log_end_offset
+
+
+def stage(partition: Path, staging: str, end_offset: int, config: LogConfig, clock: Clock, scheduler: Scheduler) -> PartitionLog:
+    """Return an empty log in the partition's staging folder that goes on at an offset. Raises StorageError."""
+    folder = staged_folder(partition, staging)
+    try:
+        if folder.parent.exists():
+            shutil.rmtree(folder.parent)
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise StorageError(f"cannot create a folder: {error.strerror}", path=folder) from error
+    log = load(folder, config, clock, scheduler, had_clean_shutdown=True, log_start_offset=end_offset)
+    latest = LeaderEpochs.read(partition / names.LEADER_EPOCH_CHECKPOINT).latest
+    log.maybe_assign_epoch_start_offset(0 if latest is None else latest.epoch, end_offset)
+    return log
+
+
+def close(log: PartitionLog, *, with_time_maps: bool) -> None:
+    """Close a staged log with everything on the disk. Raises StorageError."""
+    log.flush(force_active=True)
+    log.close()
+    if with_time_maps:
+        from tidelog.log.time_map_file import write_time_map
+
+        for path in sorted(log.directory.glob(f"*{names.LOG_SUFFIX}")):
+            if path.stat().st_size > BLOCK_BYTES:
+                write_time_map(path)
+    try:
+        for path in log.directory.iterdir():
+            if path.suffix in (names.LOG_SUFFIX, *INDEX_SUFFIXES):
+                sync_file(path)
+        for folder in (log.directory, log.directory.parent, log.directory.parent.parent):
+            sync_directory(folder)
+    except OSError as error:
+        raise StorageError(f"cannot sync a staged log: {error.strerror}", path=log.directory) from error
+
+
+@contextmanager
+def writers_turn(directory: Path) -> Iterator[None]:
+    """Wait for the turn to write into a folder that is there, and hold it; it ends with the process. Raises StorageError."""
+    path = directory / TURN_FILE
+    fd = -1
+    try:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # Not a POSIX lock, as the folder's: those do not keep apart the threads of one process.
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError as error:
+            raise StorageError(f"cannot lock the folder: {error.strerror}", path=path) from error
+        yield
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _batches(staged: Path) -> Iterable[bytearray]:
+    """Yield the batches of staged segments, one segment in memory at a time."""
+    for path in sorted(staged.glob(f"*{names.LOG_SUFFIX}")):
+        data = memoryview(path.read_bytes())
+        for header in iter_headers(data):
+            yield bytearray(data[header.position : header.position + header.size])

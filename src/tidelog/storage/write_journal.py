@@ -1,0 +1,224 @@
+"""The end of a write that many partitions take part in: all of it counts, or nothing, wherever a crash comes.
+
+Segments are staged, finished, in a folder inside each partition's own (`STAGING`: Kafka and readers look at files only, and a
+partition that goes takes it along). What decides is one file of the data folder, and its name::
+
+    1  tidelog-write.staging      which partitions are being staged           a crash: the staging folders are removed
+    2  segments staged and synced
+    3  renamed tidelog-write.committed                                        the commit. A crash from here on: all is finished
+    4  segments moved up, each .log before its indexes
+    5  checkpoints: high watermarks tell readers of all partitions at once
+    6  renamed tidelog-writer-<…>.json, or removed                            what its writer committed last
+
+| who | finishes what a crash left |
+|---|---|
+| the next write, or the start of a Tidelog broker | under the folder's lock, by `finish_pending` |
+| Apache Kafka | does not know of it: it opens what has been moved up, and that is sound; the rest waits for one of the others |
+
+So in between, Kafka may have appended: what was staged then no longer fits the log's end, and is staged again behind it.
+A `.log` is moved before its indexes: a log without an index is searched slower, an index without its log is removed.
+
+Format of the file, JSON: `version`, `writer` (a name, or null where nothing is to be known later), `note` (the writer's own, a
+text or null), `partitions` (names of their folders).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelog.errors import StorageError
+from tidelog.log import names
+from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.log.json_files import read_json, understanding, write_json
+from tidelog.log.names import TopicPartition
+from tidelog.storage.dir_checkpoints import DirCheckpoints
+
+logger = logging.getLogger("tidelog.storage")
+
+VERSION = 1
+_WHAT = "what a write leaves"
+STAGING_FILE = "tidelog-write.staging"
+COMMITTED_FILE = "tidelog-write.committed"
+
+STAGING = "tidelog-staged"
+"""A folder in a partition's, in which lies a folder named as that one."""
+
+RESTAGING = "tidelog-restaged"
+"""What was staged, once more, for a log that has grown."""
+
+OUTDATED = "tidelog-outdated"
+"""What was staged before."""
+
+Restage = Callable[[Path, Path, int], None]
+"""Stage what lies in the second folder anew in the partition (first) behind an offset, under `RESTAGING`."""
+
+INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What the file says."""
+
+    writer: str | None
+    note: str | None
+    partitions: tuple[TopicPartition, ...]
+
+    def write(self, path: Path) -> None:
+        """Replace the file. Raises StorageError."""
+        partitions = [names.log_dir_name(*key) for key in self.partitions]
+        write_json(path, VERSION, {"writer": self.writer, "note": self.note, "partitions": partitions})
+
+
+def read_journal(path: Path) -> Journal | None:
+    """Read such a file, None if there is none. Raises CorruptCheckpointError, StorageError."""
+    content = read_json(path, VERSION, _WHAT)
+    if content is None:
+        return None
+    with understanding(path, _WHAT):
+        partitions = tuple(names.parse_topic_partition_name(name) for name in content["partitions"])
+        return Journal(content["writer"], content["note"], partitions)
+
+
+def writer_file(directory: Path, writer: str) -> Path:
+    """Return where the last commit of a writer is told."""
+    # A writer's name is any text; a file's name is not.
+    return directory / f"tidelog-writer-{hashlib.sha256(writer.encode()).hexdigest()[:16]}.json"
+
+
+def staged_folder(partition: Path, staging: str = STAGING) -> Path:
+    """Return where a partition's segments are staged."""
+    return partition / staging / partition.name
+
+
+def is_pending(directory: Path) -> bool:
+    """Whether a write was cut off."""
+    return any((directory / name).exists() for name in (STAGING_FILE, COMMITTED_FILE))
+
+
+def finish_pending(directory: Path, restage: Restage) -> None:
+    """Finish or undo a write that was cut off; only under the folder's lock. Raises StorageError, CorruptDataError."""
+    journal = read_journal(directory / COMMITTED_FILE)
+    if journal is not None:
+        logger.warning("%s: a committed write was interrupted, its segments are moved into place", directory)
+        for key in journal.partitions:
+            _make_fit(directory / names.log_dir_name(*key), restage)
+        finish_committed(directory, journal)
+        return
+    journal = read_journal(directory / STAGING_FILE)
+    if journal is not None:
+        undo_staging(directory, journal)
+
+
+def undo_staging(directory: Path, journal: Journal) -> None:
+    """Remove what was staged and not committed. Raises StorageError."""
+    try:
+        for key in journal.partitions:
+            folder = directory / names.log_dir_name(*key)
+            for staging in (STAGING, RESTAGING, OUTDATED):
+                if (folder / staging).exists():
+                    shutil.rmtree(folder / staging)
+        (directory / STAGING_FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot remove what was staged: {error.strerror}", path=directory) from error
+
+
+def finish_committed(directory: Path, journal: Journal) -> None:
+    """Move what was staged into place, tell the checkpoints, close the journal. Raises StorageError; it can be done again."""
+    folders = {key: directory / names.log_dir_name(*key) for key in journal.partitions}
+    try:
+        staged_from = {key: _first_staged_offset(folder) for key, folder in folders.items()}
+        for folder in folders.values():
+            _move_up(folder)
+        ends = {key: _log_end_offset(folder) for key, folder in folders.items() if folder.is_dir()}
+        _checkpoint(directory, ends, staged_from)
+        if journal.writer is None:
+            (directory / COMMITTED_FILE).unlink()
+        else:
+            (directory / COMMITTED_FILE).replace(writer_file(directory, journal.writer))
+        sync_directory(directory)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot move a segment into place: {error.strerror}", path=directory) from error
+
+
+def _move_up(folder: Path) -> None:
+    staged = staged_folder(folder)
+    if staged.is_dir():
+        for log in sorted(staged.glob(f"*{names.LOG_SUFFIX}")):
+            # An empty segment may bear this name; its indexes must not stand beside our log.
+            for suffix in INDEX_SUFFIXES:
+                (folder / log.name).with_suffix(suffix).unlink(missing_ok=True)
+            log.replace(folder / log.name)
+        for path in sorted(staged.iterdir()):
+            # One that is there is of somebody who has opened the log since, and perhaps appended to it.
+            if path.suffix in INDEX_SUFFIXES and not (folder / path.name).exists():
+                path.replace(folder / path.name)
+        sync_directory(folder)
+    for staging in (STAGING, RESTAGING, OUTDATED):
+        if (folder / staging).exists():
+            shutil.rmtree(folder / staging)
+
+
+def _make_fit(folder: Path, restage: Restage) -> None:
+    """See to it that what is still staged begins where the partition ends."""
+    if not folder.is_dir():
+        logger.warning("%s: the partition is gone, and what was written to it", folder)
+        return
+    try:
+        if (folder / RESTAGING).exists() and not (folder / STAGING).exists():
+            # Cut off between the two renames below.
+            (folder / RESTAGING).replace(folder / STAGING)
+        staged = staged_folder(folder)
+        logs = sorted(staged.glob(f"*{names.LOG_SUFFIX}")) if staged.is_dir() else []
+        for log in list(logs):
+            # A power cut may leave both names of one file.
+            if (folder / log.name).exists() and log.samefile(folder / log.name):
+                log.unlink()
+                logs.remove(log)
+        end_offset = _log_end_offset(folder)
+        if not logs or names.offset_from_file_name(logs[0].name) == end_offset:
+            return
+        logger.warning("%s: the log has grown since, what was written to it goes behind offset %d", folder, end_offset)
+        if (folder / RESTAGING).exists():
+            shutil.rmtree(folder / RESTAGING)
+        restage(folder, staged, end_offset)
+        (folder / STAGING).replace(folder / OUTDATED)
+        (folder / RESTAGING).replace(folder / STAGING)
+        sync_directory(folder)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot stage a segment: {error.strerror}", path=folder) from error
+
+
+def _log_end_offset(folder: Path) -> int:
+    from tidelog.log.log import Log  # Of use after a crash only: a broker starts without it.
+
+    with Log.open(folder) as log:
+        return log.log_end_offset
+
+
+def _first_staged_offset(folder: Path) -> int | None:
+    """Return where what is still staged begins, None if nothing is."""
+    found = [names.offset_from_file_name(path.name) for path in staged_folder(folder).glob(f"*{names.LOG_SUFFIX}")]
+    return min(found, default=None)
+
+
+def _checkpoint(
+    directory: Path, end_offsets: Mapping[TopicPartition, int], staged_from: Mapping[TopicPartition, int | None]
+) -> None:
+    """Tell readers of the new ends, and who recovers of what is on the disk: all of it, where all before it was."""
+    before = DirCheckpoints(directory)
+    on_disk = {key: end for key, end in end_offsets.items() if before.recovery_points.get(key, -1) == staged_from[key]}
+    if on_disk:
+        write_offset_checkpoint(directory / names.RECOVERY_POINT_CHECKPOINT, {**before.recovery_points, **on_disk})
+    marks = before.high_watermarks
+    after = {**marks, **{key: max(end, marks.get(key, 0)) for key, end in end_offsets.items()}}
+    if after != marks:
+        write_offset_checkpoint(directory / names.HIGH_WATERMARK_CHECKPOINT, after)

@@ -1,0 +1,59 @@
+"""What the members of a group of type "consumer" tell each other through the coordinator.
+
+| version | what it changed |
+|---|---|
+| 1 | the partitions that a member still has, for cooperative rebalances (KIP-429) |
+| 2 | the generation in which it was given them (KIP-792) |
+| 3 | its rack (KIP-881) |
+
+A version only adds fields at the end. One that is newer than these is therefore read as the newest of them, as Kafka's clients
+and its coordinator do.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tidelog.errors import ProtocolError
+from tidelog.wire.codec import Bytes, decoder
+from tidelog.wire.coordinator.versioned import version_of
+from tidelog.wire.fields import Message, Struct, array, data, int32, string
+
+PROTOCOL_TYPE = "consumer"
+
+M = TypeVar("M", bound=Message)
+
+
+class TopicPartition(Struct):
+    topic: str = string()
+    partitions: list[int] = array(int32)
+
+
+class ConsumerProtocolSubscription(Message, versions="0-3"):
+    topics: list[str] = array(string)
+    user_data: bytes | None = data(nullable="0+", default=None)
+    owned_partitions: list[TopicPartition] = array(TopicPartition, "1+")
+    generation_id: int = int32("2+", default=-1)
+    rack_id: str | None = string("3+", nullable="3+", default=None)
+
+
+class ConsumerProtocolAssignment(Message, versions="0-3"):
+    assigned_partitions: list[TopicPartition] = array(TopicPartition)
+    user_data: bytes | None = data(nullable="0+", default=None)
+
+
+def read_subscription(data: Bytes) -> ConsumerProtocolSubscription:
+    """Read a member's metadata. Raises ProtocolError for bytes that are none."""
+    return _read(ConsumerProtocolSubscription, data)
+
+
+def read_assignment(data: Bytes) -> ConsumerProtocolAssignment:
+    """Read a member's assignment. Raises ProtocolError for bytes that are none; no bytes at all are none, too."""
+    return _read(ConsumerProtocolAssignment, data)
+
+
+def _read(cls: type[M], data: Bytes) -> M:
+    version = version_of(data)
+    if version < 0:
+        raise ProtocolError(f"{cls.__name__} has a negative version", found=version)
+    return decoder(cls, min(version, cls.VERSIONS[-1]), exact=False)(data, 2)
