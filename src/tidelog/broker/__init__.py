@@ -3,13 +3,15 @@
 | read | for |
 |---|---|
 | `running`, `embedded` | a broker from its folder to its end: as a process, inside a Python program |
-| `server`, `connection`, `read_buffers`, `event_loop` | sockets, frames, order, limits: the only modules that know asyncio |
+| `server`, `connection`, `lingering`, `read_buffers`, `event_loop` | sockets, frames, order, limits; nothing else knows asyncio |
 | `dispatch`, `api`, `apis/` | from a frame to its answer; one file an API: versions, rules, a plain function |
 | `fetching`, `fetch_reader`, `fetch_sessions`, `arrivals`, `warming`, `down_conversion` | what `apis/fetch` needs |
+| `groups/`, `transactions/` | the two coordinators |
+| `state_log`, `delays` | what they stand on: tables in internal topics, the future on the log's clock |
 | `node`, `topics`, `leadership` | what the APIs share: the logs, the clock, timers, who waits for records |
 | `config`, `listeners`, `server_properties` | the broker's properties |
 | `config_entries`, `config_changes` | a topic's, as clients see and change them |
-| `metrics`, `prometheus`, `refusal_log` | what an operator sees |
+| `metrics`, `group_lags`, `prometheus`, `refusal_log` | what an operator sees |
 
 A request's way: socket → frame → `dispatch` decodes it → the API's `handle` → the response, at once or later → socket. A
 connection's requests are answered one after the other, in their order, as Kafka does.

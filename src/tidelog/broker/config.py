@@ -22,6 +22,25 @@ delete.topic.enable                    true        whether topics can be deleted
 fetch.max.bytes                        57671680    of one fetch response
 max.incremental.fetch.session...slots  1000        fetch sessions that are kept
 message.max.bytes                      1048588     a batch never is larger; also every topic's max.message.bytes
+group.min.session.timeout.ms           6000        a member's session is no shorter
+group.max.session.timeout.ms           1800000     ... and no longer
+group.initial.rebalance.delay.ms       3000        an empty group waits so long for more members
+group.max.size                         2147483647  members of a group
+offset.metadata.max.bytes              4096        the text beside a committed offset
+offsets.retention.minutes              10080       offsets of an empty group are kept so long
+offsets.retention.check.interval.ms    600000      how often that is looked at
+offsets.topic.num.partitions           50          of __consumer_offsets, when it is created
+offsets.topic.replication.factor       1           the same (Kafka: 3); there is one broker here
+offsets.topic.segment.bytes            104857600   the same
+offsets.topic.compression.codec        0           of what is written there: Kafka's number of the codec
+transaction.max.timeout.ms             900000      a producer may ask for no longer transactions
+transactional.id.expiration.ms         604800000   a transactional id without transactions is kept so long
+transaction.abort.timed.out...         10000       how often timed out transactions are looked for
+transaction.remove.expired...          3600000     how often expired transactional ids are looked for
+transaction.state.log.num.partitions   50          of __transaction_state, when it is created
+transaction.state.log.replication...   1           the same (Kafka: 3)
+transaction.state.log.segment.bytes    104857600   the same
+transaction.state.log.min.isr          1           the same (Kafka: 2)
 transaction.partition.verification...  true        whether records of transactions nobody knows are refused
 =====================================  ==========  ====================================================================
 
@@ -122,6 +141,29 @@ class BrokerConfig:
     fetch_max_bytes: int = _integer("fetch.max.bytes", 57_671_680, 1024)
     max_incremental_fetch_session_cache_slots: int = _integer("max.incremental.fetch.session.cache.slots", 1000, 0)
     message_max_bytes: int = _integer("message.max.bytes", 1_048_588, 0)
+    group_min_session_timeout_ms: int = _integer("group.min.session.timeout.ms", 6_000, -(2**31))
+    group_max_session_timeout_ms: int = _integer("group.max.session.timeout.ms", 1_800_000, -(2**31))
+    group_initial_rebalance_delay_ms: int = _integer("group.initial.rebalance.delay.ms", 3_000, -(2**31))
+    group_max_size: int = _integer("group.max.size", INT32_MAX, 1)
+    offset_metadata_max_bytes: int = _integer("offset.metadata.max.bytes", 4_096, -(2**31))
+    offsets_retention_minutes: int = _integer("offsets.retention.minutes", 10_080, 1)
+    offsets_retention_check_interval_ms: int = _integer("offsets.retention.check.interval.ms", 600_000, 1, INT64_MAX)
+    offsets_topic_num_partitions: int = _integer("offsets.topic.num.partitions", 50, 1)
+    offsets_topic_replication_factor: int = _integer("offsets.topic.replication.factor", 1, 1, 2**15 - 1)
+    offsets_topic_segment_bytes: int = _integer("offsets.topic.segment.bytes", 104_857_600, 1)
+    offsets_topic_compression_codec: int = _integer("offsets.topic.compression.codec", 0, 0, 4)
+    transaction_max_timeout_ms: int = _integer("transaction.max.timeout.ms", 900_000, 1)
+    transactional_id_expiration_ms: int = _integer("transactional.id.expiration.ms", 604_800_000, 1)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _integer(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, 1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _integer(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, 1
+    )
+    transaction_state_log_num_partitions: int = _integer("transaction.state.log.num.partitions", 50, 1)
+    transaction_state_log_replication_factor: int = _integer("transaction.state.log.replication.factor", 1, 1, 2**15 - 1)
+    transaction_state_log_segment_bytes: int = _integer("transaction.state.log.segment.bytes", 104_857_600, 1)
+    transaction_state_log_min_isr: int = _integer("transaction.state.log.min.isr", 1, 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """All properties that the broker was started with, as texts, whoever they are for."""
     transaction_partition_verification_enable: bool = _flag("transaction.partition.verification.enable", True)

@@ -29,6 +29,7 @@ from tidelog.broker.refusals import Refused, refusal_of
 from tidelog.broker.topics import why_invalid
 from tidelog.config import LogConfig
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
@@ -98,6 +99,16 @@ def change_all(node: Node, resources: Sequence[Resource], *, incremental: bool, 
             code, reason = refusal.code, refusal.reason
         outcomes.append(Changed(one, code, reason))
     return outcomes
+
+
+def answers(outcomes: Sequence[Changed]) -> list[AlterConfigsResourceResponse]:
+    """Return what a client is told of each resource, by either of the two requests."""
+    return [
+        AlterConfigsResourceResponse(
+            error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name
+        )
+        for resource, code, reason in outcomes
+    ]
 
 
 def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> None:

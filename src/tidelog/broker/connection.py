@@ -23,16 +23,15 @@ A connection is the `Request` of its handlers, as it has only one at a time.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import struct
-import termios
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Outcome
+from tidelog.broker.lingering import LINGER_S, may_close
 from tidelog.broker.read_buffers import LARGE_BYTES, SHARED_BYTES
 
 if TYPE_CHECKING:
@@ -51,13 +50,7 @@ REQUESTS_A_TURN = 32
 MAX_CHUNKS = 1024
 """The system takes no more with one call (IOV_MAX)."""
 
-LEAVING_READS = 64
-"""How often what still comes is thrown away in one go, `SHARED_BYTES` at most each time."""
-
-LEAVING_WAIT_S = 0.005
-
 _SIZE = struct.Struct(">i")
-_INT = struct.Struct("i")
 
 
 class Connection:
@@ -191,36 +184,15 @@ class Connection:
             self._leave()
 
     def _leave(self) -> None:
-        """Close it as soon as the peer's system has all answers.
-
-        A socket that is closed while requests lie unread in it is reset, and takes the answers along that are still on their
-        way: so requests that come now are thrown away.
-        """
+        """Close it as soon as the peer's system has all answers: see `lingering`."""
         if self._is_closed:
             return
         self._is_reading = False
         self._loop.remove_reader(self.fd)
-        is_done = True  # The peer has gone, unless one of the others is the case.
-        try:
-            for _ in range(LEAVING_READS):
-                if not self._socket.recv_into(self._shared):
-                    break
-            else:
-                is_done = False
-        except (BlockingIOError, InterruptedError):
-            is_done = not self._unacknowledged_bytes()
-        except OSError:
-            pass
-        if is_done:
+        if may_close(self._socket, self._shared):
             self.close()
         else:
-            self._loop.call_later(LEAVING_WAIT_S, self._leave)
-
-    def _unacknowledged_bytes(self) -> int:
-        try:
-            return int(_INT.unpack(fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(_INT.size)))[0])
-        except OSError:
-            return 0
+            self._loop.call_later(LINGER_S, self._leave)
 
     def close(self) -> None:
         """Close it now. Twice is no error."""

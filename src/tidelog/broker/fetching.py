@@ -26,6 +26,7 @@ from tidelog.broker.arrivals import Watch
 from tidelog.broker.down_conversion import Converted, down_converted, newest_magic
 from tidelog.broker.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
 from tidelog.broker.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
+from tidelog.broker.warming import Interruptible
 from tidelog.errors import TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.log.patience import NotCachedError, no_waiting
@@ -48,9 +49,6 @@ logger = logging.getLogger("tidelog.broker")
 INLINE_CONVERSION_BYTES = 4096
 """More than this is converted on another thread."""
 
-MAX_WARMINGS = 16
-"""So often a fetch is interrupted because bytes are not in memory. Then the loop does wait for the disk: memory is short."""
-
 _FUTURE_REPLICA = -3
 _READ_COMMITTED = 1
 _FIRST_WITHOUT_FORMATS = 4
@@ -61,7 +59,7 @@ _FIRST_WITH_LEADERS = 16
 _STALE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class Fetch:
+class Fetch(Interruptible):
     """See the module. `session_epoch` is the request's; `session` is the one it goes on with."""
 
     __slots__ = (
@@ -71,7 +69,6 @@ class Fetch:
         "_is_hard_limit",
         "_left_bytes",
         "_min_one_message",
-        "_node",
         "_params",
         "_partitions",
         "_reads",
@@ -81,7 +78,6 @@ class Fetch:
         "_timer",
         "_unknown",
         "_waiting_bytes",
-        "_warmings",
         "_watch",
     )
 
@@ -94,6 +90,7 @@ class Fetch:
         session: FetchSession | None,
         session_epoch: int,
     ) -> None:
+        super().__init__(node)
         version = request.api_version
         replica_id = message.replica_id if version < 15 else message.replica_state.replica_id
         if replica_id >= 0 or replica_id == _FUTURE_REPLICA:
@@ -105,7 +102,6 @@ class Fetch:
         max_bytes = min(message.max_bytes, node.config.fetch_max_bytes)
         min_bytes = min(message.min_bytes, max_bytes)
         self._params = FetchParams(version, replica_id >= 0, isolation, min_bytes, max_bytes, message.max_wait_ms)
-        self._node = node
         self._request = request
         self._session = session
         self._session_epoch = session_epoch
@@ -122,7 +118,6 @@ class Fetch:
         self._watch: Watch | None = None
         self._available: dict[TopicPartition, tuple[int, int]] = {}
         self._waiting_bytes = 0
-        self._warmings = 0
         self._begin()
 
     def start(self) -> FetchResponse | Outcome:
@@ -155,14 +150,9 @@ class Fetch:
     def _go_on(self) -> FetchResponse | None:
         """Read what is not read yet; return the answer, None if it comes later."""
         try:
-            if self._warmings < MAX_WARMINGS:
-                with no_waiting():
-                    self._read()
-            else:
-                self._read()
+            self.attempt(self._read)
         except NotCachedError as missing:
-            self._warmings += 1
-            self._node.blocking.run(missing.warm, self._on_warm)
+            self.warm(missing, self._on_warm)
             return None
         if not self._is_final and not self._is_enough():
             self._wait()
@@ -259,9 +249,7 @@ class Fetch:
         self._is_gone = True
         self._stop_waiting()
 
-    def _on_warm(self, result: object) -> None:
-        if isinstance(result, BaseException):
-            self._warmings = MAX_WARMINGS  # The disk fails: the read itself will tell.
+    def _on_warm(self) -> None:
         self._later(self._go_on)
 
     def _later(self, go_on: Callable[[], FetchResponse | None]) -> None:

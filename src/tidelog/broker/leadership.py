@@ -21,13 +21,12 @@ and has no epochs from elsewhere, has no such file. A log's own epochs are not e
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
 
 from tidelog.config import INT32_MAX
-from tidelog.errors import StorageError
-from tidelog.log.checkpoints import replace_file
-from tidelog.log.files import read_whole
+from tidelog.errors import CorruptCheckpointError
+from tidelog.log.json_files import read_json, write_json
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 
@@ -52,7 +51,7 @@ class Leadership:
         if not manager.had_clean_shutdown and any(log.log_end_offset > 0 for log in manager.logs.values()):
             epoch = min(epoch + 1, INT32_MAX)
         if epoch != written:
-            replace_file(self.path, f"{json.dumps({'version': VERSION, 'leader_epoch': epoch})}\n".encode())
+            write_json(self.path, VERSION, {"leader_epoch": epoch}, indent=None)
         self.epoch = epoch
 
     def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
@@ -74,15 +73,12 @@ class Leadership:
         return known
 
     def _read(self) -> int:
-        try:
-            content = json.loads(read_whole(self.path))
-        except FileNotFoundError:
-            return 0
-        except OSError as error:
-            raise StorageError(f"cannot read the leader epoch: {error.strerror}", path=self.path) from error
-        except ValueError:
-            content = None
-        epoch = content.get("leader_epoch") if isinstance(content, dict) and content.get("version") == VERSION else None
+        epoch: object = None
+        with contextlib.suppress(CorruptCheckpointError):
+            content = read_json(self.path, VERSION, "the leader epoch")
+            if content is None:
+                return 0
+            epoch = content.get("leader_epoch")
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= INT32_MAX:
             logger.warning("%s: no leader epoch in it: the newest that a log knows is taken", self.path)
             return 0

@@ -111,6 +111,8 @@ class Counters:
         "connections_refused",
         "decompressed_batches",
         "down_converted_batches",
+        "group_rebalances",
+        "group_sessions_ended",
         "malformed_requests",
         "received_bytes",
         "recompressed_batches",
@@ -131,6 +133,9 @@ class Counters:
         self.recompressed_batches = 0
         self.up_converted_batches = 0
         self.down_converted_batches = 0
+        self.group_rebalances = 0
+        self.group_sessions_ended = 0
+        """Without a word of the member."""
 
     def copy(self) -> Counters:
         """Return the same numbers, apart."""

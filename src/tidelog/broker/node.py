@@ -12,12 +12,15 @@ from tidelog.broker.api import Api
 from tidelog.broker.arrivals import Arrivals
 from tidelog.broker.config import BrokerConfig
 from tidelog.broker.config_entries import ConfigEntries
+from tidelog.broker.delays import Delays
 from tidelog.broker.fetch_reader import FetchReader
 from tidelog.broker.fetch_sessions import FetchSessions
+from tidelog.broker.groups.groups import Groups
 from tidelog.broker.leadership import Leadership
 from tidelog.broker.listeners import Listener
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.topics import Topics
+from tidelog.broker.transactions.transactions import Transactions
 from tidelog.clock import Clock
 from tidelog.log.names import TopicPartition
 from tidelog.storage.log_manager import LogManager
@@ -33,7 +36,7 @@ class Timer(Protocol):
 
 
 class Timers(Protocol):
-    """Calls back later, in real time: how long a client wants to wait has nothing to do with the log's clock."""
+    """Calls back later, in real time: how long a client waits has nothing to do with the log's clock. See also `delays`."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Have `callback` called on the loop's thread."""
@@ -57,6 +60,7 @@ class Node:
         self.clock = clock
         self.timers = timers
         self.blocking = blocking
+        self.delays = Delays(timers, clock)
         self.arrivals = Arrivals(timers)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
         self.fetch_reader = FetchReader(self)
@@ -64,6 +68,8 @@ class Node:
         self.topics = Topics(self)
         self.configs = ConfigEntries(self)
         self.metrics = Metrics()
+        self.groups = Groups(self)
+        self.transactions = Transactions(self)
         self.apis: tuple[Api, ...] = ()
         """What is served, told by `dispatch`."""
         self.listeners: tuple[Listener, ...] = config.listeners

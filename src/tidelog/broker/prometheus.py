@@ -9,16 +9,23 @@
 | `tidelog_connections` | | open now |
 | `tidelog_connections_accepted_total`, `..._refused_total`, `..._idle_closed_total` | | |
 | `tidelog_malformed_requests_total` | | |
+| `tidelog_group_rebalances_total`, `tidelog_group_sessions_ended_total` | | generations; members that said nothing for too long |
 | `tidelog_received_bytes_total`, `tidelog_sent_bytes_total` | | on the network |
 | `tidelog_batches_total` | `work` | `decompressed`, `recompressed`, `up_converted`, `down_converted` |
 | `tidelog_topic_appends_total`, `..._records_total`, `..._received_bytes_total`, `..._sent_bytes_total` | `topic` | |
 | `tidelog_append_latency_seconds` | `topic` | histogram, append time less CreateTime, see `metrics` |
 | `tidelog_append_ahead_total` | `topic` | appends whose CreateTime lay in the future |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
+| `tidelog_group_members` | `group` | |
+| `tidelog_group_lag_records` | `group`, `topic`, `partition` | offsets up to the end of a read_committed reading |
+| `tidelog_group_lag_seconds` | the same | age of the next record that the group would be given, negative if it is of the future |
+| `tidelog_group_time_to_end_seconds` | the same | at the rates of the last ten minutes' scrapes; +Inf: never |
+| `tidelog_group_retention_seconds` | the same | until retention takes that record; +Inf: never; none where nothing is unread |
+| `tidelog_group_partitions_left_out` | | partitions of groups over the limit, see `group_lags` |
 | `tidelog_segments_rolled_by_time_total`, `tidelog_one_batch_segments_total` | `topic` | many say that timestamps jump (KIP-32) |
 
-The loop's thread makes a snapshot for each scrape, and no more; text is made of it on the HTTP server's. `prometheus_client` is
-imported when the first of these is made, not before.
+The loop's thread makes a snapshot for each scrape, and looks for the groups' next records a few at a time (`group_lags`); text is
+made of it on the HTTP server's. `prometheus_client` is imported when the first of these is made, not before.
 """
 
 from __future__ import annotations
@@ -30,7 +37,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tidelog.broker.group_lags import Scraped
 from tidelog.broker.metrics import Histogram, Metrics
+from tidelog.client.lag import CatchUp, PartitionLag, Precision
 from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
@@ -54,10 +63,11 @@ def snapshot(node: Node) -> Snapshot:
 
 
 class BrokerCollector(Collector):
-    """Asks for a snapshot at each scrape; `ask` may be called on any thread."""
+    """Asks for a snapshot at each scrape, and for the groups where there is somebody to ask; both on the scraping thread."""
 
-    def __init__(self, ask: Callable[[], Snapshot]) -> None:
+    def __init__(self, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None) -> None:
         self._ask = ask
+        self._ask_groups = ask_groups
 
     def collect(self) -> Iterable[Metric]:
         """Return everything, as the module's table says."""
@@ -66,6 +76,8 @@ class BrokerCollector(Collector):
         yield from _of_connections(metrics)
         yield from _of_topics(metrics)
         yield from _of_folder(topics)
+        if self._ask_groups is not None:
+            yield from _of_groups(self._ask_groups())
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is asked for before the first scrape."""
@@ -75,10 +87,12 @@ class BrokerCollector(Collector):
 class MetricsServer:
     """Answers `GET /metrics` on a thread of its own until it is closed. Raises StorageError where it cannot listen."""
 
-    def __init__(self, host: str, port: int, ask: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self, host: str, port: int, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None
+    ) -> None:
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(BrokerCollector(ask))
+        registry.register(BrokerCollector(ask, ask_groups))
         try:
             self._server, self._thread = start_http_server(port, host or "0.0.0.0", registry)
         except OSError as error:
@@ -113,6 +127,8 @@ def _of_connections(metrics: Metrics) -> Iterable[Metric]:
         ("connections_refused", "Connections over a limit.", counters.connections_refused),
         ("connections_idle_closed", "Connections that were silent for too long.", counters.connections_idle_closed),
         ("malformed_requests", "Requests that break the protocol.", counters.malformed_requests),
+        ("group_rebalances", "Generations of groups.", counters.group_rebalances),
+        ("group_sessions_ended", "Members of groups that were heard of no more.", counters.group_sessions_ended),
         ("received_bytes", "Bytes received.", counters.received_bytes),
         ("sent_bytes", "Bytes sent.", counters.sent_bytes),
     ):
@@ -165,6 +181,46 @@ def _of_folder(topics: Mapping[str, TopicStatistics]) -> Iterable[Metric]:
         rolled.add_metric([name], topic.rolled_by_time)
         short.add_metric([name], topic.one_batch_segments)
     return *(gauge for gauge, _ in gauges), offline, rolled, short
+
+
+def _of_groups(scraped: Scraped) -> Iterable[Metric]:
+    members = GaugeMetricFamily("tidelog_group_members", "Members of a group.", labels=["group"])
+    for group, count in sorted(scraped.members.items()):
+        members.add_metric([group], count)
+    labels = ["group", "topic", "partition"]
+    families: list[tuple[GaugeMetricFamily, Callable[[PartitionLag], float | None]]] = [
+        (GaugeMetricFamily(f"tidelog_group_{name}", text, labels=labels), value)
+        for name, text, value in (
+            ("lag_records", "Offsets from the committed one to the end of a read_committed reading.", lambda one: one.lag),
+            ("lag_seconds", "Age of the next record that the group would be given.", _lag_seconds),
+            ("time_to_end_seconds", "Time to the end of the log at the group's rate and the topic's.", _time_to_end_seconds),
+            ("retention_seconds", "Time until retention takes what is unread.", _retention_seconds),
+        )
+    ]
+    for group, one in sorted(scraped.lags, key=lambda found: (found[0], found[1].key)):
+        for family, value_of in families:
+            value = value_of(one)
+            if value is not None:
+                family.add_metric([group, one.topic, str(one.partition)], value)
+    left_out = GaugeMetricFamily("tidelog_group_partitions_left_out", "Partitions over the limit.", value=scraped.left_out)
+    return members, *(family for family, _ in families), left_out
+
+
+def _lag_seconds(one: PartitionLag) -> float | None:
+    return None if one.lag_ms is None else one.lag_ms / 1000
+
+
+def _time_to_end_seconds(one: PartitionLag) -> float | None:
+    found = one.time_to_end
+    if found.catch_up is CatchUp.NEVER:
+        return float("inf")
+    return None if found.time_ms is None else found.time_ms / 1000
+
+
+def _retention_seconds(one: PartitionLag) -> float | None:
+    if one.retention.precision is Precision.NEVER:
+        return float("inf")
+    return None if one.retention.goes_ms is None else (one.retention.goes_ms - one.now_ms) / 1000
 
 
 def _add(family: HistogramMetricFamily, label: str, histogram: Histogram, exponents: range, unit: float) -> None:

@@ -46,7 +46,7 @@ class Running:
 
     def tick(self) -> int:
         """Do what is due by the clock; return how many tasks ran. Happens by itself, but for a clock that is moved by hand."""
-        return self._ticker.tick()
+        return self._ticker.tick() + self.node.delays.tick()
 
 
 @asynccontextmanager
@@ -60,11 +60,15 @@ async def running(
     ticker = Ticker(loop, manager, clock, threads, node.metrics.counters)
     server = BrokerServer(node, apis)
     try:
+        # Nobody is answered before: whoever asks for a group meanwhile is told that it is being loaded.
+        node.groups.start()
+        node.transactions.start()
         await server.start()
         ticker.start()
         yield Running(node, server, ticker)
     finally:
         await server.stop(grace_s)
+        node.delays.stop()
         ticker.stop()
         threads.close()
 

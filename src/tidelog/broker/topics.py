@@ -136,10 +136,15 @@ class Topics:
             self._node.manager.adopt_topic(name, properties)
 
     def delete(self, view: TopicView) -> None:
-        """Delete a topic; who waits for its records is woken. Raises UnknownTopicOrPartitionError, StorageError."""
+        """Delete a topic, and what groups have committed of it; who waits for its records is woken.
+
+        Raises UnknownTopicOrPartitionError, StorageError.
+        """
         try:
             self._node.manager.delete_topic(view.name)
             self._node.metrics.forget_topic(view.name)
+            self._node.groups.topic_deleted(view.name)
+            self._node.transactions.topic_deleted(view.name)
         finally:
             for one in view.partitions:
                 self._node.arrivals.appended(TopicPartition(view.name, one.partition))

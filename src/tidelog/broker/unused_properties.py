@@ -24,8 +24,7 @@ fetch.purgatory.purge.interval.requests group.consumer.assignors group.consumer.
 group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
 group.consumer.migration.policy group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
 group.consumer.session.timeout.ms group.coordinator.append.linger.ms group.coordinator.new.enable
-group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms group.max.session.timeout.ms
-group.max.size group.min.session.timeout.ms group.share.delivery.count.limit group.share.enable
+group.coordinator.rebalance.protocols group.coordinator.threads group.share.delivery.count.limit group.share.enable
 group.share.heartbeat.interval.ms group.share.max.groups group.share.max.heartbeat.interval.ms
 group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.size
 group.share.min.heartbeat.interval.ms group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
@@ -38,9 +37,8 @@ max.request.partition.size.limit metadata.log.dir metadata.log.max.record.bytes.
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms
 metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples
 metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads num.replica.alter.log.dirs.threads
-num.replica.fetchers offset.metadata.max.bytes offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
-offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec offsets.topic.num.partitions
-offsets.topic.replication.factor offsets.topic.segment.bytes password.encoder.cipher.algorithm password.encoder.iterations
+num.replica.fetchers offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
+password.encoder.cipher.algorithm password.encoder.iterations
 password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
 principal.builder.class process.roles producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests
 queued.max.requests quota.consumer.default quota.producer.default quota.window.num quota.window.size.seconds
@@ -73,10 +71,8 @@ ssl.cipher.suites ssl.client.auth ssl.enabled.protocols ssl.endpoint.identificat
 ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
 ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
 ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
-telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
-transaction.state.log.segment.bytes transactional.id.expiration.ms unclean.leader.election.interval.ms
+telemetry.max.bytes transaction.state.log.load.buffer.size
+unclean.leader.election.interval.ms
 unstable.api.versions.enable unstable.feature.versions.enable zookeeper.clientCnxnSocket zookeeper.connect
 zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
 zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.cipher.suites

@@ -1,6 +1,6 @@
 """Answers that need bytes from a disk, without a wait on the loop: what is missing is read on another thread, then work goes on.
 
-`work` is called until it is done. It does what it can and keeps how far it is; where bytes are missing, `NotCachedError` comes
+Work is called until it is done. It does what it can and keeps how far it is; where bytes are missing, `NotCachedError` comes
 out of it.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.broker.api import Outcome, Request
 from tidelog.log.patience import NotCachedError, no_waiting
@@ -19,8 +19,38 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tidelog.broker")
 
+T = TypeVar("T")
+
 MAX_WARMINGS = 64
 """So often one request is interrupted. Then the loop does wait for the disk: memory is short."""
+
+
+class Interruptible:
+    """Work that may be interrupted because bytes are not in memory; a base for who keeps how far it is."""
+
+    __slots__ = ("_node", "_warmings")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._warmings = 0
+
+    def attempt(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns. Raises NotCachedError where it would have to wait, unless that was so too often."""
+        if self._warmings >= MAX_WARMINGS:
+            return work()
+        with no_waiting():
+            return work()
+
+    def warm(self, missing: NotCachedError, go_on: Callable[[], None]) -> None:
+        """Have what is missing read, then call `go_on`."""
+        self._warmings += 1
+
+        def on_warm(result: object) -> None:
+            if isinstance(result, BaseException):
+                self._warmings = MAX_WARMINGS  # The disk fails: the read itself will tell.
+            go_on()
+
+        self._node.blocking.run(missing.warm, on_warm)
 
 
 def answer_without_waiting(
@@ -31,40 +61,34 @@ def answer_without_waiting(
         with no_waiting():
             return work()
     except NotCachedError as missing:
-        _Later(node, request, work, failed).warm(missing)
+        later = _Later(node, request, work, failed)
+        later.warm(missing, later.go_on)
         return Outcome.LATER
 
 
-class _Later:
+class _Later(Interruptible):
     """The rest of a request's work."""
 
+    __slots__ = ("_failed", "_is_gone", "_request", "_work")
+
     def __init__(self, node: Node, request: Request, work: Callable[[], Message], failed: Callable[[], Message]) -> None:
-        self._node = node
+        super().__init__(node)
         self._request = request
         self._work = work
         self._failed = failed
-        self._warmings = 0
         self._is_gone = False
         request.when_gone(self._on_gone)
-
-    def warm(self, missing: NotCachedError) -> None:
-        self._warmings += 1
-        self._node.blocking.run(missing.warm, self._on_warm)
 
     def _on_gone(self) -> None:
         self._is_gone = True
 
-    def _on_warm(self, result: object) -> None:
+    def go_on(self) -> None:
         if self._is_gone:
             return
         try:
-            if self._warmings > MAX_WARMINGS or isinstance(result, BaseException):
-                answer = self._work()  # If the disk fails, this is what tells it.
-            else:
-                with no_waiting():
-                    answer = self._work()
+            answer = self.attempt(self._work)
         except NotCachedError as missing:
-            self.warm(missing)
+            self.warm(missing, self.go_on)
             return
         except Exception:
             logger.exception("a request of %s failed", self._request)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
-from tidelog.broker.config_changes import Change, Operation, Resource, change_all
-from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
+from tidelog.broker.config_changes import Change, Operation, Resource, answers, change_all
+from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
@@ -28,14 +28,7 @@ def handle(node: Node, message: AlterConfigsRequest, request: Request) -> AlterC
         for one in message.resources
     ]
     outcomes = change_all(node, resources, incremental=False, validate_only=message.validate_only)
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name
-            )
-            for resource, code, reason in outcomes
-        ]
-    )
+    return AlterConfigsResponse(responses=answers(outcomes))
 
 
 API = Api(AlterConfigsRequest, AlterConfigsResponse, 0, 2, handle)

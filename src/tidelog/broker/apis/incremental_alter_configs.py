@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
-from tidelog.broker.config_changes import Change, Resource, change_all
+from tidelog.broker.config_changes import Change, Resource, answers, change_all
 from tidelog.wire.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -33,14 +32,7 @@ def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request
         for one in message.resources
     ]
     outcomes = change_all(node, resources, incremental=True, validate_only=message.validate_only)
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name
-            )
-            for resource, code, reason in outcomes
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=answers(outcomes))
 
 
 API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1, handle)

@@ -29,8 +29,16 @@ besides its code:
 | record by record | the log's | which records, and why |
 | for anything else | the log's | |
 
-The broker has no transaction coordinator yet. Records of a transaction are therefore refused as by a broker of Kafka's that
-cannot ask one: NOT_ENOUGH_REPLICAS (``transaction.partition.verification.enable=false`` takes them unasked, as in Kafka).
+Records of a transaction are taken if its coordinator knows that the transaction has the partition (KIP-890;
+``transaction.partition.verification.enable=false`` takes them unasked, as in Kafka). A log in which the transaction is open
+already need not ask, but for an epoch that it has not seen: whoever made that up would keep the markers out. What clients are
+told of the coordinator's refusals:
+
+| the coordinator | clients |
+|---|---|
+| does not know yet: it loads, or the transaction before is just ending | NOT_ENOUGH_REPLICAS: all of them try again |
+| knows that the partition is not part of it | INVALID_TXN_STATE; from version 11 on TRANSACTION_ABORTABLE |
+| knows another producer | INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH |
 """
 
 from __future__ import annotations
@@ -55,6 +63,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LENGTH, NO_TIMESTAMP, TRANSACTIONAL_BIT
+from tidelog.records.builder import Producer
 from tidelog.records.compression import Bytes, Codec
 from tidelog.storage.partition.append_info import AppendWork
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -83,6 +92,7 @@ _read_head = Struct(">8xi4xb5xB").unpack_from
 """Length, magic, low byte of the attributes: all that a batch of format v2 is asked before its log is."""
 _read_prefix = Struct(">8xi4xb").unpack_from
 _read_max_timestamp = Struct(">35xq").unpack_from
+_read_producer = Struct(">43xqhi").unpack_from
 _MAGIC_END: Final = 17
 _ATTRIBUTES: Final = 22
 _PRODUCER_ID: Final = 43
@@ -91,7 +101,17 @@ _SIGN: Final = 0x80
 _Key: TypeAlias = tuple[str, int]
 """Topic and partition."""
 
-_UNKNOWN_TRANSACTION: Final = "there is no transaction coordinator that knows the transaction"
+_FIRST_TOLD_TO_ABORT: Final = 11
+
+_NOT_KNOWN_YET: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What older clients do not expect of a log."""
 
 
 class _Look(NamedTuple):
@@ -99,7 +119,7 @@ class _Look(NamedTuple):
 
     error_code: int = _NONE
     is_transactional: bool = False
-    has_producer: bool = False
+    producer: Producer | None = None
     """Told of transactional records only."""
 
 
@@ -113,8 +133,12 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         name = topics[0].name
         data = topics[0].partition_data[0]
-        if is_usual(data.records, request.api_version):
-            answer = append(node, (name, data.index), data.records, PLAIN, message.acks, request.client_id)
+        version = request.api_version
+        key = (name, data.index)
+        if is_usual(data.records, version) or (
+            message.transactional_id is not None and is_of_open_transaction(node, key, data.records, version)
+        ):
+            answer = append(node, key, data.records, PLAIN, message.acks, request.client_id)
             if message.acks == 0:
                 return Outcome.CLOSE if answer.error_code else Outcome.NOTHING
             return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, [answer])])
@@ -139,15 +163,55 @@ def _handle_any(node: Node, message: ProduceRequest, request: Request) -> Produc
         return _refuse_all(sent, acks, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if has_null:
         return _refuse_all(sent, acks, ErrorCode.UNKNOWN_SERVER_ERROR)
+    producers = {look.producer[:2] for look in looks if look.producer is not None and not look.error_code}
+    if len(producers) > 1:
+        return _refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
     answers: dict[str, list[PartitionProduceResponse]] = {}
     is_refused = False
     for (key, records), look in zip(sent.items(), looks, strict=True):
-        answer = append(node, key, records, look, acks, request.client_id)
+        if look.producer is not None:
+            answer = _append_verified(node, key, records, look, message, request)
+        else:
+            answer = append(node, key, records, look, acks, request.client_id)
         is_refused |= answer.error_code != _NONE
         answers.setdefault(key[0], []).append(answer)
     if acks == 0:
         return Outcome.CLOSE if is_refused else Outcome.NOTHING
     return _response(answers)
+
+
+def _append_verified(
+    node: Node, key: _Key, records: Bytes, look: _Look, message: ProduceRequest, request: Request
+) -> PartitionProduceResponse:
+    """Append records of a transaction if its coordinator knows that it has the partition."""
+    log = node.manager.logs.get(key)  # type: ignore[call-overload]
+    producer = look.producer
+    assert producer is not None
+    if log is None or look.error_code or not node.config.transaction_partition_verification_enable:
+        return append(node, key, records, look, message.acks, request.client_id)
+    state = log.producer_state
+    entry = state.last_entry(producer.producer_id)
+    if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
+        return append(node, key, records, look, message.acks, request.client_id)
+    # Until the first records are in, none that came later may be: see `verification_state`.
+    state.maybe_create_verification(producer.producer_id, producer.base_sequence, producer.producer_epoch)
+    code = node.transactions.verify(
+        message.transactional_id or "", producer.producer_id, producer.producer_epoch, log.topic_partition
+    )
+    if code is ErrorCode.NONE:
+        answer = append(node, key, records, look, message.acks, request.client_id)
+        if not answer.error_code:
+            state.clear_verification(producer.producer_id)
+        return answer
+    # As in Kafka, codes that say it all have no words.
+    why = None
+    if code in _NOT_KNOWN_YET:
+        why = f"the coordinator cannot say whether the partition is part of the transaction: {code.name}"
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    elif code is ErrorCode.TRANSACTION_ABORTABLE and request.api_version < _FIRST_TOLD_TO_ABORT:
+        why = "the partition was not added to the transaction"
+        code = ErrorCode.INVALID_TXN_STATE
+    return PartitionProduceResponse(key[1], code, -1, error_message=why)
 
 
 def append(node: Node, key: _Key, records: Bytes, look: _Look, acks: int, client_id: str | None) -> PartitionProduceResponse:
@@ -156,8 +220,7 @@ def append(node: Node, key: _Key, records: Bytes, look: _Look, acks: int, client
     if log is None or look is not PLAIN or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
         code = _refusal(node, key, log, look, acks, client_id)
         if code is not None:
-            why = _UNKNOWN_TRANSACTION if code == ErrorCode.NOT_ENOUGH_REPLICAS else None
-            return PartitionProduceResponse(key[1], code, -1, error_message=why)
+            return PartitionProduceResponse(key[1], code, -1)
     try:
         # A log with append times overwrites it.
         is_v2 = len(records) > HEADER_BYTES and records[_MAGIC_END - 1] == _V2
@@ -196,6 +259,26 @@ def is_usual(records: Bytes | None, version: int) -> bool:
     return version >= _FIRST_ZSTD or attributes & CODEC_MASK != _ZSTD
 
 
+def is_of_open_transaction(node: Node, key: _Key, records: Bytes | None, version: int) -> bool:
+    """Whether the records are one whole batch of a transaction that is open in their log: nobody need be asked about it."""
+    if records is None:
+        return False
+    size = len(records)
+    if size <= HEADER_BYTES:
+        return False
+    length, magic, attributes = _read_head(records)
+    if magic != 2 or length + LOG_OVERHEAD != size or not attributes & TRANSACTIONAL_BIT or version < _FIRST_V2:
+        return False
+    if version < _FIRST_ZSTD and attributes & CODEC_MASK == _ZSTD:
+        return False
+    log = node.manager.logs.get(key)  # type: ignore[call-overload]
+    if log is None:
+        return False
+    producer_id, epoch, _sequence = _read_producer(records)
+    entry = log.producer_state.last_entry(producer_id)
+    return entry is not None and entry.has_open_transaction and epoch <= entry.producer_epoch
+
+
 def _look(records: Bytes, version: int) -> _Look:
     """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where there is no telling batches."""
     if is_usual(records, version):
@@ -206,7 +289,9 @@ def _look(records: Bytes, version: int) -> _Look:
     is_v2 = records[_MAGIC_END - 1] == 2
     attributes = records[_ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
     is_transactional = bool(attributes & TRANSACTIONAL_BIT)
-    has_producer = is_transactional and not records[_PRODUCER_ID] & _SIGN
+    producer = None
+    if is_transactional and not records[_PRODUCER_ID] & _SIGN:
+        producer = Producer(*_read_producer(records))
     code = ErrorCode.NONE
     if version < _FIRST_V2:
         while end is not None:
@@ -221,7 +306,7 @@ def _look(records: Bytes, version: int) -> _Look:
                 code = ErrorCode.INVALID_RECORD
         except CorruptBatchError:
             code = ErrorCode.CORRUPT_MESSAGE
-    return _Look(code, is_transactional, has_producer) if code or is_transactional else PLAIN
+    return _Look(code, is_transactional, producer) if code or is_transactional else PLAIN
 
 
 def _batch_end(records: Bytes, position: int) -> int | None:
@@ -258,8 +343,6 @@ def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: _Look, acks:
         return ErrorCode.KAFKA_STORAGE_ERROR
     if key[0] in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if look.has_producer and node.config.transaction_partition_verification_enable:
-        return ErrorCode.NOT_ENOUGH_REPLICAS
     return None
 
 

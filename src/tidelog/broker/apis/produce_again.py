@@ -17,7 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Outcome
-from tidelog.broker.apis.produce import PLAIN, append, is_usual
+from tidelog.broker.apis.produce import PLAIN, append, is_of_open_transaction, is_usual
 from tidelog.wire.headers import response_writer
 from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 
@@ -44,7 +44,20 @@ MAX_KEPT_BYTES = 1024
 class Again:
     """What is known of the requests that a connection repeats."""
 
-    __slots__ = ("acks", "answer", "answer_bytes", "begin", "begin_bytes", "end", "key", "middle", "tags", "version", "write")
+    __slots__ = (
+        "acks",
+        "answer",
+        "answer_bytes",
+        "begin",
+        "begin_bytes",
+        "end",
+        "is_transactional",
+        "key",
+        "middle",
+        "tags",
+        "version",
+        "write",
+    )
 
     def __init__(self, version: int, begin: bytes, tags: bytes, message: ProduceRequest) -> None:
         topic = message.topic_data[0]
@@ -53,6 +66,7 @@ class Again:
         self.begin_bytes = len(begin)
         self.tags = tags
         self.acks = message.acks
+        self.is_transactional = message.transactional_id is not None
         self.key = (topic.name, topic.partition_data[0].index)
         self.write = response_writer(ProduceResponse, version)
         marked = PartitionProduceResponse(self.key[1], 0, *_MARKS)
@@ -75,7 +89,7 @@ def remember(connection: Connection, message: ProduceRequest, data: memoryview, 
     if version < FIRST_VERSION or len(topics) != 1 or len(topics[0].partition_data) != 1:
         return
     records = topics[0].partition_data[0].records
-    if records is None or message.transactional_id is not None:
+    if records is None:
         return
     size = len(records)
     is_flexible = version >= ProduceRequest.FIRST_FLEXIBLE
@@ -116,9 +130,11 @@ def handle(node: Node, connection: Connection, data: memoryview, body: int, end:
         return None
     connection.again_tries = 0
     records = data[position:records_end]
-    if not is_usual(records, again.version):
-        return None
     key = again.key
+    if not is_usual(records, again.version) and not (
+        again.is_transactional and is_of_open_transaction(node, key, records, again.version)
+    ):
+        return None
     answer = append(node, key, records, PLAIN, again.acks, connection.client_id)
     if answer.error_code:
         if again.acks == 0:

@@ -1,0 +1,38 @@
+"""AddOffsetsToTxn (25): a transaction is about to commit a group's offsets (KIP-98). Versions 0 to 4.
+
+| version | change |
+|---|---|
+| 1 | throttled after the answer |
+| 2 | PRODUCER_FENCED in the answer (KIP-588); older clients are told INVALID_PRODUCER_EPOCH |
+| 3 | flexible |
+| 4 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+
+To the transaction the group is a partition more, the one of ``__consumer_offsets`` that has it. The offsets come with
+TxnOffsetCommit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+_FIRST_TOLD_OF_FENCING = 2
+
+
+def handle(node: Node, message: AddOffsetsToTxnRequest, request: Request) -> AddOffsetsToTxnResponse:
+    """Add a group to a transaction."""
+    groups = node.groups.log
+    key = groups.key(groups.partition_of(message.group_id))
+    code = node.transactions.add_partitions(message.transactional_id, message.producer_id, message.producer_epoch, [key])
+    if code is ErrorCode.PRODUCER_FENCED and request.api_version < _FIRST_TOLD_OF_FENCING:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=code)
+
+
+API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, 0, 4, handle)

@@ -1,0 +1,89 @@
+"""AddPartitionsToTxn (24): the partitions that a transaction is about to write to (KIP-98). Versions 0 to 5.
+
+| version | change |
+|---|---|
+| 1 | throttled after the answer |
+| 2 | PRODUCER_FENCED in the answer (KIP-588); older clients are told INVALID_PRODUCER_EPOCH |
+| 3 | flexible |
+| 4 | several transactions at once; partitions may be asked for only (KIP-890): brokers ask so, not clients |
+| 5 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+
+All of a transaction's partitions are added, or none: where some are unknown, the others are OPERATION_NOT_ATTEMPTED. Clients,
+whose versions end at 3, write to no internal topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.groups.committing import unknown_partitions
+from tidelog.broker.topics import INTERNAL_TOPICS
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+_FIRST_TOLD_OF_FENCING = 2
+_FIRST_BATCHED = 4
+
+
+def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> AddPartitionsToTxnResponse:
+    """Add partitions to transactions, or say whether they have them."""
+    version = request.api_version
+    if version < _FIRST_BATCHED:
+        keys = _keys(message.v3_and_below_topics)
+        codes = _unknown(node, keys, {key: ErrorCode.TOPIC_AUTHORIZATION_FAILED for key in keys if key.topic in INTERNAL_TOPICS})
+        if not codes:
+            code = node.transactions.add_partitions(
+                message.v3_and_below_transactional_id, message.v3_and_below_producer_id, message.v3_and_below_producer_epoch, keys
+            )
+            if code is ErrorCode.PRODUCER_FENCED and version < _FIRST_TOLD_OF_FENCING:
+                code = ErrorCode.INVALID_PRODUCER_EPOCH
+            codes = dict.fromkeys(keys, code)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes))
+    results = []
+    for one in message.transactions:
+        keys = _keys(one.topics)
+        codes = _unknown(node, keys)
+        producer = one.transactional_id, one.producer_id, one.producer_epoch
+        if not codes and one.verify_only:
+            codes = {key: node.transactions.verification(*producer, key) for key in keys}
+        elif not codes:
+            codes = dict.fromkeys(keys, node.transactions.add_partitions(*producer, keys))
+        results.append(AddPartitionsToTxnResult(one.transactional_id, _results(codes)))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    """Return the partitions in their order, each once."""
+    return list(dict.fromkeys(TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions))
+
+
+def _unknown(
+    node: Node, keys: Collection[TopicPartition], forbidden: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
+) -> dict[TopicPartition, ErrorCode]:
+    """Return what each partition is answered with if some of them are unknown or forbidden; nothing if none is."""
+    wrong = {**unknown_partitions(node, keys), **forbidden}
+    return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong if wrong else {}
+
+
+def _results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for key, code in codes.items():
+        by_topic.setdefault(key.topic, []).append(AddPartitionsToTxnPartitionResult(key.partition, code))
+    return [AddPartitionsToTxnTopicResult(name, partitions) for name, partitions in by_topic.items()]
+
+
+API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 5, handle)

@@ -1,0 +1,42 @@
+"""DeleteGroups (key 42), versions 0 to 2: removes groups that have no members, with all that they have committed.
+
+| version | change |
+|---|---|
+| 1 | nothing that concerns a broker without quotas |
+| 2 | flexible |
+
+A group with members is NON_EMPTY_GROUP, one that there is not GROUP_ID_NOT_FOUND. A group that is named twice is answered once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.groups.group import GroupState
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+def handle(node: Node, message: DeleteGroupsRequest, request: Request) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id, _delete(node, group_id)) for group_id in dict.fromkeys(message.groups_names)]
+    )
+
+
+def _delete(node: Node, group_id: str) -> ErrorCode:
+    code = node.groups.code_for(group_id)
+    if code:
+        return code
+    group = node.groups.get(group_id)
+    if group is None or group.state is GroupState.DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not GroupState.EMPTY:
+        return ErrorCode.NON_EMPTY_GROUP
+    return node.groups.remove(group)
+
+
+API = Api(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2, handle)

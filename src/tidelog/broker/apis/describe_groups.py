@@ -1,0 +1,73 @@
+"""DescribeGroups (15): a group's state and members. Versions 0 to 5.
+
+| version | change |
+|---|---|
+| 1 | throttle time |
+| 2 | throttled after the answer (KIP-219) |
+| 3 | authorized operations, if they are asked for (KIP-430); nobody is kept from anything here |
+| 4 | group instance ids (KIP-345) |
+| 5 | flexible |
+
+A group that is not there is Dead, which is no error. Metadata, assignments and the protocol are told of a stable group only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.apis.metadata import NOT_ASKED_FOR
+from tidelog.broker.groups.group import GroupState, Member
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+ALL_GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
+"""A bit for each operation of Kafka's AclOperation that a group knows: read, delete, describe."""
+
+
+def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> DescribeGroupsResponse:
+    """Describe each group, as often as it is named."""
+    operations = ALL_GROUP_OPERATIONS if message.include_authorized_operations else NOT_ASKED_FOR
+    return DescribeGroupsResponse(groups=[_described(node, group_id, operations) for group_id in message.groups])
+
+
+def _described(node: Node, group_id: str, operations: int) -> DescribedGroup:
+    code = node.groups.code_for(group_id)
+    if code:
+        return DescribedGroup(error_code=code, group_id=group_id)
+    group = node.groups.get(group_id)
+    if group is None:
+        return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
+    protocol = group.protocol_name if group.state is GroupState.STABLE else None
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=[_member(member, protocol) for member in group.members.values()],
+        authorized_operations=operations,
+    )
+
+
+def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
+    is_told = protocol is not None
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.protocols.get(protocol, b"") if protocol is not None else b"",
+        member_assignment=member.assignment if is_told else b"",
+    )
+
+
+API = Api(DescribeGroupsRequest, DescribeGroupsResponse, 0, 5, handle)

@@ -1,0 +1,63 @@
+"""DescribeProducers (61): what logs know of their producers, open transactions among it (KIP-664). Version 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.topics import why_invalid
+from tidelog.errors import LogOfflineError, UnknownTopicOrPartitionError
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+def handle(node: Node, message: DescribeProducersRequest, request: Request) -> DescribeProducersResponse:
+    """Describe each partition's producers."""
+    answers = []
+    for topic in message.topics:
+        code, why = ErrorCode.NONE, why_invalid(topic.name)
+        if why is not None:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif node.topics.get(topic.name) is None:
+            code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic"
+        if code is ErrorCode.NONE:
+            partitions = [_describe(node, topic.name, partition) for partition in topic.partition_indexes]
+        else:
+            partitions = [PartitionResponse(partition, code, why) for partition in topic.partition_indexes]
+        answers.append(TopicResponse(topic.name, partitions))
+    return DescribeProducersResponse(topics=answers)
+
+
+def _describe(node: Node, topic: str, partition: int) -> PartitionResponse:
+    try:
+        log = node.manager.log(topic, partition)
+    except UnknownTopicOrPartitionError:
+        return PartitionResponse(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    except LogOfflineError:
+        return PartitionResponse(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+    return PartitionResponse(
+        partition,
+        active_producers=[
+            ProducerState(
+                one.producer_id,
+                one.producer_epoch,
+                one.last_sequence,
+                one.last_timestamp,
+                one.coordinator_epoch,
+                one.current_txn_first_offset,
+            )
+            for one in log.producer_state.active_producers.values()
+        ],
+    )
+
+
+API = Api(DescribeProducersRequest, DescribeProducersResponse, 0, 0, handle)

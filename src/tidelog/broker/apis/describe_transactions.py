@@ -1,0 +1,49 @@
+"""DescribeTransactions (65): what transactional ids are doing (KIP-664). Version 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+def handle(node: Node, message: DescribeTransactionsRequest, request: Request) -> DescribeTransactionsResponse:
+    """Describe each id."""
+    return DescribeTransactionsResponse(transaction_states=[_describe(node, one) for one in message.transactional_ids])
+
+
+def _describe(node: Node, transactional_id: str) -> TransactionState:
+    if not transactional_id:
+        return TransactionState(ErrorCode.INVALID_REQUEST)
+    code = node.transactions.code_for(transactional_id)
+    transaction = node.transactions.get(transactional_id)
+    if code is ErrorCode.NONE and transaction is None:
+        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    if code is not ErrorCode.NONE or transaction is None:
+        return TransactionState(code, transactional_id)
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return TransactionState(
+        ErrorCode.NONE,
+        transactional_id,
+        transaction.state.text,
+        transaction.timeout_ms,
+        transaction.started_ms,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        [TopicData(topic, partitions) for topic, partitions in by_topic.items()],
+    )
+
+
+API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, 0, 0, handle)

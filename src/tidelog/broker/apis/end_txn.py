@@ -1,0 +1,38 @@
+"""EndTxn (26): commits or aborts a transaction (KIP-98). Versions 0 to 4.
+
+| version | change |
+|---|---|
+| 1 | throttled after the answer |
+| 2 | PRODUCER_FENCED in the answer (KIP-588); older clients are told INVALID_PRODUCER_EPOCH |
+| 3 | flexible |
+| 4 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+
+The answer means that it is decided. The markers are usually written by then, too: Kafka's brokers send them to each other, and a
+producer that goes on at once may be told CONCURRENT_TRANSACTIONS; here that needs a transaction of many partitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+_FIRST_TOLD_OF_FENCING = 2
+
+
+def handle(node: Node, message: EndTxnRequest, request: Request) -> EndTxnResponse:
+    """End a transaction."""
+    code = node.transactions.end(
+        message.transactional_id, message.producer_id, message.producer_epoch, is_commit=message.committed
+    )
+    if code is ErrorCode.PRODUCER_FENCED and request.api_version < _FIRST_TOLD_OF_FENCING:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return EndTxnResponse(error_code=code)
+
+
+API = Api(EndTxnRequest, EndTxnResponse, 0, 4, handle)

@@ -1,0 +1,67 @@
+"""FindCoordinator (10): who keeps a group, or a transactional id. Versions 0 to 6.
+
+| version | change |
+|---|---|
+| 0 | groups |
+| 1 | key type: 0 a group, 1 a transactional id (KIP-98); a message in the answer; throttle time |
+| 2 | throttled after the answer (KIP-219) |
+| 3 | flexible |
+| 4 | several keys at once (KIP-699) |
+| 5 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+| 6 | key type 2, share groups (KIP-932): COORDINATOR_NOT_AVAILABLE, as Kafka 3.9 says while they are not configured |
+
+This broker keeps all of them. The topic that they are kept in is made when somebody first asks, and is there at once; Kafka
+answers COORDINATOR_NOT_AVAILABLE until its controller has made it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+GROUP = 0
+TRANSACTION = 1
+SHARE = 2
+
+_FIRST_BATCHED = 4
+_FIRST_WITH_SHARES = 6
+
+
+def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> FindCoordinatorResponse:
+    """Name this broker, or say why not yet."""
+    is_batched = request.api_version >= _FIRST_BATCHED
+    keys = message.coordinator_keys if is_batched else [message.key]
+    code, reason = _look(node, message.key_type, request.api_version)
+    found = [_coordinator(node, request, key, code, reason) for key in keys]
+    if is_batched:
+        return FindCoordinatorResponse(coordinators=found)
+    one = found[0]
+    return FindCoordinatorResponse(
+        error_code=code, error_message=reason or code.name, node_id=one.node_id, host=one.host, port=one.port
+    )
+
+
+def _look(node: Node, key_type: int, version: int) -> tuple[ErrorCode, str]:
+    if key_type == GROUP:
+        return node.groups.log.ensure(), ""
+    if key_type == TRANSACTION:
+        return node.transactions.log.ensure(), ""
+    if key_type == SHARE:
+        return (ErrorCode.INVALID_REQUEST if version < _FIRST_WITH_SHARES else ErrorCode.COORDINATOR_NOT_AVAILABLE), ""
+    return ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}"
+
+
+def _coordinator(node: Node, request: Request, key: str, code: ErrorCode, reason: str) -> Coordinator:
+    if code:
+        return Coordinator(key, -1, "", -1, code, reason)
+    listener = request.listener
+    return Coordinator(key, node.node_id, listener.advertised_host, listener.advertised_port, code, reason)
+
+
+API = Api(FindCoordinatorRequest, FindCoordinatorResponse, 0, 6, handle)

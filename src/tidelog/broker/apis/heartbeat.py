@@ -1,0 +1,44 @@
+"""Heartbeat (12): a member's sign of life. Versions 0 to 4.
+
+| version | change |
+|---|---|
+| 1 | throttle time |
+| 2 | throttled after the answer (KIP-219) |
+| 3 | group instance id (KIP-345) |
+| 4 | flexible |
+
+REBALANCE_IN_PROGRESS tells the member to join again. While groups are being loaded every heartbeat is good: nobody shall rejoin
+because of a broker's start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.groups.joining import heartbeat
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+def handle(node: Node, message: HeartbeatRequest, request: Request) -> HeartbeatResponse:
+    """Let the member's session begin anew."""
+    return HeartbeatResponse(error_code=_code(node, message))
+
+
+def _code(node: Node, message: HeartbeatRequest) -> ErrorCode:
+    if not message.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    code = node.groups.code_for(message.group_id)
+    if code:
+        return ErrorCode.NONE if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
+    group = node.groups.get(message.group_id)
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return heartbeat(node, group, message.member_id, message.group_instance_id, message.generation_id)
+
+
+API = Api(HeartbeatRequest, HeartbeatResponse, 0, 4, handle)

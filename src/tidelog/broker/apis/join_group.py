@@ -1,0 +1,96 @@
+"""JoinGroup (11): become a member of a group, or stay one in its next generation. Versions 0 to 9.
+
+| version | change |
+|---|---|
+| 0 | one timeout, for session and rebalance |
+| 1 | the rebalance timeout (KIP-62) |
+| 2 | throttle time |
+| 3 | throttled after the answer (KIP-219) |
+| 4 | a new member is told its id first, and joins with that: MEMBER_ID_REQUIRED (KIP-394) |
+| 5 | group instance id: static members (KIP-345) |
+| 6 | flexible |
+| 7 | protocol type in the answer, and null for no protocol (KIP-559) |
+| 8 | the reason (KIP-800) |
+| 9 | skip_assignment: a static leader that is back in a stable group assigns nothing (KIP-814) |
+
+The rules, and who waits: `groups.joining`. The leader alone is told the members and their metadata.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from ipaddress import IPv6Address
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.groups.joining import join
+from tidelog.broker.groups.results import Joining, JoinResult
+from tidelog.broker.groups.waiting import Waiting
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+_FIRST_WITH_MEMBER_ID = 4
+_FIRST_WITH_NO_PROTOCOL = 7
+_FIRST_WITH_SKIPPING = 9
+
+
+def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroupResponse | Outcome:
+    """Join, and answer with the generation, once there is one."""
+    version = request.api_version
+    code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
+    if code:
+        return _response(version, JoinResult(message.member_id, code))
+    protocols: dict[str, bytes] = {}
+    for protocol in message.protocols:
+        protocols.setdefault(protocol.name, protocol.metadata)
+    waiting = Waiting(request, partial(_response, version), _response(version, JoinResult("", ErrorCode.UNKNOWN_SERVER_ERROR)))
+    joining = Joining(
+        member_id=message.member_id,
+        group_instance_id=message.group_instance_id,
+        client_id=request.client_id or "",
+        client_host=_host(request.peer_host),
+        rebalance_timeout_ms=message.rebalance_timeout_ms if version else message.session_timeout_ms,
+        session_timeout_ms=message.session_timeout_ms,
+        protocol_type=message.protocol_type,
+        protocols=protocols,
+        reason=message.reason or "no reason given",
+        is_member_id_required=version >= _FIRST_WITH_MEMBER_ID and message.group_instance_id is None,
+        can_skip_assignment=version >= _FIRST_WITH_SKIPPING,
+        answer=waiting.answer,
+    )
+    result = join(node, message.group_id, joining)
+    return waiting.later() if result is None else _response(version, result)
+
+
+def _response(version: int, result: JoinResult) -> JoinGroupResponse:
+    protocol = result.protocol_name
+    members = []
+    if result.members and protocol is not None:
+        members = [
+            JoinGroupResponseMember(member.member_id, member.group_instance_id, member.protocols[protocol])
+            for member in result.members
+        ]
+    return JoinGroupResponse(
+        error_code=result.error_code,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name="" if protocol is None and version < _FIRST_WITH_NO_PROTOCOL else protocol,
+        leader=result.leader_id,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=members,
+    )
+
+
+def _host(address: str) -> str:
+    """Write an address as Java does, with nothing for its name: it is stored, and told to whoever describes the group."""
+    if ":" in address:
+        plain, percent, zone = address.partition("%")
+        address = ":".join(f"{int(part, 16):x}" for part in IPv6Address(plain).exploded.split(":")) + percent + zone
+    return f"/{address}"
+
+
+API = Api(JoinGroupRequest, JoinGroupResponse, 0, 9, handle)

@@ -1,0 +1,43 @@
+"""ListGroups (16): all groups. Versions 0 to 5.
+
+| version | change |
+|---|---|
+| 1 | throttle time |
+| 2 | throttled after the answer (KIP-219) |
+| 3 | flexible |
+| 4 | states, told and asked for (KIP-518) |
+| 5 | types, told and asked for (KIP-848): all groups here are classic ones |
+
+States and types are asked for in any case, upper or lower; none asks for all. While groups are being loaded those that are known
+are told, with COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+CLASSIC = "classic"
+
+
+def handle(node: Node, message: ListGroupsRequest, request: Request) -> ListGroupsResponse:
+    """List the groups that are in one of the states, and of one of the types."""
+    states = {state.lower() for state in message.states_filter}
+    types = {kind.lower() for kind in message.types_filter}
+    return ListGroupsResponse(
+        error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if node.groups.log.is_loading else ErrorCode.NONE,
+        groups=[
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
+            for group in node.groups.all()
+            if (not states or group.state.value.lower() in states) and (not types or CLASSIC in types)
+        ],
+    )
+
+
+API = Api(ListGroupsRequest, ListGroupsResponse, 0, 5, handle)

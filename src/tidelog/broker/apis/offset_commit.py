@@ -1,0 +1,81 @@
+"""OffsetCommit (key 8), versions 0 to 9: a group notes how far it has read.
+
+| version | change |
+|---|---|
+| 0 | kept in ZooKeeper: UNSUPPORTED_VERSION, there is none |
+| 1 | kept by the broker; each offset may bring the time when it was committed |
+| 2 | a retention time in its place, for all of them; -1: the broker's |
+| 3 | throttle time |
+| 5 | no retention time: `offsets.retention.minutes` counts (KIP-211) |
+| 6 | the leader epoch of what was read (KIP-320) |
+| 7 | static members (KIP-345) |
+| 8 | flexible |
+| 9 | for the newer kind of group (KIP-848); nothing changes for these |
+
+Partitions that there are not are UNKNOWN_TOPIC_OR_PARTITION, and the others committed. Of a partition that is named twice, the
+last offset counts. Who may commit: `groups.committing`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions
+from tidelog.broker.groups.group_offsets import NO_EXPIRY, CommittedOffset
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+NO_RETENTION = -1
+NO_TIMESTAMP = -1
+INT64_MAX = (1 << 63) - 1
+
+
+def handle(node: Node, message: OffsetCommitRequest, request: Request) -> OffsetCommitResponse:
+    now_ms = node.clock.now_ms()
+    retention_ms = message.retention_time_ms
+    expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else min(now_ms + retention_ms, INT64_MAX)
+    offsets = {
+        TopicPartition(topic.name, one.partition_index): CommittedOffset(
+            one.committed_offset,
+            one.committed_leader_epoch,
+            one.committed_metadata or "",
+            now_ms if one.commit_timestamp == NO_TIMESTAMP else one.commit_timestamp,
+            expire_ms,
+        )
+        for topic in message.topics
+        for one in topic.partitions
+    }
+    codes = unknown_partitions(node, offsets)
+    known = {key: one for key, one in offsets.items() if key not in codes} if codes else offsets
+    if known:
+        if request.api_version == 0:
+            return _response(dict.fromkeys(offsets, ErrorCode.UNSUPPORTED_VERSION))
+        committer = Committer(
+            message.group_id, message.generation_id_or_member_epoch, message.member_id, message.group_instance_id
+        )
+        codes.update(commit(node, committer, known))
+    return _response(codes)
+
+
+def _response(codes: Codes) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=name, partitions=[OffsetCommitResponsePartition(partition, code) for partition, code in partitions]
+            )
+            for name, partitions in by_topic(codes).items()
+        ]
+    )
+
+
+API = Api(OffsetCommitRequest, OffsetCommitResponse, 0, 9, handle)

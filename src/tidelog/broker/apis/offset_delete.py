@@ -1,0 +1,72 @@
+"""OffsetDelete (key 47), version 0: forgets what a group has committed of some partitions (KIP-496).
+
+| the group | a partition |
+|---|---|
+| has no members | is forgotten |
+| has consumers | GROUP_SUBSCRIBED_TO_TOPIC where they subscribe to its topic, or nobody knows whether; is forgotten otherwise |
+| has members of another kind | NON_EMPTY_GROUP for the whole request |
+| is not there | GROUP_ID_NOT_FOUND for the whole request |
+
+A partition without an offset is no error; one that there is not is UNKNOWN_TOPIC_OR_PARTITION. An empty group goes with its last
+offset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.groups.committing import Codes, by_topic, unknown_partitions
+from tidelog.broker.groups.group import GroupState
+from tidelog.broker.groups.subscriptions import subscribed_topics
+from tidelog.log.names import TopicPartition
+from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> OffsetDeleteResponse:
+    keys = [TopicPartition(topic.name, one.partition_index) for topic in message.topics for one in topic.partitions]
+    codes = unknown_partitions(node, keys)
+    code = _delete(node, message.group_id, [key for key in keys if key not in codes], codes)
+    if code:
+        return OffsetDeleteResponse(error_code=code)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(name, [OffsetDeleteResponsePartition(partition, code) for partition, code in partitions])
+            for name, partitions in by_topic(codes).items()
+        ]
+    )
+
+
+def _delete(node: Node, group_id: str, keys: list[TopicPartition], codes: Codes) -> ErrorCode:
+    """Forget partitions, and say in `codes` what became of each; the code of the request as a whole."""
+    if not group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    code = node.groups.code_for(group_id)
+    if code:
+        return code
+    group = node.groups.get(group_id)
+    if group is None or group.state is GroupState.DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    going = keys
+    if group.state is not GroupState.EMPTY:
+        if group.protocol_type != PROTOCOL_TYPE:
+            return ErrorCode.NON_EMPTY_GROUP
+        topics = subscribed_topics(group)
+        going = [key for key in keys if topics is not None and key.topic not in topics]
+        codes.update((key, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) for key in keys)
+    if going:
+        codes.update(dict.fromkeys(going, node.groups.remove_offsets(group, going)))
+    return ErrorCode.NONE
+
+
+API = Api(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0, handle)

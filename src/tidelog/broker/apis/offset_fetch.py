@@ -1,0 +1,149 @@
+"""OffsetFetch (key 9), versions 0 to 9: what groups have committed.
+
+| version | change |
+|---|---|
+| 0 | kept in ZooKeeper: UNSUPPORTED_VERSION, there is none |
+| 1 | kept by the broker |
+| 2 | no topics: all that the group has; an error of the group as a whole |
+| 3 | throttle time |
+| 5 | the leader epoch that was committed (KIP-320) |
+| 6 | flexible |
+| 7 | UNSTABLE_OFFSET_COMMIT where an open transaction is about to commit, if only stable offsets are wanted (KIP-447) |
+| 8 | many groups in one request (KIP-709) |
+| 9 | for the newer kind of group (KIP-848); nothing changes for these |
+
+A partition without an offset, and one that there is not, has offset -1 and no error. Whoever asks is told, a member or not. A
+topic of which no partitions are wanted is not in the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.groups.group import Group
+from tidelog.broker.groups.group_offsets import NO_LEADER_EPOCH, CommittedOffset
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
+
+_FIRST_WITH_GROUP_ERROR: Final = 2
+_FIRST_WITH_GROUPS: Final = 8
+
+_Wanted: TypeAlias = "list[tuple[str, Iterable[int]]] | None"
+"""Partitions by topic, as a request names them; None: all that the group has."""
+
+
+class _Found(NamedTuple):
+    partition: int
+    committed: CommittedOffset
+    code: ErrorCode
+
+
+class _Answer(NamedTuple):
+    code: ErrorCode
+    topics: dict[str, list[_Found]]
+
+
+def handle(node: Node, message: OffsetFetchRequest, request: Request) -> OffsetFetchResponse:
+    wanted: _Wanted
+    if request.api_version >= _FIRST_WITH_GROUPS:
+        groups = []
+        for one in message.groups:
+            wanted = None if one.topics is None else [(topic.name, topic.partition_indexes) for topic in one.topics]
+            groups.append(_group(one.group_id, _look(node, one.group_id, wanted, message.require_stable)))
+        return OffsetFetchResponse(groups=groups)
+    wanted = None if message.topics is None else [(topic.name, topic.partition_indexes) for topic in message.topics]
+    if request.api_version == 0:
+        return _only(_all(wanted, ErrorCode.UNSUPPORTED_VERSION))
+    answer = _look(node, message.group_id, wanted, message.require_stable)
+    if answer.code and request.api_version < _FIRST_WITH_GROUP_ERROR:
+        return _only(_all(wanted, answer.code))
+    return _only(answer)
+
+
+def _look(node: Node, group_id: str, wanted: _Wanted, require_stable: bool) -> _Answer:
+    """Find what a group has committed of some partitions."""
+    code = node.groups.code_for(group_id)
+    if code:
+        return _Answer(code, {})
+    group = node.groups.get(group_id)
+    if group is None:
+        return _all(wanted, ErrorCode.NONE)
+    if wanted is None:
+        wanted = [(topic, list(of_topic)) for topic, of_topic in group.offsets.by_topic().items()]
+    must_be_stable = require_stable and group.offsets.has_pending
+    topics: dict[str, list[_Found]] = {}
+    for topic, partitions in wanted:
+        found = {partition: _find(group, topic, partition, must_be_stable) for partition in partitions}
+        if found:
+            topics.setdefault(topic, []).extend(found.values())
+    return _Answer(ErrorCode.NONE, topics)
+
+
+def _find(group: Group, topic: str, partition: int, must_be_stable: bool) -> _Found:
+    if must_be_stable and group.offsets.is_pending(TopicPartition(topic, partition)):
+        return _Found(partition, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    return _Found(partition, group.offsets.get(topic, partition) or NO_OFFSET, ErrorCode.NONE)
+
+
+def _all(wanted: _Wanted, code: ErrorCode) -> _Answer:
+    """Answer that no partition has an offset, each with the same code."""
+    topics: dict[str, list[_Found]] = {}
+    for topic, partitions in wanted or ():
+        if partitions:
+            topics.setdefault(topic, []).extend(_Found(partition, NO_OFFSET, code) for partition in dict.fromkeys(partitions))
+    return _Answer(code, topics)
+
+
+# --- both forms of an answer
+
+
+def _only(answer: _Answer) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        error_code=answer.code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name,
+                [
+                    OffsetFetchResponsePartition(partition, one.offset, one.leader_epoch, one.metadata, code)
+                    for partition, one, code in found
+                ],
+            )
+            for name, found in answer.topics.items()
+        ],
+    )
+
+
+def _group(group_id: str, answer: _Answer) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(
+        group_id,
+        [
+            OffsetFetchResponseTopics(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartitions(partition, one.offset, one.leader_epoch, one.metadata, code)
+                    for partition, one, code in found
+                ],
+            )
+            for name, found in answer.topics.items()
+        ],
+        answer.code,
+    )
+
+
+API = Api(OffsetFetchRequest, OffsetFetchResponse, 0, 9, handle)

@@ -1,0 +1,67 @@
+"""SyncGroup (14): the leader says what each member of the generation is to read, each member asks for it. Versions 0 to 5.
+
+| version | change |
+|---|---|
+| 1 | throttle time |
+| 2 | throttled after the answer (KIP-219) |
+| 3 | group instance id (KIP-345) |
+| 4 | flexible |
+| 5 | protocol type and name, which have to be there and to be the generation's (KIP-559) |
+
+Followers wait for the leader's, which is stored before anybody is told. Who asks while groups are being loaded is told to join
+again: REBALANCE_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.groups.joining import sync
+from tidelog.broker.groups.results import Syncing, SyncResult
+from tidelog.broker.groups.waiting import Waiting
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+_FIRST_WITH_PROTOCOL = 5
+
+
+def handle(node: Node, message: SyncGroupRequest, request: Request) -> SyncGroupResponse | Outcome:
+    """Answer with the member's assignment, once the leader has sent it."""
+    if request.api_version >= _FIRST_WITH_PROTOCOL and (message.protocol_type is None or message.protocol_name is None):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    if code:
+        return SyncGroupResponse(error_code=code)
+    group = node.groups.get(message.group_id)
+    if group is None:
+        return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    waiting = Waiting(request, _response, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+    syncing = Syncing(
+        member_id=message.member_id,
+        group_instance_id=message.group_instance_id,
+        generation_id=message.generation_id,
+        protocol_type=message.protocol_type,
+        protocol_name=message.protocol_name,
+        assignments={one.member_id: one.assignment for one in message.assignments},
+        answer=waiting.answer,
+    )
+    result = sync(node, group, syncing)
+    return waiting.later() if result is None else _response(result)
+
+
+def _response(result: SyncResult) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=result.error_code,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )
+
+
+API = Api(SyncGroupRequest, SyncGroupResponse, 0, 5, handle)

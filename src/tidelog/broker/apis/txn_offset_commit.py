@@ -1,0 +1,73 @@
+"""TxnOffsetCommit (key 28), versions 0 to 4: offsets that a group has once a transaction commits (KIP-98).
+
+| version | change |
+|---|---|
+| 1 | nothing that concerns a broker without quotas |
+| 2 | the leader epoch of what was read (KIP-320); a coordinator that loads says so: older clients would end at that |
+| 3 | flexible; the member and its generation, which fence (KIP-447) |
+| 4 | TRANSACTION_ABORTABLE (KIP-890) |
+
+The transaction must have been told of the group (AddOffsetsToTxn). Until it ends, OffsetFetch answers with what was committed
+before, or UNSTABLE_OFFSET_COMMIT. Who may commit: `groups.committing`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.groups.committing import Committer, Transaction, by_topic, commit_in_transaction, unknown_partitions
+from tidelog.broker.groups.group_offsets import CommittedOffset
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+_FIRST_TOLD_OF_LOADING: Final = 2
+_FIRST_TOLD_TO_ABORT: Final = 4
+
+
+def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> TxnOffsetCommitResponse:
+    now_ms = node.clock.now_ms()
+    offsets = {
+        TopicPartition(topic.name, one.partition_index): CommittedOffset(
+            one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", now_ms
+        )
+        for topic in message.topics
+        for one in topic.partitions
+    }
+    codes = unknown_partitions(node, offsets)
+    known = {key: one for key, one in offsets.items() if key not in codes}
+    if known:
+        committer = Committer(message.group_id, message.generation_id, message.member_id, message.group_instance_id)
+        transaction = Transaction(message.transactional_id, message.producer_id, message.producer_epoch)
+        codes.update(commit_in_transaction(node, committer, transaction, known))
+    version = request.api_version
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=name,
+                partitions=[TxnOffsetCommitResponsePartition(partition, _told(code, version)) for partition, code in partitions],
+            )
+            for name, partitions in by_topic(codes).items()
+        ]
+    )
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the code in which a version's clients are told of one."""
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_TOLD_OF_LOADING:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_TOLD_TO_ABORT:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 0, 4, handle)

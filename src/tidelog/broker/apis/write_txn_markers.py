@@ -1,0 +1,51 @@
+"""WriteTxnMarkers (27): a coordinator ends transactions in logs (KIP-98). Versions 0 and 1; version 1 is flexible.
+
+The coordinator here needs nobody to ask for that. Who does is an administrator: ``kafka-transactions abort`` ends a transaction
+that hangs, because no coordinator knows it (KIP-664).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.transactions.markers import write_marker
+from tidelog.log.names import TopicPartition
+from tidelog.records.builder import Producer
+from tidelog.records.control import ControlType
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> WriteTxnMarkersResponse:
+    """Write the markers."""
+    # By producer, by topic: a producer that is named twice gets one answer.
+    codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    for marker in message.markers:
+        of_producer = codes.setdefault(marker.producer_id, {})
+        control_type = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
+        producer = Producer(marker.producer_id, marker.producer_epoch)
+        for topic in marker.topics:
+            for partition in topic.partition_indexes:
+                key = TopicPartition(topic.name, partition)
+                of_producer[key] = write_marker(node, key, producer, control_type, marker.coordinator_epoch)
+    return WriteTxnMarkersResponse([_result(producer_id, of_producer) for producer_id, of_producer in codes.items()])
+
+
+def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:
+    by_topic: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for key, code in codes.items():
+        by_topic.setdefault(key.topic, []).append(WritableTxnMarkerPartitionResult(key.partition, code))
+    return WritableTxnMarkerResult(producer_id, [WritableTxnMarkerTopicResult(*one) for one in by_topic.items()])
+
+
+API = Api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, 0, 1, handle)

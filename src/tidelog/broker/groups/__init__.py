@@ -1,0 +1,16 @@
+"""Consumer groups by the classic protocol: who is a member, who gets which partitions, and how far the group has read.
+
+| read | for |
+|---|---|
+| `group` | a group and its members: data, states |
+| `joining`, `results`, `waiting` | what a member asks for, what comes of it, answers that come later |
+| `rebalance` | how a group comes to its next generation; sessions |
+| `membership` | members added, replaced, removed; protocols, the leader |
+| `groups` | all groups: found, made, stored in ``__consumer_offsets``, loaded, expired, removed |
+| `committing` | who may commit offsets, and how they get into the log |
+| `group_offsets` | what a group has committed, and what transactions are about to |
+| `subscriptions` | which topics its members read |
+| `group_records` | groups and offsets as Kafka's records, and back |
+
+The APIs are in `apis/`, one file each.
+"""

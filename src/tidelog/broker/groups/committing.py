@@ -1,0 +1,206 @@
+"""Who may commit offsets for a group, and how they get into the log: OffsetCommit and TxnOffsetCommit alike.
+
+| the group | who commits | OffsetCommit | TxnOffsetCommit |
+|---|---|---|---|
+| is not there | nobody's member: no generation | it is made | it is made |
+| | a member | ILLEGAL_GENERATION | as of an empty group |
+| is empty | nobody's member | done | done |
+| | says that it is a member | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID | the same |
+| has members | nobody's member | UNKNOWN_MEMBER_ID | done: older clients do not say who they are |
+| | a member of another generation | ILLEGAL_GENERATION | the same |
+| | a member | done; its session begins anew | done |
+| ... and waits for its leader | a member | REBALANCE_IN_PROGRESS | done |
+
+All offsets of a request are one batch in the log: they are kept, or none of them. What is too long beside an offset
+(`offset.metadata.max.bytes`) refuses that one alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidelog.broker.groups.group import Group, GroupState
+from tidelog.broker.groups.group_offsets import CommittedOffset
+from tidelog.broker.groups.group_records import offset_entries
+from tidelog.broker.groups.membership import check_member
+from tidelog.broker.groups.rebalance import touch
+from tidelog.broker.groups.results import UNKNOWN_MEMBER
+from tidelog.errors import TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.records.builder import NO_PRODUCER, Producer
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+logger = logging.getLogger("tidelog.broker")
+
+Codes = dict[TopicPartition, ErrorCode]
+
+_TXN_SEQUENCE: Final = 0
+"""Of every batch that a coordinator writes for a producer; nobody looks at it."""
+
+_COMMIT_CODES: Final = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""What a client is told of a refusal by the log, or by the transactions' coordinator."""
+
+
+class Committer(NamedTuple):
+    """Who commits, as the request says. A generation below 0 is none."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class Transaction(NamedTuple):
+    """The transaction that a commit is part of."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]) -> Codes:
+    """Commit offsets for a group; return what became of each."""
+    code = node.groups.code_for(committer.group_id)
+    if code is ErrorCode.NONE:
+        group = node.groups.get(committer.group_id)
+        if group is None and committer.generation_id < 0:
+            group = node.groups.get_or_create(committer.group_id)
+        if group is None:
+            code = ErrorCode.ILLEGAL_GENERATION
+        else:
+            code = _refusal(group, committer, is_transactional=False)
+            if code is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
+                code = ErrorCode.REBALANCE_IN_PROGRESS
+            if code is ErrorCode.NONE:
+                if group.state is not GroupState.EMPTY:
+                    touch(node, group, group.members[committer.member_id])
+                return _store(node, group, offsets, None)
+    return dict.fromkeys(offsets, code)
+
+
+def commit_in_transaction(
+    node: Node, committer: Committer, transaction: Transaction, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> Codes:
+    """Have offsets committed for a group once a transaction is; return what became of each."""
+    groups = node.groups
+    code = groups.code_for(committer.group_id) if committer.group_id else ErrorCode.INVALID_GROUP_ID
+    if code is ErrorCode.NONE:
+        group = groups.get_or_create(committer.group_id)
+        code = _verify(node, committer.group_id, transaction)
+        if code is ErrorCode.NONE:
+            code = _refusal(group, committer, is_transactional=True)
+        if code is ErrorCode.NONE:
+            return _store(node, group, offsets, transaction)
+    return dict.fromkeys(offsets, code)
+
+
+def _verify(node: Node, group_id: str, transaction: Transaction) -> ErrorCode:
+    """Say whether the transaction has been told of the group's offsets (AddOffsetsToTxn, KIP-890).
+
+    A log in which it is open already need not be asked about: nothing is written to it before that.
+    """
+    if not node.config.transaction_partition_verification_enable:
+        return ErrorCode.NONE
+    key = node.groups.log.key(node.groups.log.partition_of(group_id))
+    log = node.manager.logs.get(key)
+    entry = None if log is None else log.producer_state.last_entry(transaction.producer_id)
+    if entry is not None and entry.has_open_transaction and entry.producer_epoch == transaction.producer_epoch:
+        return ErrorCode.NONE
+    code = node.transactions.verify(*transaction, key)
+    return _COMMIT_CODES.get(code, code)
+
+
+def _refusal(group: Group, committer: Committer, *, is_transactional: bool) -> ErrorCode:
+    """Return NONE if who commits may, as the module's table says."""
+    generation_id, member_id, instance_id = committer.generation_id, committer.member_id, committer.group_instance_id
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation_id < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation_id >= 0 or member_id != UNKNOWN_MEMBER or instance_id is not None:
+        code = check_member(group, member_id, instance_id)
+        if code is ErrorCode.NONE and generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return code
+    if not is_transactional and group.state is not GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE
+
+
+def _store(node: Node, group: Group, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None) -> Codes:
+    """Write offsets to the log, and note them; return what became of each."""
+    longest = node.config.offset_metadata_max_bytes
+    kept = {key: one for key, one in offsets.items() if not one.metadata or _java_length(one.metadata) <= longest}
+    code = ErrorCode.NONE
+    if kept:
+        groups = node.groups
+        producer = NO_PRODUCER
+        if transaction is not None:
+            producer = Producer(transaction.producer_id, transaction.producer_epoch, _TXN_SEQUENCE)
+        try:
+            entries = offset_entries(group.group_id, kept.items())
+            record_offset = groups.log.append(
+                groups.log.partition_of(group.group_id), entries, producer=producer, is_transactional=transaction is not None
+            )
+        except TidelogError as error:
+            logger.info("group %r: offsets are not committed: %s", group.group_id, error)
+            code = error_code_of(error)
+            code = _COMMIT_CODES.get(code, code)
+        else:
+            for key, one in kept.items():
+                # One by one: a tuple that is made anew is as quick as `_replace` is slow.
+                placed = CommittedOffset(*one[:-1], record_offset)
+                if transaction is None:
+                    group.offsets.put(key, placed)
+                else:
+                    groups.note_pending(transaction.producer_id, group, key, placed)
+    if len(kept) == len(offsets):
+        return dict.fromkeys(offsets, code)
+    return {key: code if key in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE for key in offsets}
+
+
+def _java_length(text: str) -> int:
+    """Return a text's length as Java counts it: in UTF-16."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+# --- partitions, topic by topic
+
+
+def unknown_partitions(node: Node, keys: Iterable[TopicPartition]) -> Codes:
+    """Return those of `keys` that there are not, each with UNKNOWN_TOPIC_OR_PARTITION."""
+    return {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for key in keys if not _is_known(node, key)}
+
+
+def _is_known(node: Node, key: TopicPartition) -> bool:
+    view = node.topics.get(key.topic)
+    if view is None:
+        return False
+    partitions = view.partitions
+    index = key.partition
+    if 0 <= index < len(partitions) and partitions[index].partition == index:
+        return True
+    return any(one.partition == index for one in partitions)
+
+
+def by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> dict[str, list[tuple[int, ErrorCode]]]:
+    """Return what became of partitions, sorted under their topics."""
+    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
+    for (topic, partition), code in codes.items():
+        topics.setdefault(topic, []).append((partition, code))
+    return topics

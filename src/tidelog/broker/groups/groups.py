@@ -1,0 +1,242 @@
+"""All groups that this broker coordinates, which are all there are; in memory, and in ``__consumer_offsets``.
+
+Whatever changes what is kept writes it first, and changes it in memory then: a record that could not be written has changed
+nothing. A group is in memory from its first request on. It goes with its last offset, once it is empty, or by DeleteGroups; of a
+group that never had a generation nothing but its offsets was ever written.
+
+Loading happens on other threads, partition by partition. What a transaction's end does to a partition that is still being loaded
+is done once that is loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from tidelog.broker.groups.group import Group, GroupState
+from tidelog.broker.groups.group_offsets import CommittedOffset
+from tidelog.broker.groups.group_records import group_entry, group_key, offset_key, read_groups
+from tidelog.broker.groups.rebalance import give_up, resume
+from tidelog.broker.groups.subscriptions import subscribed_topics
+from tidelog.broker.state_log import Entry, StateBatch, StateLog
+from tidelog.errors import TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.records.compression import Codec
+from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+logger = logging.getLogger("tidelog.broker")
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+TOMBSTONES_AT_ONCE: Final = 1000
+"""A batch of more might be larger than the topic takes."""
+
+_STORE_CODES: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What members are told of a group's record that the log refused."""
+
+
+class Groups:
+    """See the module."""
+
+    def __init__(self, node: Node) -> None:
+        config = node.config
+        self._node = node
+        self._groups: dict[str, Group] = {}
+        self._open: dict[int, set[str]] = {}
+        self._ended_while_loading: dict[int, list[tuple[int, bool]]] = {}
+        self.log = StateLog(
+            node,
+            OFFSETS_TOPIC,
+            partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            properties={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": config.offsets_topic_segment_bytes,
+            },
+            codec=Codec(config.offsets_topic_compression_codec),
+        )
+
+    def start(self) -> None:
+        """Load what the folder has, and begin to look for what expires."""
+        now_ms = self._node.clock.now_ms()
+
+        def read(batches: Iterator[StateBatch]) -> dict[str, Group]:
+            return read_groups(batches, now_ms)
+
+        self.log.load(read, self._install)
+        self._node.delays.every(self._node.config.offsets_retention_check_interval_ms, self.expire, "expired offsets")
+
+    def _install(self, partition: int, loaded: dict[str, Group]) -> None:
+        for group_id, group in loaded.items():
+            if group_id in self._groups:
+                # The topic has got more partitions since: what was written last is in the one that is the group's now.
+                logger.warning("group %r is in two partitions of %s: what its own says counts", group_id, OFFSETS_TOPIC)
+                if self.log.partition_of(group_id) != partition:
+                    continue
+            self._groups[group_id] = group
+            for producer_id in group.offsets.pending_producers():
+                self._open.setdefault(producer_id, set()).add(group_id)
+        for producer_id, is_commit in self._ended_while_loading.pop(partition, ()):
+            self.complete_transaction(partition, producer_id, is_commit)
+        for group in loaded.values():
+            if group.members and self._groups.get(group.group_id) is group:
+                resume(self._node, group)
+
+    # --- asking
+
+    def code_for(self, group_id: str) -> ErrorCode:
+        """Return NONE if the group's coordinator, this broker, is ready; else what a request for it is answered with."""
+        if self._node.topics.get(OFFSETS_TOPIC) is None:
+            return self.log.ensure()
+        return self.log.readiness(self.log.partition_of(group_id))
+
+    def get(self, group_id: str) -> Group | None:
+        """Return a group, None if there is none of that name."""
+        return self._groups.get(group_id)
+
+    def get_or_create(self, group_id: str) -> Group:
+        """Return a group, made if there is none."""
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = Group(group_id, self._node.clock.now_ms())
+        return group
+
+    def all(self) -> list[Group]:
+        """Return all groups."""
+        return list(self._groups.values())
+
+    # --- writing
+
+    def store(self, group: Group) -> ErrorCode:
+        """Write the group's generation, members and assignments to the log; NONE, or what its members are told instead."""
+        return self._append(group.group_id, map(group_entry, [group]))
+
+    def note_pending(self, producer_id: int, group: Group, key: TopicPartition, committed: CommittedOffset) -> None:
+        """Note an offset that a producer's open transaction has written."""
+        group.offsets.put_pending(producer_id, key, committed)
+        self._open.setdefault(producer_id, set()).add(group.group_id)
+
+    def complete_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
+        """End a producer's transaction: its marker stands in a partition of the log. Of its groups, those that are kept there."""
+        if self.log.readiness(partition) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._ended_while_loading.setdefault(partition, []).append((producer_id, is_commit))
+            return
+        group_ids = self._open.get(producer_id, set())
+        for group_id in [one for one in group_ids if self.log.partition_of(one) == partition]:
+            group_ids.discard(group_id)
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.offsets.complete(producer_id, is_commit=is_commit)
+        if not group_ids:
+            self._open.pop(producer_id, None)
+
+    def remove(self, group: Group) -> ErrorCode:
+        """Forget a group and its offsets, in the log as well; it is DEAD then. NONE, or why it stays."""
+        code = self._forget(group, group.offsets.partitions(), with_group=True)
+        if code is ErrorCode.NONE:
+            group.state = GroupState.DEAD
+            self._groups.pop(group.group_id, None)
+        return code
+
+    def remove_offsets(self, group: Group, keys: Iterable[TopicPartition]) -> ErrorCode:
+        """Forget what a group has committed of some partitions, and an empty group with the last of them; NONE, or why not."""
+        going = group.offsets.known(keys)
+        is_all = group.state is GroupState.EMPTY and len(going) == len(group.offsets.partitions())
+        if is_all:
+            return self.remove(group)
+        return self._forget(group, going, with_group=False)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget what was committed of a topic that is gone; with ``__consumer_offsets`` itself all groups go."""
+        if topic == OFFSETS_TOPIC:
+            self._unload()
+            return
+        for group in self.all():
+            keys = group.offsets.partitions(topic)
+            if keys:
+                self.remove_offsets(group, keys)
+
+    def _unload(self) -> None:
+        self.log.forget()
+        self._ended_while_loading.clear()
+        groups, self._groups = self.all(), {}
+        self._open.clear()
+        for group in groups:
+            give_up(group)
+
+    def _forget(self, group: Group, keys: Iterable[TopicPartition], *, with_group: bool) -> ErrorCode:
+        group_id = group.group_id
+        entries: list[Entry] = [(offset_key(group_id, key), None) for key in keys]
+        if with_group and group.generation_id > 0:
+            entries.append((group_key(group_id), None))
+        for start in range(0, len(entries), TOMBSTONES_AT_ONCE):
+            code = self._append(group_id, entries[start : start + TOMBSTONES_AT_ONCE])
+            if code is not ErrorCode.NONE:
+                return code
+        group.offsets.remove(keys)
+        return ErrorCode.NONE
+
+    def _append(self, group_id: str, entries: Iterable[Entry]) -> ErrorCode:
+        try:
+            self.log.append(self.log.partition_of(group_id), list(entries))
+        except TidelogError as error:
+            logger.error("group %r: %s refuses what is to be kept: %s", group_id, OFFSETS_TOPIC, error)
+            code = error_code_of(error)
+            return _STORE_CODES.get(code, code)
+        return ErrorCode.NONE
+
+    # --- what expires
+
+    def expire(self) -> int:
+        """Forget offsets whose time has come, and empty groups without any; return how many offsets those were (KIP-211).
+
+        In a folder from elsewhere nothing expires, as nothing else is deleted there, until somebody commits.
+        """
+        if not self._node.manager.is_configuration_known(OFFSETS_TOPIC):
+            return 0
+        now_ms = self._node.clock.now_ms()
+        retention_ms = self._node.config.offsets_retention_minutes * 60_000
+        removed = 0
+        for group in self.all():
+            if self.log.readiness(self.log.partition_of(group.group_id)) is not ErrorCode.NONE:
+                continue
+            keys = _expired(group, now_ms, retention_ms)
+            is_over = group.state is GroupState.EMPTY and group.offsets.is_empty
+            if (keys or is_over) and self.remove_offsets(group, keys) is ErrorCode.NONE:
+                removed += len(keys)
+        if removed:
+            logger.info("%d committed offsets have expired", removed)
+        return removed
+
+
+def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+    """Return the partitions whose offsets are to go, as the table in `group_offsets` says."""
+    offsets = group.offsets
+    if group.protocol_type is None:
+        return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
+    if group.state is GroupState.EMPTY:
+        since_ms = group.state_timestamp_ms
+        if since_ms < 0:  # Its record is of before Kafka 2.1, which did not note it.
+            return offsets.expired(now_ms, retention_ms, since_ms=_commit_time)
+        return offsets.expired(now_ms, retention_ms, since_ms=lambda committed: since_ms)
+    if group.state is GroupState.STABLE and group.protocol_type == PROTOCOL_TYPE:
+        topics = subscribed_topics(group)
+        if topics is not None:
+            return offsets.expired(now_ms, retention_ms, since_ms=_commit_time, kept_topics=topics)
+    return []
+
+
+def _commit_time(committed: CommittedOffset) -> int:
+    return committed.commit_timestamp_ms

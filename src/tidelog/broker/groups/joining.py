@@ -1,0 +1,259 @@
+"""What a member asks of its group: to join, to be told its assignment, to be kept, to leave. The rules are those of Kafka's
+classic protocol.
+
+Who joins is answered when the group has its next generation, or at once:
+
+| state | member | |
+|---|---|---|
+| any | new, and must know its id first (KIP-394) | MEMBER_ID_REQUIRED, with the id; it is expected |
+| any | new, or with an id that was handed out | waits; the group rebalances |
+| STABLE | static, back without its id; the protocol stays | at once: it takes its old place and assignment; nobody rebalances |
+| STABLE | known, not the leader, nothing has changed | at once: the generation that there is |
+| STABLE | the leader, or one whose metadata has changed | waits; the group rebalances |
+| COMPLETING_REBALANCE | known, nothing has changed | at once: the generation; its first answer may be lost |
+| COMPLETING_REBALANCE | any other | waits; the group rebalances, those who wait for assignments are told so |
+| PREPARING_REBALANCE | | waits |
+
+The group rebalances with members that leave or are lost, too. A leader that is back before version 9 is told that the one with
+its old id leads, so that it assigns nothing: a stable group would not listen (KIP-345, KIP-814).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.groups.group import Group, GroupState, Member
+from tidelog.broker.groups.membership import (
+    add,
+    await_join,
+    change,
+    check_member,
+    choose_protocol,
+    forget_pending,
+    has_protocols,
+    new_member_id,
+    remove,
+    replace_static,
+    supports,
+)
+from tidelog.broker.groups.rebalance import (
+    NEW_MEMBER_TIMEOUT_MS,
+    assign,
+    await_pending,
+    forget_pending_sync,
+    generation_of,
+    may_prepare,
+    prepare,
+    remove_member,
+    touch,
+    try_complete,
+)
+from tidelog.broker.groups.results import UNKNOWN_MEMBER, Joining, JoinResult, Leaving, Syncing, SyncResult
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+# --- join
+
+
+def join(node: Node, group_id: str, joining: Joining) -> JoinResult | None:
+    """Have somebody join; None if `joining.answer` is called with the result, now or later. The coordinator is ready."""
+    config = node.config
+    if not config.group_min_session_timeout_ms <= joining.session_timeout_ms <= config.group_max_session_timeout_ms:
+        return JoinResult(joining.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
+    is_new = joining.member_id == UNKNOWN_MEMBER
+    group = node.groups.get_or_create(group_id) if is_new else node.groups.get(group_id)
+    if group is None:
+        return JoinResult(joining.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    result: JoinResult | None
+    if not _has_room(group, joining.member_id, config.group_max_size):
+        remove(group, joining.member_id)
+        result = JoinResult(UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+    elif group.state is GroupState.DEAD:
+        result = JoinResult(joining.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    elif not supports(group, joining.protocol_type, joining.protocols):
+        result = JoinResult(joining.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif is_new:
+        result = _join_new(node, group, joining)
+    else:
+        result = _join_known(node, group, joining)
+    try_complete(node, group)
+    return result
+
+
+def _has_room(group: Group, member_id: str, max_size: int) -> bool:
+    if group.state in (GroupState.EMPTY, GroupState.DEAD):
+        return True
+    member = group.members.get(member_id)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        # Of too many, as after a start with a smaller bound, those stay who join first.
+        return (member is not None and member.answer_join is not None) or group.awaiting_join < max_size
+    return member is not None or len(group.members) < max_size
+
+
+def _join_new(node: Node, group: Group, joining: Joining) -> JoinResult | None:
+    instance_id = joining.group_instance_id
+    member_id = new_member_id(joining.client_id, instance_id)
+    if instance_id is not None:
+        current = group.static_members.get(instance_id)
+        if current is not None:
+            return _join_again_static(node, group, group.members[current], member_id, joining)
+    elif joining.is_member_id_required:
+        await_pending(node, group, member_id, joining.session_timeout_ms)
+        return JoinResult(member_id, ErrorCode.MEMBER_ID_REQUIRED)
+    _add(node, group, member_id, joining)
+    return None
+
+
+def _join_known(node: Node, group: Group, joining: Joining) -> JoinResult | None:
+    member_id = joining.member_id
+    if member_id in group.pending_members:
+        if joining.group_instance_id is not None:
+            # Only dynamic members are given an id to come back with.
+            return JoinResult(UNKNOWN_MEMBER, ErrorCode.UNKNOWN_SERVER_ERROR)
+        _add(node, group, member_id, joining)
+        return None
+    code = check_member(group, member_id, joining.group_instance_id)
+    if code:
+        return JoinResult(member_id, code)
+    member = group.members[member_id]
+    is_leader = group.leader_id == member_id
+    has_changed = not has_protocols(member, joining.protocols)
+    if group.state is GroupState.COMPLETING_REBALANCE and not has_changed:
+        return generation_of(group, member, tuple(group.members.values()) if is_leader else ())
+    if group.state is GroupState.STABLE and not has_changed and not is_leader:
+        return generation_of(group, member)
+    what = "the leader joins again" if is_leader and not has_changed else "a member joins again"
+    change(group, member, joining.protocols, joining.rebalance_timeout_ms, joining.session_timeout_ms)
+    await_join(group, member, joining.answer)
+    may_prepare(node, group, f"{what}: {joining.reason}")
+    return None
+
+
+def _add(node: Node, group: Group, member_id: str, joining: Joining) -> None:
+    member = Member(
+        member_id,
+        group_instance_id=joining.group_instance_id,
+        client_id=joining.client_id,
+        client_host=joining.client_host,
+        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        session_timeout_ms=joining.session_timeout_ms,
+        protocol_type=joining.protocol_type,
+        protocols=joining.protocols,
+    )
+    member.is_new = True
+    if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
+        group.is_joined_by_more = True
+    add(group, member)
+    await_join(group, member, joining.answer)
+    touch(node, group, member, NEW_MEMBER_TIMEOUT_MS)
+    may_prepare(node, group, f"a member joins: {joining.reason}")
+
+
+def _join_again_static(node: Node, group: Group, member: Member, member_id: str, joining: Joining) -> JoinResult | None:
+    """Let a static member that has lost its id take the place of its former self."""
+    old_member_id, old_leader_id = member.member_id, group.leader_id
+    old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+    replace_static(group, member, member_id)
+    touch(node, group, member)
+    change(group, member, joining.protocols, joining.rebalance_timeout_ms, joining.session_timeout_ms)
+    if group.state is GroupState.STABLE and choose_protocol(group) == group.protocol_name:
+        code = node.groups.store(group)
+        if code:
+            change(group, member, *old)
+            replace_static(group, member, old_member_id)
+            touch(node, group, member)
+            return generation_of(group, member)._replace(member_id=UNKNOWN_MEMBER, error_code=code)
+        if joining.can_skip_assignment:
+            is_leader = group.leader_id == member_id
+            members = tuple(group.members.values()) if is_leader else ()
+            return generation_of(group, member, members, skip_assignment=is_leader)
+        assert old_leader_id is not None
+        return generation_of(group, member)._replace(leader_id=old_leader_id)
+    await_join(group, member, joining.answer)
+    if group.state is GroupState.STABLE:
+        may_prepare(node, group, f"a static member is back, and changes the protocol: {joining.reason}")
+    elif group.state is GroupState.COMPLETING_REBALANCE:
+        # The leader may have been told the old id already, and would assign to that.
+        prepare(node, group, f"a static member is back: {joining.reason}")
+    return None
+
+
+# --- sync
+
+
+def sync(node: Node, group: Group, syncing: Syncing) -> SyncResult | None:
+    """Tell a member its assignment, or take all of them from the leader; None if `syncing.answer` is called, now or later."""
+    code = _check_sync(group, syncing)
+    if code:
+        return SyncResult(code)
+    member = group.members[syncing.member_id]
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        member.answer_sync = syncing.answer
+        forget_pending_sync(group, member.member_id)
+        if group.leader_id == member.member_id:
+            assign(node, group, syncing.assignments)
+        return None
+    forget_pending_sync(group, member.member_id)
+    touch(node, group, member)
+    return SyncResult(ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol_name)
+
+
+def _check_sync(group: Group, syncing: Syncing) -> ErrorCode:
+    code = check_generation(group, syncing.member_id, syncing.group_instance_id, syncing.generation_id)
+    if code:
+        return code
+    if syncing.protocol_type is not None and syncing.protocol_type != group.protocol_type:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if syncing.protocol_name is not None and syncing.protocol_name != group.protocol_name:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def check_generation(group: Group, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+    """Say whether a request is one of a member of the current generation."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    code = check_member(group, member_id, group_instance_id)
+    if code:
+        return code
+    return ErrorCode.NONE if generation_id == group.generation_id else ErrorCode.ILLEGAL_GENERATION
+
+
+# --- heartbeat
+
+
+def heartbeat(node: Node, group: Group, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+    """Note a sign of life; REBALANCE_IN_PROGRESS says that the member is to join again."""
+    code = check_generation(group, member_id, group_instance_id, generation_id)
+    if code:
+        return code
+    touch(node, group, group.members[member_id])
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
+
+
+# --- leave
+
+
+def leave(node: Node, group: Group, leaving: Leaving) -> ErrorCode:
+    """Have a member leave; a static one may be named by its instance id alone. The group is not DEAD."""
+    member_id = leaving.member_id
+    if member_id == UNKNOWN_MEMBER:
+        current = None if leaving.group_instance_id is None else group.static_members.get(leaving.group_instance_id)
+        if current is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id = current
+    elif member_id in group.pending_members:
+        forget_pending(group, member_id)
+        try_complete(node, group)
+        return ErrorCode.NONE
+    else:
+        code = check_member(group, member_id, leaving.group_instance_id)
+        if code:
+            return code
+    remove_member(node, group, group.members[member_id], f"a member leaves: {leaving.reason}")
+    return ErrorCode.NONE

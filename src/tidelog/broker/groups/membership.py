@@ -1,0 +1,225 @@
+"""A group's members: added, replaced, removed; what they agree on. Changes data only: no timers, no requests of its own.
+
+| | |
+|---|---|
+| protocol | one that all members have; of several the one that most like best, of equals the one that was voted for first |
+| leader | who joined first, as long as it joins each generation; then any that did |
+| static member | is known by its instance id; who comes with that, and no member id, takes the place of who had it (KIP-345) |
+
+A request names a member by its id, maybe by its instance id too. The instance id decides first:
+
+| instance id | member id | |
+|---|---|---|
+| unknown | | UNKNOWN_MEMBER_ID |
+| known | another one has it | FENCED_INSTANCE_ID |
+| known, or none | unknown | UNKNOWN_MEMBER_ID |
+
+A protocol that a member names twice counts once, with its first metadata.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+
+from tidelog.broker.groups.group import Group, GroupState, Member
+from tidelog.broker.groups.results import JoinResult, SyncResult
+from tidelog.wire.error_codes import ErrorCode
+
+
+def new_member_id(client_id: str, group_instance_id: str | None) -> str:
+    """Return an id that nobody has."""
+    return f"{client_id if group_instance_id is None else group_instance_id}-{uuid.uuid4()}"
+
+
+def check_member(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
+    """Say whether a request is a member's, see the module."""
+    if group_instance_id is not None:
+        current = group.static_members.get(group_instance_id)
+        if current is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if current != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def rebalance_timeout_ms(group: Group) -> int:
+    """Return how long the slowest member may take to join again."""
+    return max((member.rebalance_timeout_ms for member in group.members.values()), default=0)
+
+
+# --- protocols
+
+
+def supports(group: Group, protocol_type: str, protocols: Iterable[str]) -> bool:
+    """Whether a member with these protocols would leave the group one that all have."""
+    if group.state is GroupState.EMPTY:
+        return bool(protocol_type) and any(True for _ in protocols)
+    if protocol_type != group.protocol_type:
+        return False
+    counts, everybody = _counts(group), len(group.members)
+    return any(counts.get(name, 0) == everybody for name in protocols)
+
+
+def choose_protocol(group: Group) -> str:
+    """Return what the members vote for. There are members, and one protocol at least that all have."""
+    counts, everybody = _counts(group), len(group.members)
+    votes: dict[str, int] = {}
+    for member in group.members.values():
+        choice = next(name for name in member.protocols if counts[name] == everybody)
+        votes[choice] = votes.get(choice, 0) + 1
+    return max(votes, key=votes.__getitem__)
+
+
+def has_protocols(member: Member, protocols: dict[str, bytes]) -> bool:
+    """Whether a member has these protocols, in this order, with this metadata."""
+    return member.protocols == protocols and list(member.protocols) == list(protocols)
+
+
+def _counts(group: Group) -> dict[str, int]:
+    if group.protocol_counts is None:
+        group.protocol_counts = {}
+        for member in group.members.values():
+            _count(group, member, 1)
+    return group.protocol_counts
+
+
+def _count(group: Group, member: Member, step: int) -> None:
+    counts = group.protocol_counts
+    if counts is not None:
+        for name in member.protocols:
+            count = counts.get(name, 0) + step
+            if count:
+                counts[name] = count
+            else:
+                del counts[name]
+
+
+# --- members
+
+
+def add(group: Group, member: Member) -> None:
+    """Add a member. Its instance id, if it has one, is nobody's."""
+    if member.group_instance_id is not None:
+        group.static_members[member.group_instance_id] = member.member_id
+    if not group.members:
+        group.protocol_type = member.protocol_type
+    if group.leader_id is None:
+        group.leader_id = member.member_id
+    group.members[member.member_id] = member
+    _count(group, member, 1)
+    forget_pending(group, member.member_id)
+
+
+def remove(group: Group, member_id: str) -> None:
+    """Remove a member that waits for nothing, or an id that has not joined yet; nothing happens if it is neither."""
+    member = group.members.pop(member_id, None)
+    if member is not None:
+        _count(group, member, -1)
+        if member.group_instance_id is not None:
+            group.static_members.pop(member.group_instance_id, None)
+        if member.delay is not None:
+            member.delay.cancel()
+            member.delay = None
+    if group.leader_id == member_id:
+        group.leader_id = next(iter(group.members), None)
+    forget_pending(group, member_id)
+    group.pending_syncs.discard(member_id)
+
+
+def forget_pending(group: Group, member_id: str) -> None:
+    """Expect nobody with this id any more."""
+    delay = group.pending_members.pop(member_id, None)
+    if delay is not None:
+        delay.cancel()
+
+
+def change(group: Group, member: Member, protocols: dict[str, bytes], rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
+    """Give a member what it came with this time."""
+    _count(group, member, -1)
+    member.protocols = protocols
+    _count(group, member, 1)
+    member.rebalance_timeout_ms = rebalance_timeout_ms
+    member.session_timeout_ms = session_timeout_ms
+
+
+def replace_static(group: Group, member: Member, new_member_id: str) -> None:
+    """Give a static member another id; what waits under the old one is told that it has been fenced."""
+    old_member_id = member.member_id
+    answer_join(group, member, JoinResult(old_member_id, ErrorCode.FENCED_INSTANCE_ID))
+    answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+    group.members.pop(old_member_id, None)
+    member.member_id = new_member_id
+    group.members[new_member_id] = member
+    if old_member_id in group.pending_syncs:
+        group.pending_syncs.remove(old_member_id)
+        group.pending_syncs.add(new_member_id)
+    if group.leader_id == old_member_id:
+        group.leader_id = new_member_id
+    if member.group_instance_id is not None:
+        group.static_members[member.group_instance_id] = new_member_id
+
+
+def elect_leader(group: Group) -> bool:
+    """See to it that the leader is somebody who has joined; False if nobody has."""
+    if group.leader_id is None:
+        return False
+    if group.members[group.leader_id].answer_join is None:
+        joined = next((one for one in group.members.values() if one.answer_join is not None), None)
+        if joined is None:
+            return False
+        group.leader_id = joined.member_id
+    return True
+
+
+# --- states
+
+
+def move(group: Group, state: GroupState, now_ms: int) -> None:
+    """Bring the group into a state; `now_ms` in epoch ms."""
+    group.state = state
+    group.state_timestamp_ms = now_ms
+
+
+def begin_generation(group: Group, now_ms: int) -> None:
+    """Begin the next generation, of the members that there are; of none, the group is empty."""
+    group.generation_id += 1
+    group.pending_syncs.clear()
+    if group.members:
+        group.protocol_name = choose_protocol(group)
+        move(group, GroupState.COMPLETING_REBALANCE, now_ms)
+    else:
+        group.protocol_name = None
+        move(group, GroupState.EMPTY, now_ms)
+
+
+def has_joined(group: Group) -> bool:
+    """Whether nobody is missing any more."""
+    return len(group.members) == group.awaiting_join and not group.pending_members
+
+
+# --- who waits
+
+
+def await_join(group: Group, member: Member, answer: Callable[[JoinResult], None]) -> None:
+    """Have a member wait for its generation. If it does already, that request is not answered: its client has given it up."""
+    if member.answer_join is None:
+        group.awaiting_join += 1
+    member.answer_join = answer
+
+
+def answer_join(group: Group, member: Member, result: JoinResult) -> None:
+    """Answer a member's join, if one waits."""
+    answer, member.answer_join = member.answer_join, None
+    if answer is not None:
+        group.awaiting_join -= 1
+        answer(result)
+
+
+def answer_sync(member: Member, result: SyncResult) -> bool:
+    """Answer a member's sync; whether one waited."""
+    answer, member.answer_sync = member.answer_sync, None
+    if answer is None:
+        return False
+    answer(result)
+    return True

@@ -1,0 +1,51 @@
+"""A request that is answered once other members have done something: JoinGroup, SyncGroup.
+
+Its client may go meanwhile. The member stays, as in Kafka, until its session ends; what it would have been told is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tidelog.broker.api import Outcome
+
+if TYPE_CHECKING:
+    from tidelog.broker.api import Request
+    from tidelog.wire.codec import Message
+
+R = TypeVar("R")
+
+logger = logging.getLogger("tidelog.broker")
+
+
+class Waiting(Generic[R]):
+    """A request, and what makes a response of its result; `failed` is the response if that raises."""
+
+    __slots__ = ("_failed", "_is_answered", "_request", "_response_of")
+
+    def __init__(self, request: Request, response_of: Callable[[R], Message], failed: Message) -> None:
+        self._request = request
+        self._response_of = response_of
+        self._failed = failed
+        self._is_answered = False
+
+    def answer(self, result: R) -> None:
+        """Answer it. Raises nothing: the other members have to be told as well."""
+        self._is_answered = True
+        try:
+            self._request.respond(self._response_of(result))
+        except Exception:
+            logger.exception("a request of %s failed", self._request)
+            self._request.respond(self._failed)
+
+    def later(self) -> Outcome:
+        """Return what its handler returns, now that it waits, or has been answered already."""
+        if not self._is_answered:
+            self._request.when_gone(_let_go)
+        return Outcome.LATER
+
+
+def _let_go() -> None:
+    """Nobody waits any more; the session goes on."""

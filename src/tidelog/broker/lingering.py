@@ -1,0 +1,40 @@
+"""When a socket can be closed without taking answers along that are still on their way.
+
+A socket that is closed while requests lie unread in it is reset, and the peer's system throws away what it has not handed out
+yet. So whoever closes goes on reading, to throw it away, until the peer's system has acknowledged the last byte.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+import termios
+
+LINGER_S = 0.005
+"""After so long it is looked at again."""
+
+READS = 64
+"""How often what still comes is thrown away in one go, a scratch buffer at most each time."""
+
+_INT = struct.Struct("i")
+
+
+def may_close(sock: socket.socket, scratch: memoryview) -> bool:
+    """Throw away what has come; whether the peer's system has all that was sent, or the peer is gone."""
+    try:
+        for _ in range(READS):
+            if not sock.recv_into(scratch):
+                return True
+    except (BlockingIOError, InterruptedError):
+        return not _unacknowledged_bytes(sock)
+    except OSError:
+        return True
+    return False
+
+
+def _unacknowledged_bytes(sock: socket.socket) -> int:
+    try:
+        return int(_INT.unpack(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))[0])
+    except OSError:
+        return 0

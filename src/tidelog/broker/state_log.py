@@ -1,0 +1,273 @@
+"""A compacted internal topic as a table: where coordinators keep what they know, and find it again after a start.
+
+| | |
+|---|---|
+| ``__consumer_offsets`` | of `groups` |
+| ``__transaction_state`` | of `transactions` |
+
+All records of an id (a group's, a transactional id's) lie in one partition, which Kafka finds by the hash of the name; a key's
+last record counts, one without a value deletes it. Here as there the topic is made when somebody first asks for a coordinator.
+One that was found in the folder without a configuration gets Kafka's when something is first written to it: it is compacted then.
+
+What is appended is known to be kept once `append` returns: there is one replica. Loading reads on other threads, and a partition
+that is not loaded yet, or cannot be, has no coordinator; nothing is appended to it until then.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from tidelog.config import PropertyValue
+from tidelog.errors import TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.records import kernel
+from tidelog.records.batch import BatchHeader, check_crc, iter_headers
+from tidelog.records.builder import NO_PRODUCER, Producer, binary_column, build_batch_v2_from_columns
+from tidelog.records.compression import Bytes, Codec
+from tidelog.records.control import ControlType, parse_control_type
+from tidelog.records.records import iter_records
+from tidelog.records.scanner import scan_batch
+from tidelog.records.validation import AppendOrigin
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+T = TypeVar("T")
+
+logger = logging.getLogger("tidelog.broker")
+
+READ_BYTES = 1 << 20
+"""So much is read at once while loading; a larger batch comes whole."""
+
+Entry = tuple[bytes, bytes | None]
+"""Key and value; None deletes the key."""
+
+
+class StateRecord(NamedTuple):
+    """A record as it was found; `timestamp` in epoch ms."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class StateBatch(NamedTuple):
+    """A batch as it was found: records, or the marker that ends its producer's transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    is_transactional: bool
+    marker: ControlType | None
+    records: list[StateRecord]
+
+
+class StateLog:
+    """See the module. `properties` are the topic's own, `replication_factor` what the broker is configured to give it."""
+
+    def __init__(
+        self,
+        node: Node,
+        topic: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        properties: Mapping[str, PropertyValue],
+        codec: Codec = Codec.NONE,
+    ) -> None:
+        self.topic = topic
+        self._node = node
+        self._partitions = partitions
+        self._replication_factor = replication_factor
+        self._properties = properties
+        self._codec = codec
+        self._loading: set[int] = set()
+        self._failed: set[int] = set()
+
+    # --- asking
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has, or will have. Of a cluster's topic a folder may have some: the last one tells."""
+        view = self._node.topics.get(self.topic)
+        return self._partitions if view is None else view.partitions[-1].partition + 1
+
+    def partition_of(self, identity: str) -> int:
+        """Return the partition that keeps what belongs to an id."""
+        return abs(java_hash(identity)) % self.partitions
+
+    def readiness(self, partition: int) -> ErrorCode:
+        """Return NONE if the partition's table is known, else why there is no coordinator."""
+        if partition in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if partition in self._failed or self._log(partition) is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether any partition's table is not known yet."""
+        return bool(self._loading)
+
+    def key(self, partition: int) -> TopicPartition:
+        """Return the topic's name with a partition."""
+        return TopicPartition(self.topic, partition)
+
+    # --- writing
+
+    def ensure(self) -> ErrorCode:
+        """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is told on the log."""
+        if self._node.topics.get(self.topic) is not None:
+            return ErrorCode.NONE
+        if self._replication_factor > 1:
+            logger.error(
+                "%s is not created: it is to have %d replicas, and there is one broker", self.topic, self._replication_factor
+            )
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        try:
+            self._node.topics.create(self.topic, self._partitions, self._properties)
+        except TidelogError as error:
+            logger.error("%s is not created: %s", self.topic, error)
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    def append(
+        self, partition: int, entries: Sequence[Entry], *, producer: Producer = NO_PRODUCER, is_transactional: bool = False
+    ) -> int:
+        """Append entries as one batch, and return the first one's offset.
+
+        Raises what `PartitionLog.append_as_leader` raises, UnknownTopicOrPartitionError.
+        """
+        now_ms = self._node.clock.now_ms()
+        batch = build_batch_v2_from_columns(
+            array("q", (now_ms,)) * len(entries),
+            binary_column([key for key, _ in entries]),
+            binary_column([value for _, value in entries]),
+            base_offset=0,
+            codec=self._codec,
+            producer=producer,
+            is_transactional=is_transactional,
+        )
+        return self.append_batch(partition, batch.data)
+
+    def append_batch(self, partition: int, batch: bytearray) -> int:
+        """Append a batch that was built, and return its offset. Raises as `append`."""
+        key = self.key(partition)
+        if not self._node.manager.is_configuration_known(self.topic):
+            self._node.topics.configure(self.topic, self._properties)
+        log = self._node.manager.log(self.topic, partition)
+        info = log.append_as_leader(batch, self._node.leader_epoch(key), origin=AppendOrigin.COORDINATOR)
+        log.watermarks.advance_to_log_end()
+        self._node.arrivals.appended(key)
+        return info.first_offset
+
+    # --- loading
+
+    def load(self, read: Callable[[Iterator[StateBatch]], T], install: Callable[[int, T], object]) -> None:
+        """Load every partition that holds something: `read` makes something of its batches on another thread, `install` takes it.
+
+        Called once, before anything was appended. A partition that cannot be read has no coordinator; that is told on the log.
+        """
+        for key, log in list(self._node.manager.logs.items()):
+            if key.topic == self.topic and log.log_start_offset < log.log_end_offset:
+                self._loading.add(key.partition)
+                self._load(key.partition, log, read, install)
+
+    def forget(self) -> None:
+        """Begin anew: the topic was deleted."""
+        self._loading.clear()
+        self._failed.clear()
+
+    def _load(
+        self, partition: int, log: PartitionLog, read: Callable[[Iterator[StateBatch]], T], install: Callable[[int, T], object]
+    ) -> None:
+        start, end = log.log_start_offset, log.log_end_offset
+
+        def done(result: T | BaseException) -> None:
+            if partition not in self._loading:
+                return  # The topic is gone.
+            if isinstance(result, BaseException):
+                logger.error("%s-%d has no coordinator: it cannot be read: %s", self.topic, partition, result)
+                self._failed.add(partition)
+                self._loading.discard(partition)
+                return
+            # Whoever installs may append already.
+            self._loading.discard(partition)
+            install(partition, result)
+
+        self._node.blocking.run(lambda: read(read_batches(log, start, end)), done)
+
+    def _log(self, partition: int) -> PartitionLog | None:
+        # A pair is as good as a TopicPartition, and sooner made: each request of a group comes by here.
+        log = self._node.manager.logs.get((self.topic, partition))  # type: ignore[call-overload]
+        return None if log is None or log.is_offline else log
+
+
+def read_batches(log: PartitionLog, start: int, end: int) -> Iterator[StateBatch]:
+    """Yield the batches of a log in [start, end). Raises CorruptDataError, StorageError."""
+    offset = start
+    while offset < end:
+        data = log.read(offset, READ_BYTES).data
+        before = offset
+        headers = []
+        for header in iter_headers(data):
+            if header.base_offset >= end:
+                break
+            offset = header.next_offset
+            if header.last_offset >= start:
+                headers.append(header)
+        yield from _state_batches(headers, data, log.directory)
+        if offset == before:
+            return
+
+
+def _state_batches(headers: Sequence[BatchHeader], data: Bytes, path: Path) -> Iterator[StateBatch]:
+    """Yield what batches of `data` hold. Most are of one or two records: those that are not compressed are read all at once."""
+    view = memoryview(data)
+    rows = kernel.Rows()
+    counts = []
+    for header in headers:
+        count = -1
+        if header.magic == _V2 and not header.is_compressed:
+            check_crc(header, view[header.position : header.end_position], path)
+            count, _ = scan_batch(rows, header, data, header.position, path=path)
+        counts.append(count)
+    read = zip(*(rows.column(name)[: rows.count].tolist() for name in _COLUMNS), strict=True)
+    for header, count in zip(headers, counts, strict=True):
+        records = []
+        if count < 0:
+            found = iter_records(header, view[header.position : header.end_position], path=path)
+            records = [StateRecord(one.offset, one.timestamp, one.key, one.value) for one in found]
+        else:
+            for offset, timestamp, key_at, key_length, value_at, value_length in islice(read, count):
+                key = None if key_length < 0 else bytes(view[key_at : key_at + key_length])
+                value = None if value_length < 0 else bytes(view[value_at : value_at + value_length])
+                records.append(StateRecord(offset, timestamp, key, value))
+        marker = None
+        if header.is_control:
+            marker = parse_control_type(records[0].key) if records else None
+            records = []
+        yield StateBatch(header.producer_id, header.producer_epoch, header.is_transactional, marker, records)
+
+
+_V2 = 2
+_COLUMNS = ("offset", "timestamp", "key_position", "key_length", "value_position", "value_length")
+
+
+@lru_cache(maxsize=4096)
+def java_hash(text: str) -> int:
+    """Return Java's `String.hashCode`: over UTF-16 code units, signed; 0 for -2^31, of which Java has no absolute value."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    return 0 if signed == -(1 << 31) else signed

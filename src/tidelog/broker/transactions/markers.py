@@ -1,0 +1,56 @@
+"""What ends a transaction in a log: a control batch, COMMIT or ABORT, which a coordinator has written."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.broker.groups.groups import OFFSETS_TOPIC
+from tidelog.errors import LogOfflineError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.log.names import TopicPartition
+from tidelog.records.builder import Producer, build_end_txn_marker
+from tidelog.records.control import ControlType
+from tidelog.records.validation import AppendOrigin
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+logger = logging.getLogger("tidelog.broker")
+
+
+def write_marker(
+    node: Node, key: TopicPartition, producer: Producer, control_type: ControlType, coordinator_epoch: int | None = None
+) -> ErrorCode:
+    """End a producer's transaction in a log of this broker; NONE, or why not.
+
+    A marker for a producer without an open transaction is written as well, as by Kafka: it fences older epochs. In a log of
+    committed offsets it makes those of the transaction count, or drops them.
+
+    A coordinator's epoch keeps those out that were coordinators before, and there is one here for ever: without an epoch it is
+    the one that the log knows, or 0. So whoever takes the folder over, and counts from 0 on, is not kept out.
+    """
+    try:
+        log = node.manager.log(*key)
+        if log.config.magic < 2:
+            return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+        if producer.producer_epoch < 0:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        if coordinator_epoch is None:
+            known = log.producer_state.last_entry(producer.producer_id)
+            coordinator_epoch = 0 if known is None else max(known.coordinator_epoch, 0)
+        batch = build_end_txn_marker(0, node.clock.now_ms(), control_type, producer, coordinator_epoch=coordinator_epoch)
+        log.append_as_leader(batch, node.leader_epoch(key), origin=AppendOrigin.COORDINATOR)
+    except UnknownTopicOrPartitionError:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except LogOfflineError:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    except TidelogError as error:
+        logger.warning("%s-%d: no %s marker: %s", *key, control_type.name, error)
+        return error_code_of(error)
+    log.producer_state.clear_verification(producer.producer_id)
+    log.watermarks.advance_to_log_end()
+    node.arrivals.appended(key)
+    if key.topic == OFFSETS_TOPIC:
+        node.groups.complete_transaction(key.partition, producer.producer_id, control_type is ControlType.COMMIT)
+    return ErrorCode.NONE

@@ -1,0 +1,164 @@
+"""A transactional id's transaction, and what may become of it. Pure: nothing is written here, nothing of a transaction changes.
+
+    EMPTY ──────────────► ONGOING ──► PREPARE_COMMIT ──► COMPLETE_COMMIT ─┐
+      ▲                     ▲ └────► PREPARE_ABORT ───► COMPLETE_ABORT ──┤
+      └── InitProducerId ───┴────────────── the next transaction ────────┘
+
+A transaction begins with its first partition. PREPARE is the decision: from then on it ends that way, whatever happens to the
+broker, and it is COMPLETE when each of its partitions has the marker.
+
+Fencing: of all producers that ever had a transactional id, only the last one may go on. InitProducerId raises the epoch, and
+whoever comes with an older one is refused. Where the id has an open transaction, that is aborted first, with an epoch that
+nobody is given; the producer asks again. One that says which epoch it has (KIP-360) gets the next one only if nobody else was
+there in between; if the answer was lost and it asks again, it gets the same one.
+
+Epochs end at 32767, which is kept for fencing: a producer id that has reached the one before is left for a new id.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.wire.error_codes import ErrorCode
+
+NO_TIME: Final = -1
+LAST_GIVEN_EPOCH: Final = 2**15 - 2
+"""The highest epoch that a producer gets."""
+
+
+class TransactionState(enum.IntEnum):
+    """What a transactional id is doing; the numbers are those of the records, `text` is Kafka's name."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def text(self) -> str:
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+STATES_BY_TEXT: Final = {state.text: state for state in TransactionState}
+
+PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+"""Decided, and not ended everywhere yet."""
+AT_REST: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+"""There is no transaction: the next one may begin, or the id may expire."""
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """What a producer goes by."""
+
+    producer_id: int
+    epoch: int
+
+
+class Transaction(NamedTuple):
+    """See the module. Times in epoch ms."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = NO_TIME
+    updated_ms: int = NO_TIME
+    last_producer_id: int = NO_PRODUCER_ID
+    """The id that the present one came after; not kept over the broker's end."""
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch that the producer had before it asked for the present one; not kept either."""
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it ends, or ended, with COMMIT."""
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    def refusal(self, producer_id: int, producer_epoch: int) -> ErrorCode:
+        """Return NONE if a producer is the one that has the id."""
+        if producer_id != self.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if producer_epoch != self.producer_epoch:
+            return ErrorCode.PRODUCER_FENCED
+        return ErrorCode.NONE
+
+    def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int) -> Transaction:
+        """Return it with more partitions; a new transaction if there was none."""
+        is_open = self.state is TransactionState.ONGOING
+        return self._replace(
+            state=TransactionState.ONGOING,
+            partitions=self.partitions.union(partitions),
+            started_ms=self.started_ms if is_open else now_ms,
+            updated_ms=now_ms,
+        )
+
+    def prepared(self, *, is_commit: bool, now_ms: int) -> Transaction:
+        """Return it decided."""
+        state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+        return self._replace(state=state, updated_ms=now_ms)
+
+    def fenced(self, now_ms: int) -> Transaction:
+        """Return it aborted in an epoch that no producer has."""
+        return self._replace(
+            state=TransactionState.PREPARE_ABORT,
+            producer_epoch=self.producer_epoch + 1,
+            last_producer_epoch=NO_PRODUCER_EPOCH,
+            updated_ms=now_ms,
+        )
+
+    def completed(self, now_ms: int) -> Transaction:
+        """Return it ended: its markers are written."""
+        state = TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT
+        return self._replace(state=state, partitions=frozenset(), updated_ms=now_ms)
+
+
+def initialized(
+    before: Transaction, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int, new_id: Callable[[], int]
+) -> Transaction | ErrorCode:
+    """Return what InitProducerId makes of an id that is at rest, or why it does not; `expected` is what the producer says it has.
+
+    Of an id that is new `before` has no epoch. Raises what `new_id` raises.
+    """
+    epoch = before.producer_epoch
+    if not may_initialize(before, expected):
+        return ErrorCode.PRODUCER_FENCED
+    if expected is None:
+        if epoch >= LAST_GIVEN_EPOCH:
+            return _initialized(before, timeout_ms, new_id(), 0, NO_PRODUCER_EPOCH, now_ms)
+        return _initialized(before, timeout_ms, before.producer_id, epoch + 1, NO_PRODUCER_EPOCH, now_ms)
+    if epoch in (NO_PRODUCER_EPOCH, expected.epoch):
+        if epoch >= LAST_GIVEN_EPOCH:
+            return _initialized(before, timeout_ms, new_id(), 0, epoch, now_ms)
+        return _initialized(before, timeout_ms, before.producer_id, epoch + 1, epoch, now_ms)
+    if expected.epoch == before.last_producer_epoch:
+        # Its answer was lost. Had another producer been there, there would be no last epoch.
+        return _initialized(before, timeout_ms, before.producer_id, epoch, before.last_producer_epoch, now_ms)
+    return ErrorCode.PRODUCER_FENCED
+
+
+def may_initialize(before: Transaction, expected: ProducerIdAndEpoch | None) -> bool:
+    """Say whether a producer that says what it has may be the id's last one, by its producer id."""
+    if expected is None or before.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == before.producer_id:
+        return True
+    return expected.producer_id == before.last_producer_id and expected.epoch >= LAST_GIVEN_EPOCH
+
+
+def _initialized(before: Transaction, timeout_ms: int, producer_id: int, epoch: int, last_epoch: int, now_ms: int) -> Transaction:
+    return Transaction(
+        before.transactional_id,
+        producer_id,
+        epoch,
+        timeout_ms,
+        updated_ms=now_ms,
+        last_producer_id=before.producer_id,
+        last_producer_epoch=last_epoch,
+    )

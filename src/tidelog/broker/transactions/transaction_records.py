@@ -1,0 +1,93 @@
+"""Transactional ids as records of ``__transaction_state``, and back. The records are Kafka's.
+
+| | |
+|---|---|
+| key v0 | the transactional id |
+| value v0 | producer id and epoch, timeout, state, partitions (null while there is no transaction), two times |
+| value v1 | read, too; its tagged fields (an epoch for each transaction, KIP-890) are passed over, as by Kafka 3.9 |
+| no value | the id has expired |
+
+A key of an unknown version is passed over, as by Kafka; a value that cannot be read makes the partition unreadable: a guess about
+a transaction would be worse than no coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from tidelog.broker.state_log import Entry, StateBatch
+from tidelog.broker.transactions.transaction import AT_REST, PREPARED, Transaction, TransactionState
+from tidelog.errors import ProtocolError
+from tidelog.log.names import TopicPartition
+from tidelog.wire.coordinator.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from tidelog.wire.coordinator.versioned import decode_versioned, encode_versioned, version_of
+
+logger = logging.getLogger("tidelog.broker")
+
+KEY_VERSION: Final = 0
+VALUE_VERSION: Final = 0
+
+_KEPT = AT_REST | PREPARED | {TransactionState.ONGOING}
+
+
+def transaction_key(transactional_id: str) -> bytes:
+    """Return the key of an id's record."""
+    return encode_versioned(TransactionLogKey(transactional_id), KEY_VERSION)
+
+
+def transaction_entry(transaction: Transaction) -> Entry:
+    """Return a transaction's record."""
+    partitions = None
+    if transaction.state is not TransactionState.EMPTY:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in sorted(transaction.partitions):
+            by_topic.setdefault(topic, []).append(partition)
+        partitions = [PartitionsSchema(topic, indexes) for topic, indexes in by_topic.items()]
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=transaction.state,
+        transaction_partitions=partitions,
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.started_ms,
+    )
+    return transaction_key(transaction.transactional_id), encode_versioned(value, VALUE_VERSION)
+
+
+def read_transaction(transactional_id: str, value: bytes) -> Transaction:
+    """Return what a record's value says. Raises ProtocolError."""
+    read = decode_versioned(TransactionLogValue, value)
+    state = read.transaction_status
+    if state not in _KEPT:
+        raise ProtocolError(
+            f"transactional id {transactional_id!r} is in a state that is never kept", found=state, expected="0 to 5"
+        )
+    schemas = read.transaction_partitions or ()
+    return Transaction(
+        transactional_id,
+        read.producer_id,
+        read.producer_epoch,
+        read.transaction_timeout_ms,
+        TransactionState(state),
+        frozenset(TopicPartition(one.topic, partition) for one in schemas for partition in one.partition_ids),
+        read.transaction_start_timestamp_ms,
+        read.transaction_last_update_timestamp_ms,
+    )
+
+
+def read_transactions(batches: Iterator[StateBatch]) -> dict[str, Transaction]:
+    """Return the transactional ids that a partition of the log has: a key's last record counts. Raises ProtocolError."""
+    found: dict[str, bytes] = {}
+    for batch in batches:
+        for record in batch.records:
+            if record.key is None or version_of(record.key) != KEY_VERSION:
+                logger.warning("a record at offset %d that is no transactional id's is passed over", record.offset)
+                continue
+            transactional_id = decode_versioned(TransactionLogKey, record.key).transactional_id
+            found.pop(transactional_id, None)
+            if record.value is not None:
+                found[transactional_id] = record.value
+    return {transactional_id: read_transaction(transactional_id, value) for transactional_id, value in found.items()}

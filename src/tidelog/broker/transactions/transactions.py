@@ -1,0 +1,328 @@
+"""The coordinator of all transactions: transactional ids in memory, and in ``__transaction_state``.
+
+What changes a transaction writes it first, and changes it in memory then: a record that could not be written has changed nothing.
+So what a client was told is what the next start finds. A decision (PREPARE) is followed at once by its markers, and by COMPLETE;
+what was only decided when the broker ended is completed when it has been loaded (`completion`).
+
+| every | |
+|---|---|
+| `transaction.abort.timed.out…interval.ms` | what is open for longer than its producer wanted is aborted, the producer fenced |
+| `transaction.remove.expired…interval.ms` | ids without a transaction for `transactional.id.expiration.ms` are forgotten |
+
+A transaction's time runs by the steady clock (`delays`), and goes on over the broker's end by the records' times.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final
+
+from tidelog.broker.state_log import Entry, StateLog
+from tidelog.broker.transactions.completion import Completion
+from tidelog.broker.transactions.transaction import (
+    AT_REST,
+    PREPARED,
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionState,
+    initialized,
+    may_initialize,
+)
+from tidelog.broker.transactions.transaction_records import read_transactions, transaction_entry, transaction_key
+from tidelog.errors import StorageError, TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.wire.error_codes import ErrorCode, error_code_of
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+logger = logging.getLogger("tidelog.broker")
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+TOMBSTONES_AT_ONCE: Final = 1000
+"""A batch of more might be larger than the topic takes."""
+
+NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+_STORE_CODES: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What clients are told of a record that the log refused."""
+
+
+class Transactions:
+    """See the module. Belongs to the loop's thread."""
+
+    def __init__(self, node: Node) -> None:
+        config = node.config
+        self._node = node
+        self._known: dict[str, Transaction] = {}
+        self._deadlines: dict[str, int] = {}
+        self._completions: dict[str, Completion] = {}
+        self._strays: list[tuple[int, str]] = []
+        self.log = StateLog(
+            node,
+            TRANSACTIONS_TOPIC,
+            partitions=config.transaction_state_log_num_partitions,
+            replication_factor=config.transaction_state_log_replication_factor,
+            properties={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "unclean.leader.election.enable": "false",
+                "min.insync.replicas": config.transaction_state_log_min_isr,
+                "segment.bytes": config.transaction_state_log_segment_bytes,
+            },
+        )
+
+    def start(self) -> None:
+        """Load what the folder has, and begin to look for what takes too long."""
+        self.log.load(read_transactions, self._install)
+        config = self._node.config
+        interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self._node.delays.every(interval_ms, self.abort_timed_out, "timed out transactions")
+        interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._node.delays.every(interval_ms, self.expire, "expired transactional ids")
+
+    def _install(self, partition: int, loaded: dict[str, Transaction]) -> None:
+        now_ms = self._node.clock.now_ms()
+        for transactional_id, transaction in loaded.items():
+            if self.log.partition_of(transactional_id) != partition:
+                self._strays.append((partition, transactional_id))
+            known = self._known.get(transactional_id)
+            if known is not None:
+                if known.updated_ms >= transaction.updated_ms:
+                    continue
+                self._cancel(transactional_id)
+            self._known[transactional_id] = transaction
+            if transaction.state is TransactionState.ONGOING:
+                left_ms = min(max(transaction.started_ms + transaction.timeout_ms - now_ms, 0), transaction.timeout_ms)
+                self._deadlines[transactional_id] = self._node.delays.now_ms() + left_ms
+            elif transaction.state in PREPARED:
+                self._complete(transaction)
+        if self._strays and not self.log.is_loading:
+            self._bring_home()
+
+    def _bring_home(self) -> None:
+        """Put ids where they belong, since the topic was given more partitions: the last one of their records counts."""
+        strays, self._strays = self._strays, []
+        logger.warning("%s was given partitions: %d transactional ids move", TRANSACTIONS_TOPIC, len(strays))
+        for partition, transactional_id in strays:
+            transaction = self._known.get(transactional_id)
+            if transaction is None or self._store(transaction) is ErrorCode.NONE:
+                self._append(partition, [(transaction_key(transactional_id), None)])
+
+    def _cancel(self, transactional_id: str) -> None:
+        self._deadlines.pop(transactional_id, None)
+        completion = self._completions.pop(transactional_id, None)
+        if completion is not None:
+            completion.is_cancelled = True
+
+    # --- asking
+
+    def code_for(self, transactional_id: str) -> ErrorCode:
+        """Return NONE if the id's coordinator, this broker, is ready; else what a request for it is answered with."""
+        if self.log.is_loading:  # Where partitions were added, an id may be in another one than it belongs to.
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return self.log.readiness(self.log.partition_of(transactional_id))
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """Return what is known of an id, None if it is not known."""
+        return self._known.get(transactional_id)
+
+    def all(self) -> Collection[Transaction]:
+        """Return what is known of all ids."""
+        return self._known.values()
+
+    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
+        """Say whether a producer's open transaction has a partition: NONE, or what its records are refused with (KIP-890).
+
+        A partition that it does not have is TRANSACTION_ABORTABLE, which older clients are to be told as INVALID_TXN_STATE.
+        """
+        if transactional_id and self._node.topics.get(TRANSACTIONS_TOPIC) is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code = self.verification(transactional_id, producer_id, producer_epoch, key)
+        return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
+
+    def verification(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
+        """Say the same as a coordinator says it to other brokers."""
+        transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
+        if isinstance(transaction, ErrorCode):
+            return transaction
+        if transaction.state in PREPARED:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        return ErrorCode.NONE if key in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
+
+    def _of_producer(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction | ErrorCode:
+        """Return an id's transaction if a producer is the one that has the id; else why it may do nothing."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        code = self.code_for(transactional_id)
+        if code is not ErrorCode.NONE:
+            return code
+        transaction = self._known.get(transactional_id)
+        if transaction is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return transaction.refusal(producer_id, producer_epoch) or transaction
+
+    # --- what producers ask for
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+    ) -> tuple[ErrorCode, ProducerIdAndEpoch]:
+        """Give a producer its id and epoch, and fence the others; `expected` is what it has, if it says so."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST, NOBODY
+        if not 0 < timeout_ms <= self._node.config.transaction_max_timeout_ms:
+            return ErrorCode.INVALID_TRANSACTION_TIMEOUT, NOBODY
+        code = self.code_for(transactional_id)
+        if code is not ErrorCode.NONE:
+            return code, NOBODY
+        new_id = self._node.manager.next_producer_id
+        before = self._known.get(transactional_id)
+        try:
+            if before is None:
+                before = Transaction(transactional_id, new_id(), NO_PRODUCER_EPOCH, timeout_ms)
+            if not may_initialize(before, expected):
+                return ErrorCode.PRODUCER_FENCED, NOBODY
+            if before.state in PREPARED:
+                return ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY
+            if before.state is TransactionState.ONGOING:
+                # The producer is to ask again, and gets an epoch above that of the abort.
+                return self._fence(before) or ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY
+            after = initialized(before, timeout_ms, expected, self._node.clock.now_ms(), new_id)
+        except StorageError as error:
+            logger.error("no producer id for the transactional id %r: %s", transactional_id, error)
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOBODY
+        if isinstance(after, ErrorCode):
+            return after, NOBODY
+        code = self._store(after)
+        if code is not ErrorCode.NONE:
+            return code, NOBODY
+        logger.info("transactional id %r: producer %d, epoch %d", transactional_id, after.producer_id, after.producer_epoch)
+        return code, ProducerIdAndEpoch(after.producer_id, after.producer_epoch)
+
+    def add_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
+    ) -> ErrorCode:
+        """Add partitions to the open transaction, which begins with the first one."""
+        transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
+        if isinstance(transaction, ErrorCode):
+            return transaction
+        if transaction.state in PREPARED:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(partitions):
+            return ErrorCode.NONE
+        return self._store(transaction.with_partitions(partitions, self._node.clock.now_ms()))
+
+    def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool) -> ErrorCode:
+        """Commit or abort the open transaction. Once this returns NONE, that is what becomes of it."""
+        transaction = self._of_producer(transactional_id, producer_id, producer_epoch)
+        if isinstance(transaction, ErrorCode):
+            return transaction
+        if transaction.state is TransactionState.ONGOING:
+            return self._decide(transaction.prepared(is_commit=is_commit, now_ms=self._node.clock.now_ms()))
+        if transaction.state is TransactionState.EMPTY or transaction.is_commit != is_commit:
+            return ErrorCode.INVALID_TXN_STATE
+        # Its answer was lost, or the markers are on their way.
+        return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.state in PREPARED else ErrorCode.NONE
+
+    def _fence(self, transaction: Transaction) -> ErrorCode:
+        return self._decide(transaction.fenced(self._node.clock.now_ms()))
+
+    # --- writing
+
+    def _decide(self, prepared: Transaction) -> ErrorCode:
+        code = self._store(prepared)
+        if code is ErrorCode.NONE:
+            self._complete(prepared)
+        return code
+
+    def _complete(self, prepared: Transaction) -> None:
+        completion = Completion(self._node, prepared, self._completed)
+        self._completions[prepared.transactional_id] = completion
+        completion.go_on()
+
+    def _completed(self, completion: Completion) -> bool:
+        """Note that all markers of a transaction are written; False if that is to be tried again."""
+        transaction = completion.transaction
+        code = self._store(transaction.completed(self._node.clock.now_ms()))
+        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            return False
+        # A log that is offline does not come back: the next start completes the transaction.
+        self._completions.pop(transaction.transactional_id, None)
+        return True
+
+    def _store(self, transaction: Transaction) -> ErrorCode:
+        """Write a transaction to the log, and change it in memory; NONE, or what its producer is told instead."""
+        transactional_id = transaction.transactional_id
+        code = self._append(self.log.partition_of(transactional_id), [transaction_entry(transaction)])
+        if code is ErrorCode.NONE:
+            self._known[transactional_id] = transaction
+            if transaction.state is not TransactionState.ONGOING:
+                self._deadlines.pop(transactional_id, None)
+            elif transactional_id not in self._deadlines:
+                self._deadlines[transactional_id] = self._node.delays.now_ms() + transaction.timeout_ms
+        return code
+
+    def _append(self, partition: int, entries: Iterable[Entry]) -> ErrorCode:
+        try:
+            self.log.append(partition, list(entries))
+        except TidelogError as error:
+            logger.error("%s-%d refuses what is to be kept: %s", TRANSACTIONS_TOPIC, partition, error)
+            code = error_code_of(error)
+            return _STORE_CODES.get(code, code)
+        return ErrorCode.NONE
+
+    # --- what takes too long
+
+    def abort_timed_out(self) -> int:
+        """Abort transactions that are open for longer than their producers asked for; return how many."""
+        now_ms = self._node.delays.now_ms()
+        late = [transactional_id for transactional_id, deadline_ms in self._deadlines.items() if deadline_ms < now_ms]
+        aborted = 0
+        for transactional_id in late:
+            transaction = self._known[transactional_id]
+            code = self._fence(transaction)
+            if code is ErrorCode.NONE:
+                aborted += 1
+                logger.info("transactional id %r: open for %d ms, aborted", transactional_id, transaction.timeout_ms)
+        return aborted
+
+    def expire(self) -> int:
+        """Forget the ids that had no transaction for long; return how many."""
+        oldest_ms = self._node.clock.now_ms() - self._node.config.transactional_id_expiration_ms
+        expired: dict[int, list[str]] = {}
+        for transactional_id, transaction in self._known.items():
+            if transaction.state in AT_REST and transaction.updated_ms <= oldest_ms:
+                expired.setdefault(self.log.partition_of(transactional_id), []).append(transactional_id)
+        removed = 0
+        for partition, transactional_ids in expired.items():
+            for start in range(0, len(transactional_ids), TOMBSTONES_AT_ONCE):
+                chunk = transactional_ids[start : start + TOMBSTONES_AT_ONCE]
+                if self._append(partition, ((transaction_key(one), None) for one in chunk)) is not ErrorCode.NONE:
+                    break
+                for transactional_id in chunk:
+                    del self._known[transactional_id]
+                removed += len(chunk)
+        if removed:
+            logger.info("%d transactional ids have expired", removed)
+        return removed
+
+    # --- the topic's end
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget all ids if ``__transaction_state`` itself is gone."""
+        if topic != TRANSACTIONS_TOPIC:
+            return
+        self.log.forget()
+        for transactional_id in list(self._known):
+            self._cancel(transactional_id)
+        self._known.clear()
+        self._strays.clear()
