@@ -7,8 +7,29 @@
 | `cluster` | who leads what, connections that are lent, a request to each leader until it is answered |
 | `failures` | which error codes are tried again, for how long, and what the others raise |
 | `offsets`, `ranges` | offsets for times; where to read for a range of time, so that nothing is missed |
+| `coordinators`, `groups`, `group_log` | who coordinates a group; groups as brokers tell them, and as their log does |
+| `lag`, `next_records`, `group_lag` | how far behind a group is: what each number is, the next record, all together |
+| `group_reset`, `topic_configs` | a group's offsets set to a time; how long topics keep their records |
 | `fetching`, `producing` | one partition's batches out; records in |
+| `batch_appender`, `produce_pipeline` | finished batches in, in transactions; several requests in flight, and what goes again |
+| `transactions`, `committed` | a transaction as its producer sees it; what a group has committed for certain |
 | `client` | what users call: `tidelog.connect` |
 
 It is no group consumer.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+
+
+def transactions_supported(cluster: Cluster) -> bool:
+    """Return whether the brokers take transactions: Kafka from 0.11 on, Tidelog. Raises BrokerUnreachableError."""
+    from tidelog.wire.messages.end_txn import EndTxnRequest
+    from tidelog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+    with cluster.connection_to_any() as connection:
+        return connection.offers(EndTxnRequest) and connection.offers(TxnOffsetCommitRequest)

@@ -1,16 +1,16 @@
 """A client of any Kafka-compatible broker, as Tidelog needs it: offsets for times, produce with timestamps, read from a time.
 
-Blocking, and for one thread. It is no group consumer, keeps no positions and commits nothing. `docs/client.md` has examples.
+Blocking, and for one thread. It is no group consumer, keeps no positions and commits nothing but what `reset_group` is told to.
+`docs/client.md` has examples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tidelog.client.addresses import parse_addresses
-from tidelog.client.cluster import Cluster, PartitionState
+from tidelog.client.cluster import TIMEOUT_MS, Cluster, PartitionState
 from tidelog.client.fetching import PartitionFetcher
 from tidelog.client.offsets import Isolation, NotFound, OffsetAnswer, list_offsets
 from tidelog.client.producing import BATCH_BYTES, Appender, Produced
@@ -24,7 +24,11 @@ from tidelog.records.compression import Codec
 from tidelog.records.records import Bounds, Record, iter_records
 from tidelog.times import Time, format_time, parse_time
 
-TIMEOUT_MS = 30_000
+if TYPE_CHECKING:
+    from tidelog.client.group_lag import GroupLag
+    from tidelog.client.group_reset import PartitionReset, ToOffset
+    from tidelog.client.groups import GroupListing
+
 CLIENT_ID = "tidelog"
 
 CodecName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -223,6 +227,62 @@ class Client:
             for record in iter_records(header, records[at : at + header.size], path=place, bounds=bounds):
                 yield ReadRecord(topic, partition, *record)
 
+    # --- Groups ---
+
+    def groups(self) -> list[GroupListing]:
+        """Return the consumer groups that the brokers know, by name."""
+        from tidelog.client.groups import list_groups
+
+        return list_groups(self.cluster)
+
+    def group_lag(self, group: str, *, isolation: Isolation = "read_committed", window_ms: int | None = None) -> GroupLag:
+        """Return how far behind a group is in each partition, in records and in time; see `tidelog.client.lag` for each number.
+
+        Rates are those of the last `window_ms`, ten minutes by default. A group that there is not is `Dead`.
+
+        Raises:
+            UnsupportedVersionError: the broker is too old (before 0.10.2; before 0.11 for read_committed). CorruptDataError.
+        """
+        from tidelog.client.group_lag import WINDOW_MS, group_lag
+
+        window = WINDOW_MS if window_ms is None else window_ms
+        if window < 1:
+            raise InvalidArgumentError("window_ms must be positive", found=window_ms)
+        return group_lag(self.cluster, group, self._clock, isolation=isolation, window_ms=window)
+
+    def reset_group(
+        self,
+        group: str,
+        to: Time | ToOffset,
+        *,
+        partitions: Iterable[tuple[str, int] | str] | None = None,
+        isolation: Isolation = "read_committed",
+        dry_run: bool = False,
+    ) -> list[PartitionReset]:
+        """Set the offsets of a group without members, and return what that does to each partition.
+
+        `to` is a time (the first record at or after it, or the end of the log), `"earliest"`, `"latest"`, or a
+        `tidelog.client.group_reset.ToOffset`. `partitions` are topics, or (topic, partition); by default all that the group has
+        committed in. With `dry_run` nothing is changed.
+
+        Raises:
+            InvalidArgumentError; NotFoundError: there is nothing to be reset; UnknownTopicOrPartitionError.
+            BrokerError: the group has members. UnsupportedForMessageFormatError: a time, where records have none.
+        """
+        from tidelog.client.group_reset import ToEnd, ToOffset, ToTime, apply_reset, plan_reset
+
+        if isinstance(to, ToOffset):
+            target: ToEnd | ToOffset | ToTime = to
+        elif to in ("earliest", "latest"):
+            target = ToEnd(to)
+        else:
+            target = ToTime(parse_time(to, self._clock))
+        wanted = None if partitions is None else [one if isinstance(one, str) else TopicPartition(*one) for one in partitions]
+        planned = plan_reset(self.cluster, group, target, wanted, isolation)
+        if not dry_run:
+            apply_reset(self.cluster, group, planned)
+        return planned
+
 
 def connect(address: str, *, timeout_ms: int = TIMEOUT_MS, client_id: str = CLIENT_ID, clock: Clock | None = None) -> Client:
     """Connect to a broker, `host:port`, or to a cluster by some of its brokers, `a:9092,b:9092`.
@@ -238,7 +298,5 @@ def connect(address: str, *, timeout_ms: int = TIMEOUT_MS, client_id: str = CLIE
     """
     if timeout_ms < 1:
         raise InvalidArgumentError("timeout_ms must be positive", found=timeout_ms)
-    cluster = Cluster(parse_addresses(address), timeout_ms=timeout_ms, client_id=client_id)
-    with cluster.connection_to_any():
-        pass
-    return Client(cluster, SystemClock() if clock is None else clock)
+    cluster = Cluster.at(address, client_id, timeout_ms=timeout_ms)
+    return Client(cluster.reach(), SystemClock() if clock is None else clock)

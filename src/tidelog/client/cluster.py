@@ -14,9 +14,9 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
-from tidelog.client.addresses import BrokerAddress
+from tidelog.client.addresses import BrokerAddress, parse_addresses
 from tidelog.client.connection import Connection
 from tidelog.client.failures import RETRIABLE, Patience, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnknownTopicOrPartitionError
@@ -30,6 +30,9 @@ Key = TypeVar("Key")
 
 METADATA_VERSION = 12
 NO_CREATION_VERSION = 4
+
+TIMEOUT_MS = 30_000
+"""How long one call may take, its retries included: a broker may be away for so long."""
 
 CREATION_MS = 10_000
 """How long a topic that does not exist may take to be created; a broker that creates none says just the same."""
@@ -72,8 +75,27 @@ class Cluster:
         self._topics: dict[str, TopicState] = {}
         self._idle: dict[BrokerAddress, list[Connection]] = {}
 
+    @classmethod
+    def at(cls, addresses: str, client_id: str, *, timeout_ms: int = TIMEOUT_MS) -> Self:
+        """Return the cluster that some of its brokers belong to, `host:port` with commas between. Connects to nobody yet.
+
+        Raises InvalidArgumentError.
+        """
+        return cls(parse_addresses(addresses), timeout_ms=timeout_ms, client_id=client_id)
+
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def reach(self) -> Self:
+        """Connect to one of the brokers, so that an address where nobody is, is told at once. Raises BrokerUnreachableError."""
+        with self.connection_to_any():
+            return self
 
     def close(self) -> None:
         """Close all connections that are not lent; those are closed when they come back."""

@@ -43,6 +43,8 @@ CONNECT_MS = 10_000
 """How long a connection may take: where nobody answers at all, there may be another broker to ask."""
 
 _JOINED_BYTES = 1 << 16
+_MOST_CHUNKS = 512
+"""Systems take 1,024 at once."""
 _SIZE = Struct(">i")
 
 
@@ -129,10 +131,20 @@ class Connection:
             if sum(map(len, chunks)) <= _JOINED_BYTES:
                 self._socket.sendall(b"".join(chunks))
             else:
-                for chunk in chunks:
-                    self._socket.sendall(chunk)
+                self._send_uncopied([memoryview(chunk) for chunk in chunks])
         except OSError as error:
             raise self._lost(error) from None
+
+    def _send_uncopied(self, chunks: list[memoryview]) -> None:
+        """Send many chunks with few calls: a request may have dozens of batches, and something between each two."""
+        first = 0
+        while first < len(chunks):
+            sent = self._socket.sendmsg(chunks[first : first + _MOST_CHUNKS])
+            while first < len(chunks) and sent >= len(chunks[first]):
+                sent -= len(chunks[first])
+                first += 1
+            if sent:
+                chunks[first] = chunks[first][sent:]
 
     def receive(self, response: type[M], *, wait_ms: int | None = None, allocate: Allocate | None = None) -> M:
         """Return the response to the oldest request that waits for one; its record bytes lie in memory from `allocate`."""

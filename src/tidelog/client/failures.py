@@ -46,6 +46,8 @@ LAST_PAUSE_MS = 500
 CLASSES: dict[int, type[TidelogError]] = {code: cls for cls, (code, _) in reversed(KAFKA_ERROR_CODES.items())}
 """Kafka's code → class: for codes that several classes answer to, the one that the table names first."""
 CLASSES[ErrorCode.CORRUPT_MESSAGE] = errors.CorruptBatchError
+del CLASSES[ErrorCode.UNKNOWN_SERVER_ERROR]
+"""That one says nothing about what it was."""
 
 
 @cache
@@ -70,14 +72,15 @@ def error_for(code: int, what: str, place: object, detail: str | None = None) ->
 class Patience:
     """Time for one call, all its attempts together."""
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, *, first_pause_ms: float = FIRST_PAUSE_MS) -> None:
         self._timeout_ms = timeout_ms
+        self._first_pause_ms = first_pause_ms
         self.restart()
 
     def restart(self) -> None:
         """Begin anew: something was achieved."""
         self._end = time.monotonic() + self._timeout_ms / 1000
-        self._pause_ms = FIRST_PAUSE_MS
+        self._pause_ms = self._first_pause_ms
 
     def wait(self, error: Exception) -> None:
         """Wait before the next attempt; raise `error` where the time is up."""

@@ -21,7 +21,7 @@ What comes in is checked only as far as batch headers go; checksums are for whoe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 
 from tidelog.client.cluster import Cluster
@@ -226,24 +226,34 @@ class PartitionFetcher:
 
     def _data(self, headers: list[BatchHeader], records: memoryview, found: PartitionData) -> Iterator[FetchedBatch]:
         """Yield the batches that a reader is to see."""
-        aborted = (
-            sorted((txn.first_offset, txn.producer_id) for txn in found.aborted_transactions or ()) if self._is_committed else []
-        )
-        aborting: set[int] = set()
-        for header in headers:
-            while aborted and aborted[0][0] <= header.last_offset:
-                aborting.add(aborted.pop(0)[1])
-            if header.is_control:
-                if aborting and _is_abort(header, records):
-                    aborting.discard(header.producer_id)
-                continue
+        aborted = found.aborted_transactions if self._is_committed else None
+        for header, is_aborted in data_batches(headers, records, [(txn.first_offset, txn.producer_id) for txn in aborted or ()]):
             if header.base_offset >= self._end and header.magic >= 2:
                 return
             self.batches += 1
-            if header.is_transactional and header.producer_id in aborting:
+            if is_aborted:
                 self.aborted_batches += 1
                 continue
             yield header, records, header.position
+
+
+def data_batches(
+    headers: Iterable[BatchHeader], records: memoryview, aborted: Iterable[tuple[int, int]]
+) -> Iterator[tuple[BatchHeader, bool]]:
+    """Yield the batches that are data, and whether their transaction was aborted.
+
+    `headers` are those of `records`, in order; `aborted` are a fetch's aborted transactions: first offset, producer id.
+    """
+    pending = sorted(aborted, reverse=True)
+    aborting: set[int] = set()
+    for header in headers:
+        while pending and pending[-1][0] <= header.last_offset:
+            aborting.add(pending.pop()[1])
+        if header.is_control:
+            if aborting and _is_abort(header, records):
+                aborting.discard(header.producer_id)
+            continue
+        yield header, header.is_transactional and header.producer_id in aborting
 
 
 def _is_abort(header: BatchHeader, records: memoryview) -> bool:

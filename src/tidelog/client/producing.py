@@ -223,9 +223,9 @@ class Appender:
                     elif code in RETRIABLE and (
                         code != ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND or producer is not NO_PRODUCER
                     ):
-                        failed[key] = _refusal(key, partition, place)
+                        failed[key] = refusal(key, partition, place)
                     else:
-                        refused = refused or _refusal(key, partition, place)
+                        refused = refused or refusal(key, partition, place)
             if refused is not None:
                 raise refused
             if missing:
@@ -274,7 +274,8 @@ def _most_bytes(record: Record) -> int:
     return size
 
 
-def _refusal(key: TopicPartition, answer: PartitionProduceResponse, place: BrokerAddress) -> TidelogError:
+def refusal(key: TopicPartition, answer: PartitionProduceResponse, place: BrokerAddress) -> TidelogError:
+    """Return the error for a partition's part of an answer: which records were refused, where the broker tells."""
     what = f"append to {key.topic}-{key.partition}"
     detail = answer.error_message
     if answer.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):

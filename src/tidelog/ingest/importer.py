@@ -15,10 +15,10 @@ No row is ever a Python object; memory is bounded by the chunk, not by the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,12 +26,13 @@ import pyarrow.compute as pc
 from tidelog.clock import Clock
 from tidelog.config import LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, RecordTooLargeError, RecordValidationError
+from tidelog.ingest.arrow_columns import binary_layout, int_view, rows_by_place
 from tidelog.ingest.formats import open_source
 from tidelog.ingest.json_rows import encode_rows, plain_text
 from tidelog.ingest.progress import Position, ProgressMaker, silent
 from tidelog.ingest.source import Rows, Wanted, check_unchanged, file_state
 from tidelog.ingest.timestamps import epoch_ms
-from tidelog.records.column_batches import BinaryLayout, ColumnBatches, partitions_of
+from tidelog.records.column_batches import ColumnBatches, partitions_of
 from tidelog.records.compression import Codec
 from tidelog.storage.new_topic import LEADER_EPOCH, NewTopic
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -186,9 +187,9 @@ class _Batcher:
     def _write(self, columns: _Columns, partitions: pa.Int32Array, *, is_last: bool) -> None:
         batches = _batches(columns, self._codec)
         left: list[pa.Int32Array] = []
-        for partition, indices in _rows_by_partition(partitions):
+        for partition, indices in rows_by_place(partitions):
             log = self._logs[partition]
-            entries = _int_view(indices, "i")
+            entries = int_view(indices, "i")
             first = 0
             while first < len(entries):
                 rows = batches.fitting(entries, first, self._batch_bytes)
@@ -223,7 +224,7 @@ class _Batcher:
         count = len(self._logs)
         if count == 1:
             return pa.repeat(pa.scalar(0, pa.int32()), len(keys))
-        chosen = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(partitions_of(_layout(keys), count))])
+        chosen = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(partitions_of(binary_layout(keys), count))])
         if not keys.null_count:
             return chosen
         turns = pc.add(pc.cumulative_sum(keys.is_null().cast(pa.int64())), self._without_key - 1)
@@ -239,7 +240,7 @@ class _Batcher:
             return
         rows = suspects.cast(pa.int32())
         batches = _batches(columns, Codec.NONE)
-        entries = _int_view(rows, "i")
+        entries = int_view(rows, "i")
         for i in range(len(rows)):
             size = batches.size_bytes(entries, i, i + 1)
             for name, limit_bytes in self._limits.items():
@@ -256,25 +257,7 @@ def _before_compression(limit_bytes: int, codec: Codec) -> int:
     return limit_bytes if codec is Codec.NONE else limit_bytes - 64 - limit_bytes // 128
 
 
-def _rows_by_partition(partitions: pa.Int32Array) -> Iterator[tuple[int, pa.Int32Array]]:
-    """Yield each partition that has rows, with their numbers in the file's order."""
-    order = pc.array_sort_indices(partitions).cast(pa.int32())  # a stable sort
-    start = 0
-    runs = pc.run_end_encode(partitions.take(order))
-    for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield partition, order.slice(start, end - start)
-        start = end
-
-
 def _batches(columns: _Columns, codec: Codec) -> ColumnBatches:
-    return ColumnBatches(_int_view(columns.timestamps, "q"), _layout(columns.keys), _layout(columns.values), codec=codec)
-
-
-def _layout(array: pa.BinaryArray) -> BinaryLayout:
-    validity, offsets, data = array.buffers()
-    return BinaryLayout(offsets, data or b"", validity, array.offset, len(array))
-
-
-def _int_view(array: pa.Array, code: Literal["i", "q"]) -> memoryview:
-    values = memoryview(array.buffers()[1]).cast("B").cast(code)
-    return values[array.offset : array.offset + len(array)]
+    return ColumnBatches(
+        int_view(columns.timestamps, "q"), binary_layout(columns.keys), binary_layout(columns.values), codec=codec
+    )

@@ -6,6 +6,8 @@ row: one array of them is made and sliced. Only `reader` and `stream` use this.
 
 from __future__ import annotations
 
+import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
@@ -80,7 +82,10 @@ class _Constant:
     """An array of one value, made once and sliced."""
 
     def __init__(self, value: str | int, kind: pa.DataType) -> None:
-        self._scalar = pa.scalar(value, kind)
+        # Made of bytes: `pa.scalar` and `pa.array` import pandas where it is installed, half a second of a short command.
+        data = value.encode() if isinstance(value, str) else value.to_bytes(kind.byte_width, sys.byteorder)
+        offsets = [pa.py_buffer(struct.pack("=ii", 0, len(data)))] if isinstance(value, str) else []
+        self._scalar = pa.Array.from_buffers(kind, 1, [None, *offsets, pa.py_buffer(data)], 0)[0]
         self._array = pa.repeat(self._scalar, 0)
 
     def array(self, rows: int) -> pa.Array:

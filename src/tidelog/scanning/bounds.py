@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tidelog.clock import Clock
+from tidelog.clock import Clock, SystemClock
 from tidelog.errors import InvalidArgumentError
 from tidelog.times import Time, format_time, parse_time
 
@@ -83,6 +83,25 @@ def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
         if first is not None and end is not None and end < first:
             raise InvalidArgumentError(f"the offsets of partition {partition} end at {end}, before their start {first}")
     return offsets or {}
+
+
+def check_plan(
+    start: Time | None,
+    end: Time | None,
+    isolation: str,
+    offsets: OffsetRanges | None,
+    until: str,
+    split_bytes: int | None,
+    min_splits: int | None,
+    clock: Clock | None,
+) -> tuple[TimeRange, OffsetRanges]:
+    """Return the bounds of a plan with these arguments, wherever it reads; raise InvalidArgumentError for what makes no sense."""
+    check_choice("isolation", isolation, (READ_UNCOMMITTED, READ_COMMITTED))
+    check_choice("until", until, (LOG_END, HIGH_WATERMARK))
+    check_positive("split_bytes", split_bytes)
+    check_positive("min_splits", min_splits)
+    ranges = check_offsets(offsets)
+    return time_range(start, end, SystemClock() if clock is None else clock), ranges
 
 
 def clip(

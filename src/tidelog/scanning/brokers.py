@@ -19,33 +19,28 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 import pyarrow as pa
 
-from tidelog.client.addresses import parse_addresses
 from tidelog.client.cluster import Cluster
 from tidelog.client.fetching import PartitionFetcher
 from tidelog.client.offsets import Isolation
 from tidelog.client.ranges import bounds_for_times
 from tidelog.client.sizes import log_sizes
-from tidelog.clock import Clock, SystemClock
+from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.log.names import TopicPartition
 from tidelog.records.columns import Columns
 from tidelog.scanning.arrow import BATCH_ROWS, Assembler, coalesce
 from tidelog.scanning.bounds import (
-    HIGH_WATERMARK,
     LOG_END,
-    READ_COMMITTED,
     READ_UNCOMMITTED,
     OffsetRanges,
     TimeRange,
-    check_choice,
-    check_offsets,
+    check_plan,
     check_positive,
     clip,
-    time_range,
     wanted_partitions,
 )
 from tidelog.scanning.chunks import Chunks
@@ -55,7 +50,6 @@ from tidelog.scanning.schema import resolve_columns
 from tidelog.scanning.split import Split
 from tidelog.times import Time
 
-TIMEOUT_MS = 30_000
 CLIENT_ID = "tidelog-scan"
 
 MIN_SPLIT_OFFSETS = 1_000
@@ -79,6 +73,10 @@ class BrokerSplit:
 
     def __str__(self) -> str:
         return f"{self.brokers} {self.topic}-{self.partition} offsets {self.start_offset:,}..{self.end_offset:,}"
+
+
+AnySplit: TypeAlias = Split | BrokerSplit
+"""A piece of a log, wherever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +111,7 @@ class BrokerPlan:
 
 def scan_cluster(brokers: str) -> Cluster:
     """Return the cluster that a scan of these brokers talks to. Raises InvalidArgumentError, BrokerUnreachableError at once."""
-    cluster = Cluster(parse_addresses(brokers), timeout_ms=TIMEOUT_MS, client_id=CLIENT_ID)
-    with cluster.connection_to_any():
-        return cluster
+    return Cluster.at(brokers, CLIENT_ID).reach()
 
 
 def plan_from_brokers(
@@ -142,14 +138,10 @@ def plan_from_brokers(
         InvalidArgumentError: an argument makes no sense; time maps are one, they belong to files.
         UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError, ProtocolError
     """
-    level = cast("Isolation", check_choice("isolation", isolation, (READ_UNCOMMITTED, READ_COMMITTED)))
-    check_choice("until", until, (LOG_END, HIGH_WATERMARK))
-    check_positive("split_bytes", split_bytes)
-    check_positive("min_splits", min_splits)
+    time, ranges_of = check_plan(start, end, isolation, offsets, until, split_bytes, min_splits, clock)
+    level = cast("Isolation", isolation)
     if time_map_dir is not None:
         raise InvalidArgumentError("time maps belong to files: no use with a broker", found=brokers)
-    ranges_of = check_offsets(offsets)
-    time = time_range(start, end, SystemClock() if clock is None else clock)
     notes: list[str] = []
     ranges: list[BrokerRange] = []
     with contextlib.ExitStack() as opened:
@@ -208,7 +200,7 @@ def read_broker_split(
 
 
 def read_any_split(
-    split: Split | BrokerSplit,
+    split: AnySplit,
     columns: Iterable[str] | None = None,
     *,
     batch_rows: int = BATCH_ROWS,

@@ -27,7 +27,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tidelog.clock import Clock, SystemClock
+from tidelog.clock import Clock
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.segment import Segment
@@ -41,11 +41,8 @@ from tidelog.scanning.bounds import (
     READ_UNCOMMITTED,
     OffsetRanges,
     TimeRange,
-    check_choice,
-    check_offsets,
-    check_positive,
+    check_plan,
     clip,
-    time_range,
     wanted_partitions,
 )
 from tidelog.scanning.cut import Extent, cut_runs, extent_of
@@ -117,12 +114,7 @@ def plan(
         NotFoundError: no such folder, topic or partition.
         CorruptDataError, SegmentChangedError, StorageError: what opening the log met.
     """
-    check_choice("isolation", isolation, (READ_UNCOMMITTED, READ_COMMITTED))
-    check_choice("until", until, (LOG_END, HIGH_WATERMARK))
-    check_positive("split_bytes", split_bytes)
-    check_positive("min_splits", min_splits)
-    ranges_of = check_offsets(offsets)
-    time = time_range(start, end, SystemClock() if clock is None else clock)
+    time, ranges_of = check_plan(start, end, isolation, offsets, until, split_bytes, min_splits, clock)
     log_dir = source if isinstance(source, LogDir) else LogDir(source)
     numbers = wanted_partitions(log_dir.partitions(topic), partitions, offsets)
     maps = TimeMaps(time_map_dir)

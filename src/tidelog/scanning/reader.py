@@ -88,11 +88,21 @@ def read_rows(
     high_watermark = split.high_watermark
     if high_watermark is not None and split.end_offset <= high_watermark:
         high_watermark = None
+    batches = read_batches(split, report, chunks, opened)
+    yield from collect(batches, columns, assembler, batch_rows, report, split.path, high_watermark)
+
+
+def read_batches(split: Split, report: ScanReport, chunks: Chunks, opened: ReadOnlyFile | None = None) -> Iterator[LocatedBatch]:
+    """Yield the batches of a split as they lie in the log, without those of aborted transactions.
+
+    Control batches are among them, and what lies outside of the split's bounds at either end. Only what is left out has had
+    its checksum looked at.
+    """
     with split.open() if opened is None else opened as file:
         batches = _walk(file, split, report, chunks)
         if split.aborted:
             batches = _without_aborted(batches, split, report)
-        yield from collect(batches, columns, assembler, batch_rows, report, split.path, high_watermark)
+        yield from batches
 
 
 def collect(

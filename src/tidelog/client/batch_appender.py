@@ -1,0 +1,248 @@
+"""Appends finished batches to any partitions: idempotent, several requests in flight, in transactions where there is an id.
+
+| | |
+|---|---|
+| a batch | magic 2, any codec, consecutive offsets; producer, sequence, transactional bit and checksum are set in place, once |
+| sent | by `produce_pipeline`, soon; once 1 MiB waits, `append` waits as well |
+| a partition new to a transaction | is added before its first batch is sent, together with all that were met meanwhile |
+
+After an error a transaction can only be aborted. `abort` takes a new epoch then: sequences begin anew, and a request that still
+wanders about is refused and not taken for a part of the next transaction. Once this producer was fenced, it leaves all as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from tidelog.client import transactions_supported as transactions_supported
+from tidelog.client.cluster import Cluster
+from tidelog.client.produce_pipeline import MAX_IN_FLIGHT, Batch, ProducePipeline
+from tidelog.client.produce_pipeline import Appended as Appended
+from tidelog.client.transactions import TransactionCoordinator, new_producer_id
+from tidelog.errors import (
+    BrokerUnreachableError,
+    InvalidArgumentError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    TidelogError,
+)
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import read_header
+from tidelog.records.builder import NO_PRODUCER, Producer
+from tidelog.records.compression import Codec
+
+WAITING_BYTES = 1 << 20
+
+_OLDEST_VERSION = 3
+_ZSTD_VERSION = 7
+
+
+class BatchAppender:
+    """See the module. Blocking, for one thread; the cluster's `timeout_ms` bounds how long nothing may get on.
+
+    Methods raise BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.11), UnknownTopicOrPartitionError
+    and what a broker refuses batches for (RecordTooLargeError, RecordValidationError, ...). `append` may raise what an earlier
+    batch met. After an error nothing but `abort`, `init` and `close` makes sense.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._timeout_ms = transaction_timeout_ms
+        self._coordinator = None if transactional_id is None else TransactionCoordinator(cluster, transactional_id)
+        self._pipeline = ProducePipeline(cluster, transactional_id, max_in_flight)
+        self._order: list[Batch] = []
+        self._is_begun = False
+        self._is_empty = True
+        """Nothing is in the transaction: the coordinator has not heard of it."""
+        self._failure: TidelogError | None = None
+
+    @property
+    def producer(self) -> Producer:
+        """Id and epoch; `NO_PRODUCER` before `init`."""
+        return self._pipeline.producer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def init(self) -> None:
+        """Take a producer id. With a transactional id: fence older producers of it, end what they left open."""
+        self._forget()
+        self._failure = None
+        if self._coordinator is None:
+            self._pipeline.renew(new_producer_id(self._cluster))
+        else:
+            self._pipeline.renew(self._coordinator.init(self._timeout_ms))
+
+    def begin(self) -> None:
+        """Begin a transaction; brokers hear of it with its first batch or offset."""
+        self._check(is_begun=False)
+        if self._coordinator is None:
+            raise InvalidArgumentError("a transaction needs a transactional id")
+        self._order.clear()
+        self._is_begun = True
+
+    def append(self, key: TopicPartition, batch: bytearray, tag: object = None) -> None:
+        """Append a batch, which is the appender's from now on: it writes to it. `tag` comes back with `flush`.
+
+        Raises InvalidArgumentError for what is not exactly one batch of format v2 with data and consecutive offsets.
+        """
+        self._check(is_begun=self._coordinator is not None)
+        header = read_header(batch)
+        if header.magic != 2 or header.size != len(batch) or header.is_control:
+            kind = "control " if header.is_control else ""
+            raise InvalidArgumentError(
+                f"to be appended to {key.topic}-{key.partition}",
+                found=f"{len(batch)} bytes, a {kind}batch of v{header.magic}, {header.size} bytes",
+                expected="one batch of v2 with data",
+            )
+        if header.record_count != header.last_offset - header.base_offset + 1:
+            raise InvalidArgumentError(
+                f"to be appended to {key.topic}-{key.partition}: a batch with gaps between its offsets",
+                found=f"{header.record_count} records in {header.last_offset - header.base_offset + 1} offsets",
+            )
+        oldest = _ZSTD_VERSION if header.codec is Codec.ZSTD else _OLDEST_VERSION
+        added = Batch(key, batch, header.record_count, oldest, tag)
+        self._order.append(added)
+        with self._noting():
+            self._pipeline.add(added)
+            self._pipeline.send()
+            while self._pipeline.waiting_bytes > WAITING_BYTES:
+                self._admit()
+                self._pipeline.send()
+                if self._pipeline.waiting_bytes > WAITING_BYTES:
+                    self._pipeline.wait()
+
+    def flush(self) -> list[Appended]:
+        """Wait until all is acknowledged; return where each batch went since the last flush, in order of `append`."""
+        self._check(is_begun=None)
+        self._settle()
+        done = [batch.result for batch in self._order if batch.result is not None]
+        self._order.clear()
+        return done
+
+    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Make a group's (offset, metadata) part of the transaction. The topics must exist in this cluster."""
+        self._check(is_begun=True)
+        if offsets:
+            with self._noting():
+                assert self._coordinator is not None
+                # From here on the coordinator may have heard of it, whatever is answered.
+                self._is_empty = False
+                self._coordinator.commit_offsets(self.producer, group, offsets)
+
+    def commit(self) -> None:
+        """Wait until all is acknowledged, then commit; readers see all of it from now on.
+
+        Where the answer is lost for good, nobody knows whether it was committed. A group's offsets tell after the next `init`.
+        """
+        self._check(is_begun=True)
+        self._settle()
+        with self._noting():
+            assert self._coordinator is not None
+            if not self._is_empty:
+                self._coordinator.end(self.producer, is_commit=True)
+        self._is_begun = False
+        self._is_empty = True
+        self._pipeline.admitted.clear()
+
+    def abort(self) -> None:
+        """End the transaction, so that no reader of committed records sees any of it; begins anew with what went wrong forgotten.
+
+        Sends nothing without a transaction, or once this producer was fenced: then its successor has ended it.
+        """
+        if self._coordinator is None or not self._is_begun or isinstance(self._failure, ProducerFencedError):
+            if self._coordinator is None:
+                # Nobody is sure of the sequences: init() takes a new id.
+                self._pipeline.producer = NO_PRODUCER
+            self._forget()
+            return
+        is_clean = self._failure is None
+        if is_clean:
+            # What was not sent has no sequence yet. The rest can be waited for, mostly.
+            self._pipeline.drop_unsent()
+            try:
+                self._settle()
+            except TidelogError:
+                is_clean = False
+        is_empty = self._is_empty
+        self._forget()
+        if self._failure is not None:
+            return
+        with self._noting():
+            if is_clean and not is_empty:
+                self._coordinator.end(self.producer, is_commit=False)
+            elif not is_clean:
+                # Nobody knows how far it came: perhaps not to the coordinator, perhaps a commit was decided, and stays.
+                with contextlib.suppress(InvalidTxnStateError):
+                    self._coordinator.end(self.producer, is_commit=False)
+                self._pipeline.renew(self._coordinator.init(self._timeout_ms, self.producer))
+
+    def close(self) -> None:
+        """Abort an open transaction, as far as brokers can be reached, and give all connections back."""
+        if self._is_begun and not isinstance(self._failure, BrokerUnreachableError):
+            with contextlib.suppress(TidelogError):
+                self.abort()
+        self._forget()
+        self._pipeline.producer = NO_PRODUCER
+
+    # --- State ---
+
+    def _check(self, *, is_begun: bool | None) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if self.producer is NO_PRODUCER:
+            raise InvalidArgumentError("an appender without producer id: init() comes first")
+        if is_begun is not None and is_begun != self._is_begun:
+            raise InvalidArgumentError(
+                f"{'no' if is_begun else 'a'} transaction of {self._transactional_id!r} is open",
+                expected="begin() first" if is_begun else None,
+            )
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Keep the first error: what comes after it is told the same."""
+        try:
+            yield
+        except TidelogError as error:
+            self._failure = error
+            raise
+
+    def _forget(self) -> None:
+        """Forget batches, the transaction, and what went wrong; but who is fenced stays so until `init`."""
+        self._pipeline.forget()
+        self._order.clear()
+        self._is_begun = False
+        self._is_empty = True
+        if not isinstance(self._failure, ProducerFencedError):
+            self._failure = None
+
+    def _settle(self) -> None:
+        """Wait until nothing waits and nothing is in flight."""
+        with self._noting():
+            while not self._pipeline.is_settled:
+                self._admit()
+                self._pipeline.send()
+                self._pipeline.wait()
+
+    def _admit(self) -> None:
+        """Add to the transaction what waits to be sent and is new to it."""
+        new = self._pipeline.to_be_admitted
+        if new:
+            assert self._coordinator is not None
+            self._is_empty = False
+            self._coordinator.add_partitions(self.producer, new)
+            self._pipeline.admitted.update(new)

@@ -1,0 +1,89 @@
+"""What a group has committed in some partitions, once it is certain: what a program reads that keeps its progress in a group.
+
+| `require_stable` | while a transaction that may change an offset is open |
+|---|---|
+| True | the answer is waited for (UNSTABLE_OFFSET_COMMIT, KIP-447) |
+| False | what was committed before it |
+
+Before Kafka 2.5 brokers can't be asked for stable offsets. Whoever has called `BatchAppender.init` has no transaction open with
+that transactional id; but such a broker shows what the last one committed a moment after its end only, from a thread of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.coordinators import PASSING, ask_coordinator
+from tidelog.client.failures import error_for
+from tidelog.log.names import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+)
+
+_OLDEST, _NEWEST = 2, 7
+_UNSTABLE = PASSING | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+_NOTHING = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+def committed_offsets(
+    cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None, *, require_stable: bool = True
+) -> dict[TopicPartition, tuple[int, str]]:
+    """Return (offset, metadata) of each of `keys`, of all partitions for None; those without a committed offset are left out.
+
+    Raises as `fetch_committed`.
+    """
+    found = fetch_committed(cluster, group, keys, require_stable=require_stable)
+    return {key: (one.committed_offset, one.metadata or "") for key, one in found.items()}
+
+
+def fetch_committed(
+    cluster: Cluster, group: str, keys: Iterable[TopicPartition] | None, *, require_stable: bool
+) -> dict[TopicPartition, OffsetFetchResponsePartition]:
+    """Return what the coordinator says of each of `keys` that has a committed offset, of all such partitions for None.
+
+    Raises BrokerError (also where an offset stays unstable until the cluster's timeout), BrokerUnreachableError,
+    UnsupportedVersionError (before Kafka 0.10.2).
+    """
+    topics: list[OffsetFetchRequestTopic] | None = None
+    if keys is not None:
+        numbers: dict[str, list[int]] = {}
+        for key in keys:
+            numbers.setdefault(key.topic, []).append(key.partition)
+        if not numbers:
+            return {}
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=listed) for name, listed in numbers.items()]
+    answer = ask_coordinator(
+        cluster,
+        group,
+        OffsetFetchRequest(group_id=group, topics=topics, require_stable=require_stable),
+        OffsetFetchResponse,
+        _codes,
+        newest=_NEWEST,
+        oldest=_OLDEST,
+        passing=_UNSTABLE,
+    )
+    if answer.error_code and answer.error_code not in _NOTHING:
+        raise error_for(answer.error_code, f"offsets of group {group!r}", cluster)
+    # Whoever names partitions may name such as are not there (yet).
+    nothing = frozenset() if keys is None else _NOTHING
+    found: dict[TopicPartition, OffsetFetchResponsePartition] = {}
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            key = TopicPartition(topic.name, partition.partition_index)
+            if partition.error_code and partition.error_code not in nothing:
+                raise error_for(partition.error_code, f"offset of group {group!r} in {key.topic}-{key.partition}", cluster)
+            if partition.committed_offset >= 0:
+                found[key] = partition
+    return dict(sorted(found.items()))
+
+
+def _codes(response: OffsetFetchResponse) -> Iterable[int]:
+    yield response.error_code
+    for topic in response.topics:
+        for partition in topic.partitions:
+            yield partition.error_code

@@ -1,0 +1,108 @@
+"""Who coordinates a group or a transactional id (FindCoordinator), and requests to that broker until they are answered.
+
+| code | means |
+|---|---|
+| COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE | ask again: it is being elected, or reads its log |
+| NOT_COORDINATOR | find it anew |
+| others | are the caller's |
+
+Whoever asks often keeps where coordinators are (`Known`); what is out of date is found anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
+
+from tidelog.client.addresses import BrokerAddress
+from tidelog.client.cluster import Cluster
+from tidelog.client.failures import Patience, error_for
+from tidelog.errors import BrokerUnreachableError
+from tidelog.wire.codec import Message
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+M = TypeVar("M", bound=Message)
+
+GROUP = 0
+TRANSACTION = 1
+"""Types of a key: a group's id, a transactional id."""
+
+Known = dict[tuple[int, str], BrokerAddress]
+"""Type and key → where its coordinator was last."""
+
+PASSING = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+
+FIRST_PAUSE_MS = 2
+"""A coordinator that ends the last transaction of a producer has done so a few milliseconds later."""
+
+_NEWEST = 3
+"""The last version that asks for one key: a request for one is all that is needed here."""
+
+
+def find_coordinator(cluster: Cluster, key: str, patience: Patience, key_type: int = GROUP) -> BrokerAddress:
+    """Return where a group's or a transactional id's coordinator is.
+
+    Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError.
+    """
+    while True:
+        request = FindCoordinatorRequest(key=key, key_type=key_type)
+        oldest = 0 if key_type == GROUP else 1
+        answer = cluster.ask_any(request, FindCoordinatorResponse, newest=_NEWEST, oldest=oldest)
+        if not answer.error_code:
+            return BrokerAddress(answer.host, answer.port)
+        error = error_for(answer.error_code, f"coordinator of {_named(key, key_type)}", cluster, answer.error_message)
+        if answer.error_code not in PASSING:
+            raise error
+        patience.wait(error)
+
+
+def ask_coordinator(
+    cluster: Cluster,
+    key: str,
+    message: Message,
+    response: type[M],
+    codes: Callable[[M], Iterable[int]],
+    *,
+    newest: int,
+    oldest: int = 0,
+    key_type: int = GROUP,
+    passing: Collection[int] = PASSING,
+    known: Known | None = None,
+) -> M:
+    """Return the response of a coordinator. `codes` names a response's error codes: those that are `passing` are waited for.
+
+    The request may be sent more than once. Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError, ProtocolError.
+    """
+    patience = Patience(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
+    known = {} if known is None else known
+    while True:
+        address = known.get((key_type, key))
+        if address is None:
+            address = known[key_type, key] = find_coordinator(cluster, key, patience, key_type)
+        try:
+            with cluster.connection_to(address) as connection:
+                version = connection.version(type(message), newest=newest, oldest=oldest)
+                answer = connection.ask(message, version, response)
+        except BrokerUnreachableError as error:
+            known.pop((key_type, key), None)
+            patience.wait(error)
+            continue
+        code = next((code for code in codes(answer) if code in passing), None)
+        if code is None:
+            return answer
+        if code in PASSING:
+            known.pop((key_type, key), None)
+        patience.wait(error_for(code, f"{message.API_NAME} of {_named(key, key_type)}", address))
+
+
+def _named(key: str, key_type: int) -> str:
+    return f"{'group' if key_type == GROUP else 'transactional id'} {key!r}"

@@ -1,0 +1,288 @@
+"""How far behind a group is, asked of brokers, of any kind that speaks Kafka's protocol; `lag` says what each number is.
+
+| fact | from |
+|---|---|
+| committed offsets | the group's coordinator |
+| log start, the end of the reading | ListOffsets; the end first, so that what is appended meanwhile changes nothing |
+| the next record | the log itself, see `next_records` |
+| the group's rate | its commits of the last minutes: ``__consumer_offsets``, read from that time on |
+| the topic's rate | ListOffsets by time |
+| retention | the topic's configuration, and sizes (DescribeLogDirs): at the earliest, for segments are the broker's own affair |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tidelog.client.cluster import NO_LEADER, Cluster
+from tidelog.client.fetching import PartitionFetcher
+from tidelog.client.group_log import OFFSETS_TOPIC, Commits, histories_of, partition_of
+from tidelog.client.groups import CommittedOffset, GroupDescription, committed_offsets, describe_group
+from tidelog.client.lag import (
+    UNKNOWN_RETENTION,
+    GroupRate,
+    NextRecord,
+    PartitionLag,
+    Retention,
+    group_rate,
+    retention_at_the_earliest,
+    topic_rate,
+)
+from tidelog.client.next_records import first_records, next_records
+from tidelog.client.offsets import Isolation, NotFound, OffsetAnswer, list_offsets
+from tidelog.client.sizes import log_sizes
+from tidelog.client.topic_configs import retention_configs
+from tidelog.clock import Clock
+from tidelog.errors import ProtocolError, TidelogError, UnsupportedVersionError
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import EARLIEST, LATEST, FoundOffset
+from tidelog.records.records import Bounds, iter_records
+
+WINDOW_MS = 10 * 60 * 1000
+"""Rates are those of the last ten minutes."""
+
+MAX_HISTORY_OFFSETS = 200_000
+"""So much of ``__consumer_offsets`` is read for a rate, the last ones; a partition of it is shared by many groups."""
+
+
+class GroupLag(NamedTuple):
+    """A group, and how far behind it is in each partition that it has committed in, or is assigned."""
+
+    description: GroupDescription
+    partitions: tuple[PartitionLag, ...]
+    without_log: tuple[TopicPartition, ...]
+    """Partitions of the group whose topic is gone, or that have no leader now."""
+
+
+class Ends(NamedTuple):
+    """Where a partition starts and ends, and where reading ends."""
+
+    log_start_offset: int
+    high_watermark: int
+    end_offset: int
+
+
+def group_lag(
+    cluster: Cluster,
+    group: str,
+    clock: Clock,
+    *,
+    isolation: Isolation = "read_committed",
+    window_ms: int = WINDOW_MS,
+    history: CommitLog | None = None,
+) -> GroupLag:
+    """Return how far behind a group is. Rates are those of the last `window_ms`.
+
+    `history` are commits of at least that long, for whoever has read those of many groups at once (`read_commits`).
+
+    Raises BrokerUnreachableError, BrokerError, UnsupportedVersionError, CorruptDataError. A group that there is not is `Dead`,
+    without partitions.
+    """
+    description = describe_group(cluster, group)
+    committed = committed_offsets(cluster, group)
+    wanted = dict.fromkeys([*committed, *(key for member in description.members for key in member.assignment or ())])
+    led = with_leaders(cluster, wanted)
+    ends = log_ends(cluster, led, isolation)
+    now_ms = clock.now_ms()
+    positions = {
+        key: (max(committed[key].offset, end.log_start_offset), end.end_offset) for key, end in ends.items() if key in committed
+    }
+    records = next_records(cluster, positions, isolation)
+    rates = _group_rates(cluster, group, positions, now_ms, window_ms, history)
+    growths = _topic_rates(cluster, rates, ends, now_ms)
+    taken = _retention(cluster, records, ends, growths, now_ms)
+    return GroupLag(
+        description,
+        tuple(_lag(key, ends[key], committed.get(key), records, rates, growths, taken, now_ms) for key in sorted(led)),
+        tuple(sorted(wanted.keys() - set(led))),
+    )
+
+
+def with_leaders(cluster: Cluster, keys: Mapping[TopicPartition, object]) -> list[TopicPartition]:
+    """Return those of the partitions that exist and can be asked now."""
+    topics = cluster.topics() if keys else {}
+    led = []
+    for key in keys:
+        state = None if key.topic not in topics else topics[key.topic].partitions.get(key.partition)
+        if state is not None and state.leader.node_id != NO_LEADER:
+            led.append(key)
+    return led
+
+
+def log_ends(cluster: Cluster, keys: list[TopicPartition], isolation: Isolation) -> dict[TopicPartition, Ends]:
+    """Return where partitions end, and then where they start."""
+    stable = list_offsets(cluster, dict.fromkeys(keys, LATEST), isolation)
+    marks = stable if isolation == "read_uncommitted" else list_offsets(cluster, dict.fromkeys(keys, LATEST))
+    starts = list_offsets(cluster, dict.fromkeys(keys, EARLIEST))
+    found = {}
+    for key in keys:
+        start, mark, end = (_offset(answers[key], cluster, key) for answers in (starts, marks, stable))
+        found[key] = Ends(start, max(mark, end, start), max(end, start))
+    return found
+
+
+def _offset(answer: OffsetAnswer, cluster: Cluster, key: TopicPartition) -> int:
+    if isinstance(answer, NotFound):
+        raise ProtocolError("the broker tells no end of a log", path=str(cluster), found=f"{key.topic}-{key.partition}")
+    return answer.offset
+
+
+def _lag(
+    key: TopicPartition,
+    ends: Ends,
+    committed: CommittedOffset | None,
+    records: Mapping[TopicPartition, NextRecord | None],
+    rates: Mapping[TopicPartition, GroupRate],
+    growths: Mapping[TopicPartition, float],
+    taken: Mapping[TopicPartition, Retention],
+    now_ms: int,
+) -> PartitionLag:
+    rate = rates.get(key)
+    return PartitionLag(
+        topic=key.topic,
+        partition=key.partition,
+        now_ms=now_ms,
+        committed_offset=None if committed is None else committed.offset,
+        metadata="" if committed is None else committed.metadata,
+        log_start_offset=ends.log_start_offset,
+        end_offset=ends.end_offset,
+        high_watermark=ends.high_watermark,
+        next_record=records.get(key),
+        group_per_second=None if rate is None else rate.per_second,
+        topic_per_second=growths.get(key),
+        retention=taken.get(key, UNKNOWN_RETENTION),
+    )
+
+
+# --- The group's rate ---
+
+
+class CommitLog(NamedTuple):
+    """Commits of groups, as ``__consumer_offsets`` has them, oldest first."""
+
+    commits: Mapping[str, Commits]
+    is_whole: bool
+    """Whether they are all since the time that was asked for: the topic is read only so far."""
+
+
+def read_commits(cluster: Cluster, groups: Iterable[str], since_ms: int) -> CommitLog | None:
+    """Return what groups have committed since a time (epoch ms). They have to be of one partition of ``__consumer_offsets``.
+
+    None where clients may not read that topic, or cannot.
+    """
+    names = list(groups)
+    try:
+        count = len(cluster.topic_now(OFFSETS_TOPIC).partitions)
+        (partition,) = {partition_of(group, count) for group in names}
+        return _read_commits(cluster, TopicPartition(OFFSETS_TOPIC, partition), names, max(0, since_ms))
+    except TidelogError:
+        return None
+
+
+def _group_rates(
+    cluster: Cluster,
+    group: str,
+    keys: Mapping[TopicPartition, object],
+    now_ms: int,
+    window_ms: int,
+    history: CommitLog | None,
+) -> dict[TopicPartition, GroupRate]:
+    """Return the group's rates, where they can be known: not where clients may not read the offsets' topic, for one."""
+    since_ms = max(0, now_ms - window_ms)
+    history = history or read_commits(cluster, [group], since_ms)
+    if history is None:
+        return {}
+    commits = history.commits[group]
+    found = {}
+    for key in keys:
+        # A commit that came late is there in any case: the coordinator's clock stamps commits and records alike.
+        known = [one for one in commits.get(key, ()) if one.time_ms >= since_ms]
+        rate = group_rate(known, now_ms, window_ms) if known or history.is_whole else None
+        if rate is not None:
+            found[key] = rate
+    return found
+
+
+def _read_commits(cluster: Cluster, key: TopicPartition, groups: list[str], since_ms: int) -> CommitLog:
+    answer = list_offsets(cluster, {key: since_ms})[key]
+    if isinstance(answer, NotFound):
+        return CommitLog({group: {} for group in groups}, answer is NotFound.NOTHING_THAT_LATE)
+    stable, end = (
+        _offset(list_offsets(cluster, {key: LATEST}, isolation)[key], cluster, key)
+        for isolation in ("read_committed", "read_uncommitted")
+    )
+    start = max(answer.offset, end - MAX_HISTORY_OFFSETS)
+    return CommitLog(histories_of(groups, _records(cluster, key, start, stable, end)), start == answer.offset)
+
+
+def _records(
+    cluster: Cluster, key: TopicPartition, start: int, stable: int, end: int
+) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield what counts. Behind an open transaction, commits of transactions are not known to: those are left out."""
+    place = f"{cluster} {key.topic}-{key.partition}"
+    sound = PartitionFetcher(cluster, key, start, stable, isolation="read_committed")
+    rest = PartitionFetcher(cluster, key, max(start, stable), end)
+    for is_stable, fetcher in ((True, sound), (False, rest)):
+        bounds = Bounds(None, None, fetcher.position, stable if is_stable else end)
+        for header, records, at in fetcher:
+            if is_stable or not header.is_transactional:
+                for record in iter_records(header, records[at : at + header.size], path=place, bounds=bounds):
+                    yield record.key, record.value
+
+
+# --- The topic's ---
+
+
+def _topic_rates(
+    cluster: Cluster, rates: Mapping[TopicPartition, GroupRate], ends: Mapping[TopicPartition, Ends], now_ms: int
+) -> dict[TopicPartition, float]:
+    try:
+        answers = list_offsets(cluster, {key: max(0, rate.since_ms) for key, rate in rates.items()})
+    except UnsupportedVersionError:
+        return {}
+    # Where the first record that is left decides since when time counts.
+    young = {
+        key: ends[key].log_start_offset
+        for key, answer in answers.items()
+        if isinstance(answer, FoundOffset) and answer.timestamp > rates[key].since_ms
+    }
+    firsts = first_records(cluster, young, "read_uncommitted")
+    found = {}
+    for key, answer in answers.items():
+        if answer is NotFound.NO_TIMESTAMPS:
+            continue
+        then = NextRecord(answer.offset, answer.timestamp) if isinstance(answer, FoundOffset) else None
+        rate = topic_rate(firsts.get(key), then, ends[key].high_watermark, rates[key].since_ms, now_ms)
+        if rate is not None:
+            found[key] = rate
+    return found
+
+
+# --- Retention ---
+
+
+def _retention(
+    cluster: Cluster,
+    records: Mapping[TopicPartition, NextRecord | None],
+    ends: Mapping[TopicPartition, Ends],
+    growths: Mapping[TopicPartition, float],
+    now_ms: int,
+) -> dict[TopicPartition, Retention]:
+    configs = retention_configs(cluster, (key.topic for key in records))
+    sized = [key for key in records if key.topic in configs and configs[key.topic].retention_bytes >= 0]
+    sizes = log_sizes(cluster, sized)
+    found = {}
+    for key, record in records.items():
+        config = configs.get(key.topic)
+        if config is None:
+            continue
+        behind = per_second = None
+        count = ends[key].high_watermark - ends[key].log_start_offset
+        if key in sizes and record is not None and count > 0:
+            # Which bytes lie where is the broker's own affair: taken as spread evenly.
+            bytes_each = sizes[key] / count
+            behind = round(bytes_each * (ends[key].high_watermark - record.offset))
+            per_second = None if key not in growths else growths[key] * bytes_each
+        found[key] = retention_at_the_earliest(config, record, now_ms, bytes_behind=behind, bytes_per_second=per_second)
+    return found

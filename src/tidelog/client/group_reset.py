@@ -1,0 +1,290 @@
+"""A group's offsets set to where a time begins: first what that would mean, partition by partition, then the commit.
+
+| target | new offset |
+|---|---|
+| a time | of the first record at or after it; where there is none, the end of the reading |
+| earliest, latest | the log start; the end of the reading |
+| an offset | that, within the log |
+
+The end of the reading is the last stable offset, so that nothing of an open transaction is passed over; with read_uncommitted
+the high watermark. That no record is as late as a time is believed to no broker whose largest timestamp says otherwise (Kafka may
+answer so, docs/decisions/0002): then the log is searched.
+
+How many records are read again, or never, is counted in the log: those that a consumer is handed, by batch headers. Over
+`MAX_COUNTED_BYTES` it is the number of offsets in between, at least as many, and `is_exact` says so.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.fetching import PartitionFetcher
+from tidelog.client.group_lag import Ends, log_ends, with_leaders
+from tidelog.client.groups import DEAD, EMPTY, commit_offsets, committed_offsets, describe_group
+from tidelog.client.lag import NextRecord
+from tidelog.client.next_records import next_records
+from tidelog.client.offsets import Isolation, NotFound, list_offsets
+from tidelog.errors import (
+    BrokerError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
+    UnsupportedVersionError,
+)
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import MAX_TIMESTAMP, FoundOffset
+from tidelog.records.records import Bounds, iter_records
+from tidelog.wire.error_codes import ErrorCode
+
+MAX_COUNTED_BYTES = 64 * 1024 * 1024
+"""So much of the log is read to count, all partitions of a reset together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """The first record at or after a time, epoch ms."""
+
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """An offset, moved into the log where it lies outside."""
+
+    offset: int
+
+
+class ToEnd(enum.Enum):
+    """One of the ends of the log."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+Target: TypeAlias = ToTime | ToOffset | ToEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReset:
+    """What a reset does to one partition."""
+
+    topic: str
+    partition: int
+    old_offset: int | None
+    """None where the group had committed none."""
+    old_record: NextRecord | None
+    """The record that the group would have been given next; None without one, or without an offset."""
+    new_offset: int
+    new_record: NextRecord | None
+    """The record that it is given next now; None at the end."""
+    again: int
+    """Records that the group is given once more."""
+    skipped: int
+    """Records that it will not be given now."""
+    is_exact: bool
+    """Whether these are records that were counted, and not offsets."""
+    note: str = ""
+    """What is worth knowing about the new offset."""
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+NOTHING_THAT_LATE = "no record is that late: the end of the log"
+
+
+def plan_reset(
+    cluster: Cluster,
+    group: str,
+    target: Target,
+    partitions: Iterable[TopicPartition | str] | None = None,
+    isolation: Isolation = "read_committed",
+) -> list[PartitionReset]:
+    """Return what setting a group's offsets to a target means; nothing is changed.
+
+    `partitions` are partitions, or topics for all of their partitions; by default those that the group has committed in.
+
+    Raises:
+        BrokerError: the group has members (NON_EMPTY_GROUP), or a broker refuses something.
+        NotFoundError: there is nothing to be reset. UnknownTopicOrPartitionError: a partition that there is not.
+        UnsupportedForMessageFormatError: a time, where records have none. UnsupportedVersionError, BrokerUnreachableError.
+    """
+    check_without_members(cluster, group)
+    committed = committed_offsets(cluster, group)
+    keys = _wanted(cluster, group, committed, partitions)
+    ends = log_ends(cluster, keys, isolation)
+    offsets, notes = _new_offsets(cluster, target, ends, isolation)
+    old = {
+        key: min(max(committed[key].offset, end.log_start_offset), end.end_offset)
+        for key, end in ends.items()
+        if key in committed
+    }
+    old_records = next_records(cluster, {key: (at, ends[key].end_offset) for key, at in old.items()}, isolation)
+    new_records = next_records(cluster, {key: (at, ends[key].end_offset) for key, at in offsets.items()}, isolation)
+    counter = RecordCounter(cluster, isolation, MAX_COUNTED_BYTES)
+    planned = []
+    for key in keys:
+        at, new = old.get(key), offsets[key]
+        again, again_exact = (0, True) if at is None else counter.count(key, new, at)
+        skipped, skipped_exact = (0, True) if at is None else counter.count(key, at, new)
+        planned.append(
+            PartitionReset(
+                topic=key.topic,
+                partition=key.partition,
+                old_offset=committed[key].offset if key in committed else None,
+                old_record=old_records.get(key),
+                new_offset=new,
+                new_record=new_records[key],
+                again=again,
+                skipped=skipped,
+                is_exact=again_exact and skipped_exact,
+                note=notes.get(key, ""),
+            )
+        )
+    return planned
+
+
+def check_without_members(cluster: Cluster, group: str) -> None:
+    """Raise BrokerError if a group has members: they would go on from where they are, and commit that."""
+    found = describe_group(cluster, group)
+    if found.state not in (EMPTY, DEAD):
+        count = len(found.members)
+        members = f"{count} member{'' if count == 1 else 's'}" if count else "members"
+        raise BrokerError(
+            f"group {group!r} has {members}: its offsets can be set only while it has none",
+            error_code=ErrorCode.NON_EMPTY_GROUP,
+            path=str(cluster),
+            found=found.state,
+            expected=EMPTY,
+        )
+
+
+def apply_reset(cluster: Cluster, group: str, planned: Iterable[PartitionReset]) -> None:
+    """Commit the new offsets. Raises BrokerError, also if the group has got members meanwhile."""
+    commit_offsets(cluster, group, {one.key: one.new_offset for one in planned})
+
+
+def _wanted(
+    cluster: Cluster, group: str, committed: Mapping[TopicPartition, object], partitions: Iterable[TopicPartition | str] | None
+) -> list[TopicPartition]:
+    if partitions is None:
+        if not committed:
+            raise NotFoundError(f"group {group!r} has committed no offset: which topics are meant?", path=str(cluster))
+        keys = with_leaders(cluster, committed)
+        if not keys:
+            raise NotFoundError(f"the topics of group {group!r} are gone", path=str(cluster))
+        return sorted(keys)
+    wanted: set[TopicPartition] = set()
+    for one in partitions:
+        if isinstance(one, str):
+            wanted.update(TopicPartition(one, number) for number in cluster.topic_now(one).partitions)
+        else:
+            cluster.leader(one)  # which says what there is
+            wanted.add(one)
+    if not wanted:
+        raise UnknownTopicOrPartitionError("no partition to reset", path=str(cluster))
+    return sorted(wanted)
+
+
+def _new_offsets(
+    cluster: Cluster, target: Target, ends: Mapping[TopicPartition, Ends], isolation: Isolation
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+    notes: dict[TopicPartition, str] = {}
+    if isinstance(target, ToOffset):
+        if target.offset < 0:
+            raise InvalidArgumentError("an offset to reset to", found=target.offset, expected="0 or more")
+        offsets = {}
+        for key, end in ends.items():
+            offsets[key] = min(max(target.offset, end.log_start_offset), end.end_offset)
+            if offsets[key] != target.offset:
+                side = "behind the end of" if target.offset > offsets[key] else "below"
+                notes[key] = f"offset {target.offset} is {side} the log"
+        return offsets, notes
+    if target is ToEnd.EARLIEST:
+        return {key: end.log_start_offset for key, end in ends.items()}, notes
+    if target is ToEnd.LATEST:
+        return {key: end.end_offset for key, end in ends.items()}, notes
+    assert isinstance(target, ToTime)
+    offsets = {}
+    for key, offset in first_offsets_at(cluster, target.time_ms, ends, isolation).items():
+        # What was appended since the ends were asked for is behind them, all of it.
+        is_late = offset is None or offset >= ends[key].end_offset
+        offsets[key] = ends[key].end_offset if offset is None or is_late else max(offset, ends[key].log_start_offset)
+        if is_late:
+            notes[key] = NOTHING_THAT_LATE
+    return offsets, notes
+
+
+def first_offsets_at(
+    cluster: Cluster, time_ms: int, ends: Mapping[TopicPartition, Ends], isolation: Isolation
+) -> dict[TopicPartition, int | None]:
+    """Return the first record at or after a time in each partition, None where there is none; a broker's "none" is checked.
+
+    Raises UnsupportedForMessageFormatError where records have no times, and what `list_offsets` raises.
+    """
+    answers = list_offsets(cluster, dict.fromkeys(ends, time_ms), isolation)
+    found: dict[TopicPartition, int | None] = {}
+    for key, answer in answers.items():
+        if answer is NotFound.NO_TIMESTAMPS:
+            raise UnsupportedForMessageFormatError(f"{key.topic}-{key.partition}: {answer.value}", path=str(cluster))
+        found[key] = answer.offset if isinstance(answer, FoundOffset) else None
+    doubtful = [key for key, offset in found.items() if offset is None and ends[key].log_start_offset < ends[key].end_offset]
+    if doubtful:
+        try:
+            largest = list_offsets(cluster, dict.fromkeys(doubtful, MAX_TIMESTAMP))
+        except UnsupportedVersionError:
+            return found  # Before Kafka 3.0 nobody can ask; a search of every partition for nothing would be the rule.
+        for key, answer in largest.items():
+            if isinstance(answer, FoundOffset) and answer.timestamp >= time_ms:
+                found[key] = _search(cluster, key, time_ms, ends[key], isolation)
+    return found
+
+
+def _search(cluster: Cluster, key: TopicPartition, time_ms: int, ends: Ends, isolation: Isolation) -> int | None:
+    place = f"{cluster} {key.topic}-{key.partition}"
+    bounds = Bounds(time_ms, None, ends.log_start_offset, ends.end_offset)
+    for header, records, at in PartitionFetcher(cluster, key, ends.log_start_offset, ends.end_offset, isolation=isolation):
+        if header.max_timestamp >= time_ms:
+            for record in iter_records(header, records[at : at + header.size], path=place, bounds=bounds):
+                return record.offset
+    return None
+
+
+class RecordCounter:
+    """Counts the records between two offsets that a consumer is handed, as long as there are bytes to spend."""
+
+    def __init__(self, cluster: Cluster, isolation: Isolation, limit_bytes: int) -> None:
+        self._cluster = cluster
+        self._isolation = isolation
+        self._left_bytes = limit_bytes
+
+    def count(self, key: TopicPartition, start: int, end: int) -> tuple[int, bool]:
+        """Return how many, and whether they were counted; else it is the number of offsets."""
+        if start >= end:
+            return 0, True
+        place = f"{self._cluster} {key.topic}-{key.partition}"
+        if not self._left_bytes:
+            return end - start, False
+        fetcher = PartitionFetcher(self._cluster, key, start, end, isolation=self._isolation)
+        count = 0
+        batches = iter(fetcher)
+        try:
+            for header, records, at in batches:
+                if fetcher.bytes_read > self._left_bytes:
+                    self._left_bytes = 0
+                    return end - start, False
+                if header.magic == 2 and start <= header.base_offset and header.last_offset < end:
+                    count += header.record_count
+                else:
+                    batch = records[at : at + header.size]
+                    count += sum(1 for _ in iter_records(header, batch, path=place, bounds=Bounds(None, None, start, end)))
+            self._left_bytes = max(0, self._left_bytes - fetcher.bytes_read)
+        finally:
+            batches.close()  # type: ignore[attr-defined]  # a generator
+        return count, True

@@ -1,0 +1,230 @@
+"""Consumer groups, asked of brokers: which there are, who is in them, what they have committed; and offsets set from outside.
+
+| asked | with | of |
+|---|---|---|
+| which groups there are | ListGroups (key 16) | every broker: each knows those that it coordinates |
+| state, members, what they read | DescribeGroups (15) | the group's coordinator |
+| committed offsets, of all partitions | OffsetFetch (9) v2 and later, Kafka 0.10.2 | the coordinator |
+| committing offsets without being a member | OffsetCommit (8) | the coordinator; it refuses while the group has members |
+
+Data is plain tuples, so that what a data folder knows of groups looks the same (`group_log`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.committed import fetch_committed
+from tidelog.client.coordinators import PASSING, ask_coordinator
+from tidelog.client.failures import Patience, error_for
+from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.wire.coordinator.consumer_protocol import read_assignment
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from tidelog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tidelog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+CONSUMER_PROTOCOL = "consumer"
+"""The protocol type of consumers; other programs (Kafka Connect's workers) use groups for their own ends."""
+
+EMPTY = "Empty"
+STABLE = "Stable"
+DEAD = "Dead"
+"""Also of a group that there is not."""
+
+_LIST_NEWEST = 4
+_DESCRIBE_NEWEST = 5
+_COMMIT_OLDEST, _COMMIT_NEWEST = 2, 8
+_NO_GENERATION = -1
+
+
+class GroupListing(NamedTuple):
+    """A group, as its coordinator lists it. `state` is None before Kafka 2.6; `coordinator` is a broker's `host:port`."""
+
+    group: str
+    state: str | None
+    protocol_type: str
+    """`consumer`; empty of a group that only commits offsets."""
+    coordinator: str | None
+
+
+class GroupMember(NamedTuple):
+    """A member, and what it reads; None where its assignment is not a consumer's."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: tuple[TopicPartition, ...] | None
+
+
+class GroupDescription(NamedTuple):
+    """A group and its members; `state` is Kafka's word. The members of KIP-848's groups are not told: there are none here."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: str | None
+    members: tuple[GroupMember, ...]
+
+    @property
+    def member_count(self) -> int | None:
+        """How many members it has; None where nobody tells, as of the groups of KIP-848."""
+        return len(self.members) if self.members or self.state in (EMPTY, DEAD) else None
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed in a partition. `time_ms`: when, where that is known; brokers do not tell."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    time_ms: int | None
+
+
+def list_groups(cluster: Cluster) -> list[GroupListing]:
+    """Return all groups, by name. Raises BrokerUnreachableError if one of the brokers does not answer, BrokerError."""
+    cluster.refresh(None)
+    found: dict[str, GroupListing] = {}
+    for address in dict.fromkeys(cluster.brokers.values()):
+        patience = Patience(cluster.timeout_ms)
+        while True:
+            try:
+                with cluster.connection_to(address) as connection:
+                    version = connection.version(ListGroupsRequest, newest=_LIST_NEWEST)
+                    answer = connection.ask(ListGroupsRequest(), version, ListGroupsResponse)
+            except BrokerUnreachableError as error:
+                patience.wait(error)
+                continue
+            if not answer.error_code:
+                break
+            refusal = error_for(answer.error_code, "list of groups", address)
+            if answer.error_code not in PASSING:
+                raise refusal
+            patience.wait(refusal)
+        for group in answer.groups:
+            state = group.group_state if version >= _LIST_NEWEST else None
+            found[group.group_id] = GroupListing(group.group_id, state, group.protocol_type, str(address))
+    return [found[name] for name in sorted(found)]
+
+
+def describe_group(cluster: Cluster, group: str) -> GroupDescription:
+    """Return a group's state and members; a group that there is not is `Dead`. Raises BrokerError, BrokerUnreachableError.
+
+    A coordinator calls a group of another kind dead, too, when it is asked like this; then what it lists is believed.
+    """
+    found = _describe(cluster, group)
+    if found.state == DEAD:
+        for listed in list_groups(cluster):
+            if listed.group == group and listed.state is not None:
+                return found._replace(state=listed.state, protocol_type=listed.protocol_type)
+    return found
+
+
+def _describe(cluster: Cluster, group: str) -> GroupDescription:
+    answer = ask_coordinator(
+        cluster,
+        group,
+        DescribeGroupsRequest(groups=[group]),
+        DescribeGroupsResponse,
+        lambda response: (one.error_code for one in response.groups),
+        newest=_DESCRIBE_NEWEST,
+    )
+    (found,) = answer.groups
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return GroupDescription(group, DEAD, "", "", None, ())
+    if found.error_code:
+        raise error_for(found.error_code, f"group {group!r}", cluster)
+    return _description(found)
+
+
+def _description(found: DescribedGroup) -> GroupDescription:
+    is_consumers = found.protocol_type == CONSUMER_PROTOCOL
+    return GroupDescription(
+        found.group_id,
+        found.group_state,
+        found.protocol_type,
+        found.protocol_data,
+        None,
+        tuple(
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                assigned(bytes(member.member_assignment)) if is_consumers else None,
+            )
+            for member in found.members
+        ),
+    )
+
+
+def assigned(assignment: bytes) -> tuple[TopicPartition, ...] | None:
+    """Return the partitions in a consumer's assignment; none of an empty one, None where it cannot be read."""
+    if not assignment:
+        return ()
+    try:
+        found = read_assignment(assignment)
+    except TidelogError:
+        return None
+    return tuple(
+        TopicPartition(topic.topic, partition) for topic in found.assigned_partitions for partition in sorted(topic.partitions)
+    )
+
+
+def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
+    """Return what a group has committed, of all partitions; nothing of a group that there is not.
+
+    Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.10.2).
+    """
+    return {
+        key: CommittedOffset(one.committed_offset, one.committed_leader_epoch, one.metadata or "", None)
+        for key, one in fetch_committed(cluster, group, None, require_stable=False).items()
+    }
+
+
+def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "") -> None:
+    """Set a group's offsets from outside, all or none, each with this metadata; the group must have no members.
+
+    Raises BrokerError: UNKNOWN_MEMBER_ID while it has some, and what else the coordinator refuses.
+    """
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for key, offset in offsets.items():
+        partition = OffsetCommitRequestPartition(
+            partition_index=key.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata
+        )
+        topics.setdefault(key.topic, []).append(partition)
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=_NO_GENERATION,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[OffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+    )
+    answer = ask_coordinator(cluster, group, request, OffsetCommitResponse, _codes, newest=_COMMIT_NEWEST, oldest=_COMMIT_OLDEST)
+    for topic in answer.topics:
+        for committed in topic.partitions:
+            code = committed.error_code
+            if code == ErrorCode.UNKNOWN_MEMBER_ID:
+                raise BrokerError(
+                    f"group {group!r} has members: its offsets can be set only while it has none",
+                    error_code=code,
+                    path=str(cluster),
+                    found=ErrorCode.UNKNOWN_MEMBER_ID.name,
+                )
+            if code:
+                raise error_for(code, f"offset of group {group!r} in {topic.name}-{committed.partition_index}", cluster)
+
+
+def _codes(response: OffsetCommitResponse) -> Iterable[int]:
+    return (partition.error_code for topic in response.topics for partition in topic.partitions)

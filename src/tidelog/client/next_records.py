@@ -1,0 +1,182 @@
+"""The first record that a reader would be given from an offset on, in many partitions at once.
+
+One fetch names all partitions of a leader and asks for little of each: nearly always the next record is in the first batch.
+A batch that is larger than what was asked for comes whole only for the first partition of a request that has anything (KIP-74),
+so who got nothing is among the first ones next time, and may have more.
+
+| an answer without a record | means |
+|---|---|
+| control or aborted batches | go on behind them |
+| nothing, and the partition was the request's first | ask once more, with time to fetch it from elsewhere (KIP-405) |
+| nothing again | nothing: no batch is left up to the end, whatever the end's offset; compaction may do that |
+| nothing, for another | the others took the room |
+| the offset is below the log start | retention was here: go on at the log start |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+
+from tidelog.client.addresses import BrokerAddress
+from tidelog.client.cluster import Cluster
+from tidelog.client.connection import Connection
+from tidelog.client.failures import RETRIABLE, error_for
+from tidelog.client.fetching import CONSUMER, MAX_BATCH_BYTES, NEWEST_VERSION, NO_SESSION_EPOCH
+from tidelog.client.lag import NextRecord, search
+from tidelog.client.offsets import Isolation, list_offsets
+from tidelog.errors import CorruptBatchError, ProtocolError, TidelogError
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import EARLIEST, FoundOffset
+from tidelog.records.batch import MAX_OFFSET
+from tidelog.wire.codec import Message
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+FIRST_BYTES = 16 * 1024
+"""What is asked for of each partition at first: most batches are smaller."""
+
+MOST_BYTES = 4 * 1024 * 1024
+"""What is asked for in the end; only brokers before 0.10.1 need more for a batch that is larger."""
+
+MAX_RESPONSE_BYTES = 32 * 1024 * 1024
+MAX_PARTITIONS = 1_000
+"""Of one request."""
+
+MAX_WAIT_MS = 200
+"""How long a broker may take where it said before that there is nothing."""
+
+_LENGTH = Struct(">i")
+
+
+def next_records(
+    cluster: Cluster, positions: Mapping[TopicPartition, tuple[int, int]], isolation: Isolation
+) -> dict[TopicPartition, NextRecord | None]:
+    """Return, for each partition's `(position, end offset)`, the first record in between that a reader is handed, or None.
+
+    Raises UnknownTopicOrPartitionError, UnsupportedVersionError (read_committed before 0.11), BrokerUnreachableError,
+    BrokerError, CorruptDataError.
+    """
+    return _Search(cluster, positions, isolation).run()
+
+
+class _Search:
+    """One call's state: where each partition's search is."""
+
+    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, tuple[int, int]], isolation: Isolation) -> None:
+        self._cluster = cluster
+        self._is_committed = isolation == "read_committed"
+        self._found: dict[TopicPartition, NextRecord | None] = dict.fromkeys(positions)
+        self._at = {key: position for key, (position, _) in positions.items()}
+        self._end = {key: end for key, (_, end) in positions.items()}
+        self._bytes: dict[TopicPartition, int] = dict.fromkeys(positions, FIRST_BYTES)
+        self._doubtful: set[TopicPartition] = set()
+        self._todo = [key for key, (position, end) in positions.items() if position < end]
+
+    def run(self) -> dict[TopicPartition, NextRecord | None]:
+        while self._todo:
+            asked, self._todo = self._todo[:MAX_PARTITIONS], self._todo[MAX_PARTITIONS:]
+            self._again: list[TopicPartition] = []
+            self._out_of_range: list[TopicPartition] = []
+            self._cluster.ask_leaders(asked, FetchResponse, self._make, self._read)
+            self._todo = [*self._again, *self._moved_on(), *self._todo]
+        return self._found
+
+    def _moved_on(self) -> list[TopicPartition]:
+        """Return the partitions that retention was in since; the others' logs are not those that they were, and have nothing."""
+        found = []
+        for key, start in list_offsets(self._cluster, dict.fromkeys(self._out_of_range, EARLIEST)).items():
+            if isinstance(start, FoundOffset) and self._at[key] < start.offset < self._end[key]:
+                self._at[key] = start.offset
+                found.append(key)
+        return found
+
+    def _make(self, connection: Connection, keys: list[TopicPartition]) -> tuple[Message, int]:
+        version = connection.version(FetchRequest, newest=NEWEST_VERSION, oldest=4 if self._is_committed else 0)
+        topics: list[FetchTopic] = []
+        for key in keys:
+            if not topics or topics[-1].topic != key.topic:
+                topics.append(FetchTopic(topic=key.topic, partitions=[]))
+            partition = FetchPartition(
+                partition=key.partition,
+                current_leader_epoch=self._cluster.leader(key).epoch,
+                fetch_offset=self._at[key],
+                partition_max_bytes=self._bytes[key],
+            )
+            topics[-1].partitions.append(partition)
+        request = FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=MAX_WAIT_MS if keys[0] in self._doubtful else 0,
+            min_bytes=1,
+            max_bytes=MAX_RESPONSE_BYTES,
+            isolation_level=int(self._is_committed),
+            session_epoch=NO_SESSION_EPOCH,
+            topics=topics,
+        )
+        return request, version
+
+    def _read(
+        self, response: FetchResponse, keys: list[TopicPartition], place: BrokerAddress
+    ) -> dict[TopicPartition, TidelogError]:
+        if response.error_code:
+            raise error_for(response.error_code, f"fetch of {len(keys)} partitions", place)
+        answers = {
+            TopicPartition(topic.topic, partition.partition_index): partition
+            for topic in response.responses
+            for partition in topic.partitions
+        }
+        if not answers and response.throttle_time_ms:
+            throttled = error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"fetch of {len(keys)} partitions", place)
+            return dict.fromkeys(keys, throttled)
+        failed: dict[TopicPartition, TidelogError] = {}
+        for key in keys:
+            answer = answers.get(key)
+            if answer is None:
+                raise ProtocolError("the broker does not answer for all partitions", path=str(place), found=key)
+            code = answer.error_code
+            if code and code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                error = error_for(code, f"fetch of {key.topic}-{key.partition} from offset {self._at[key]}", place)
+                if code not in RETRIABLE:
+                    raise error
+                failed[key] = error
+            elif not self._take(key, answer, place, is_first=key == keys[0]):
+                # Who is in doubt is asked first, and so for certain.
+                self._again.insert(0 if key in self._doubtful else len(self._again), key)
+        return failed
+
+    def _take(self, key: TopicPartition, answer: PartitionData, place: BrokerAddress, *, is_first: bool) -> bool:
+        """Look into an answer; False if the partition must be asked once more."""
+        at, end = self._at[key], self._end[key]
+        if answer.error_code:
+            self._out_of_range.append(key)
+            return True
+        records = memoryview(answer.records or b"")
+        aborted = [(txn.first_offset, txn.producer_id) for txn in answer.aborted_transactions or ()] if self._is_committed else []
+        found, position = search(records, at, end, aborted, path=f"{place} {key.topic}-{key.partition}")
+        if found is not None:
+            self._found[key] = found
+            return True
+        if position > at:
+            self._at[key] = position
+            self._doubtful.discard(key)
+            return position >= end
+        if len(records) >= 12:
+            # Cut off, in an old version: the whole of it is needed.
+            (length,) = _LENGTH.unpack_from(records, 8)
+            if not 0 < length < MAX_BATCH_BYTES or length + 12 <= self._bytes[key]:
+                raise CorruptBatchError("length of a batch", path=str(place), found=length)
+            self._bytes[key] = length + 12
+            return False
+        self._bytes[key] = min(2 * self._bytes[key], MOST_BYTES)
+        if is_first and key in self._doubtful:
+            return True
+        if is_first:
+            self._doubtful.add(key)
+        return False
+
+
+def first_records(
+    cluster: Cluster, starts: Mapping[TopicPartition, int], isolation: Isolation
+) -> dict[TopicPartition, NextRecord | None]:
+    """Return the first record at or behind an offset in each partition, wherever it is."""
+    return next_records(cluster, {key: (start, MAX_OFFSET) for key, start in starts.items()}, isolation)

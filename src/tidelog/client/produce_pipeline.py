@@ -1,0 +1,399 @@
+"""Batches on their way to brokers: several requests in flight to each, and what fails goes again, in order and once.
+
+| | |
+|---|---|
+| sent | at once while fewer than `max_in_flight` requests wait for that broker's answer |
+| a request | one batch of each partition that has some, up to 4 MiB |
+
+What makes a retried append exact (KIP-98): brokers remember the last five batches of a producer in a partition.
+
+| what happens to a batch | then |
+|---|---|
+| its answer is lost, or an error that may pass | goes again, and all that was sent behind it: same order, same sequences |
+| it was there already | the answer says where |
+| its sequence is out of order, and one before it failed | goes again behind that one |
+| it is the oldest without an answer, and out of order | OutOfOrderSequenceError: the broker lost records of this producer |
+| it is the producer's first in the partition | nothing is sent behind it until it is answered: brokers take any first sequence |
+
+Topics of message format v0 and v1 know no producers: without a transactional id, their batches are sent without, one at a time,
+and one whose answer was lost may be there twice.
+
+For `batch_appender`, which knows of transactions. The caller calls `send` and `wait` until what it wants is true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tidelog.client.addresses import BrokerAddress
+from tidelog.client.cluster import NO_LEADER, Cluster, no_leader
+from tidelog.client.connection import Connection
+from tidelog.client.failures import RETRIABLE, Patience
+from tidelog.client.producing import ALL_IN_SYNC, NEWEST_VERSION, refusal
+from tidelog.client.topic_configs import is_without_transactions
+from tidelog.client.transactions import FENCING, fenced
+from tidelog.errors import (
+    BrokerUnreachableError,
+    InvalidArgumentError,
+    ProtocolError,
+    TidelogError,
+    UnsupportedForMessageFormatError,
+)
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import increment_sequence
+from tidelog.records.builder import NO_PRODUCER, Producer
+from tidelog.records.patch import set_producer
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+MAX_IN_FLIGHT = 5
+"""Brokers recognise no more batches of a producer than the last five."""
+
+REQUEST_BYTES = 4 << 20
+FIRST_PAUSE_MS = 2
+
+
+class Appended(NamedTuple):
+    """Where a batch went; both offsets -1 if a broker knows only that it is there. `log_append_time_ms`: -1 for CreateTime."""
+
+    key: TopicPartition
+    base_offset: int
+    last_offset: int
+    record_count: int
+    log_append_time_ms: int
+    tag: object
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """A batch from `add` on; `result` once it is acknowledged."""
+
+    key: TopicPartition
+    data: bytearray
+    record_count: int
+    oldest_version: int
+    tag: object
+    number: int = 0
+    """Grows with each batch that is added."""
+    base_sequence: int = -1
+    """-1 as long as it was not sent."""
+    result: Appended | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Partition:
+    """What a partition has to do."""
+
+    key: TopicPartition
+    waiting: deque[Batch] = field(default_factory=deque)
+    in_flight: deque[Batch] = field(default_factory=deque)
+    address: BrokerAddress | None = None
+    """Where it is in flight: to a new leader nothing is sent before the old one has answered."""
+    next_sequence: int = 0
+    is_known: bool = False
+    """A batch of this producer was acknowledged."""
+    is_plain: bool = False
+    """Its format knows no producers."""
+    trouble: TidelogError | None = None
+    """Why nothing is sent until what is in flight has come back."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One broker, and the requests that wait for its answer."""
+
+    connection: Connection
+    lent: contextlib.AbstractContextManager[Connection]
+    in_flight: deque[tuple[int, list[Batch]]] = field(default_factory=deque)
+    """Each with its number: the smallest of all is answered next."""
+
+
+class ProducePipeline:
+    """See the module. Errors that do not pass are raised; nothing but `forget` makes sense after them.
+
+    Patience, the cluster's `timeout_ms`, is for the time in which nothing is acknowledged after something went wrong.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str | None, max_in_flight: int) -> None:
+        if not 1 <= max_in_flight <= MAX_IN_FLIGHT:
+            raise InvalidArgumentError(
+                "requests in flight per broker", found=max_in_flight, expected=f"1 to {MAX_IN_FLIGHT}: brokers recognise no more"
+            )
+        self.producer: Producer = NO_PRODUCER
+        self.waiting_bytes = 0
+        self.admitted: set[TopicPartition] = set()
+        """With a transactional id: the partitions of the transaction. Batches of others wait."""
+        self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._max_in_flight = max_in_flight
+        self._patience = Patience(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
+        self._is_troubled = False
+        """Nothing was acknowledged since something went wrong: patience runs."""
+        self._lanes: dict[BrokerAddress, _Lane] = {}
+        self._requests = 0
+        self._added = 0
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._busy: dict[TopicPartition, _Partition] = {}
+        """Those with batches that wait to be sent."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all is acknowledged."""
+        return not self._busy and not any(lane.in_flight for lane in self._lanes.values())
+
+    @property
+    def to_be_admitted(self) -> list[TopicPartition]:
+        """Partitions whose batches wait for the transaction."""
+        return [] if self._transactional_id is None else [key for key in self._busy if key not in self.admitted]
+
+    def add(self, batch: Batch) -> None:
+        """Take a batch, to be sent with the next `send` that may."""
+        partition = self._partitions.get(batch.key)
+        if partition is None:
+            partition = self._partitions[batch.key] = _Partition(batch.key)
+        self._added += 1
+        batch.number = self._added
+        partition.waiting.append(batch)
+        self._busy[batch.key] = partition
+        self.waiting_bytes += len(batch.data)
+
+    def renew(self, producer: Producer) -> None:
+        """Go on with another id or epoch: all sequences begin with 0. Only when nothing waits or is in flight."""
+        plain = {key for key, partition in self._partitions.items() if partition.is_plain}
+        self._partitions = {key: _Partition(key, is_plain=True) for key in plain}
+        self.producer = producer
+
+    def drop_unsent(self) -> None:
+        """Forget what never was sent, and so has no sequence yet."""
+        for partition in self._busy.values():
+            partition.waiting = deque(batch for batch in partition.waiting if batch.base_sequence >= 0)
+        self._busy = {key: partition for key, partition in self._busy.items() if partition.waiting}
+        self.waiting_bytes = sum(len(batch.data) for partition in self._busy.values() for batch in partition.waiting)
+
+    def forget(self) -> None:
+        """Forget all batches and give the connections back. Sequences go on where they are, which `renew` may have to mend."""
+        for address in list(self._lanes):
+            self._leave(address)
+        for partition in self._partitions.values():
+            partition.waiting.clear()
+            partition.in_flight.clear()
+            partition.trouble = None
+        self._busy.clear()
+        self.admitted.clear()
+        self.waiting_bytes = 0
+
+    def send(self) -> None:
+        """Send what may be sent now."""
+        while self._send_one_each():
+            pass
+
+    def _send_one_each(self) -> bool:
+        """Send a batch of each partition that may; return whether there was one."""
+        by_leader: dict[BrokerAddress, list[_Partition]] = {}
+        for partition in self._busy.values():
+            if partition.trouble is not None or (self._transactional_id is not None and partition.key not in self.admitted):
+                continue
+            most = self._max_in_flight if partition.is_known and not partition.is_plain else 1
+            if len(partition.in_flight) >= most:
+                continue
+            leader = self._cluster.leader(partition.key)
+            if leader.node_id == NO_LEADER:
+                partition.trouble = no_leader(partition.key, self._cluster)
+                continue
+            address = self._cluster.brokers[leader.node_id]
+            if partition.in_flight and partition.address != address:
+                continue
+            lane = self._lanes.get(address)
+            if lane is None or len(lane.in_flight) < self._max_in_flight:
+                by_leader.setdefault(address, []).append(partition)
+        requests = self._requests
+        for address, partitions in by_leader.items():
+            while partitions:
+                try:
+                    lane = self._lane(address)
+                    if len(lane.in_flight) >= self._max_in_flight:
+                        break
+                    partitions = self._request(lane, partitions)
+                except BrokerUnreachableError as error:
+                    self._lose(address, error)
+                    for partition in partitions:
+                        partition.trouble = partition.trouble or error
+                    break
+        return self._requests > requests
+
+    def wait(self) -> None:
+        """Take one answer. Where there is none to come, wait a little, and let go again what is held."""
+        waiting = [(lane.in_flight[0][0], address) for address, lane in self._lanes.items() if lane.in_flight]
+        if waiting:
+            self._receive(min(waiting)[1])
+            return
+        held = [partition for partition in self._busy.values() if partition.trouble is not None]
+        if held:
+            if not self._is_troubled:
+                self._is_troubled = True
+                self._patience.restart()
+            assert held[0].trouble is not None
+            self._patience.wait(held[0].trouble)
+            self._cluster.refresh({partition.key.topic for partition in held})
+        for partition in held:
+            partition.trouble = None
+
+    # --- Requests ---
+
+    def _request(self, lane: _Lane, partitions: list[_Partition]) -> list[_Partition]:
+        """Send one batch of each, as far as a request has room; return the rest."""
+        by_topic: dict[str, list[PartitionProduceData]] = {}
+        batches: list[Batch] = []
+        size = 0
+        for partition in partitions:
+            batch = partition.waiting[0]
+            if batches and size + len(batch.data) > REQUEST_BYTES:
+                break
+            self._sign(partition, batch)
+            size += len(batch.data)
+            batches.append(batch)
+            part = PartitionProduceData(index=batch.key.partition, records=batch.data)
+            by_topic.setdefault(batch.key.topic, []).append(part)
+        request = ProduceRequest(
+            transactional_id=self._transactional_id,
+            acks=ALL_IN_SYNC,
+            timeout_ms=self._cluster.timeout_ms,
+            topic_data=[TopicProduceData(name=topic, partition_data=data) for topic, data in by_topic.items()],
+        )
+        oldest = max(batch.oldest_version for batch in batches)
+        version = lane.connection.version(ProduceRequest, newest=NEWEST_VERSION, oldest=oldest)
+        # They count as sent even if only a part of them was: what comes back is put in front again.
+        self._requests += 1
+        lane.in_flight.append((self._requests, batches))
+        for partition in partitions[: len(batches)]:
+            batch = partition.waiting.popleft()
+            partition.in_flight.append(batch)
+            partition.address = lane.connection.address
+            self.waiting_bytes -= len(batch.data)
+            if not partition.waiting:
+                self._busy.pop(partition.key, None)
+        lane.connection.send(request, version, ProduceResponse)
+        return partitions[len(batches) :]
+
+    def _sign(self, partition: _Partition, batch: Batch) -> None:
+        """Give a batch its sequence, once."""
+        if partition.is_plain:
+            set_producer(batch.data, *NO_PRODUCER, is_transactional=False)
+        elif batch.base_sequence < 0:
+            batch.base_sequence = partition.next_sequence
+            partition.next_sequence = increment_sequence(batch.base_sequence, batch.record_count)
+            sender = self.producer
+            set_producer(
+                batch.data,
+                sender.producer_id,
+                sender.producer_epoch,
+                batch.base_sequence,
+                is_transactional=self._transactional_id is not None,
+            )
+
+    def _receive(self, address: BrokerAddress) -> None:
+        """Take the answer to the oldest request to a broker."""
+        lane = self._lanes[address]
+        try:
+            answer = lane.connection.receive(ProduceResponse)
+        except BrokerUnreachableError as error:
+            self._lose(address, error)
+            return
+        _, batches = lane.in_flight.popleft()
+        results = {
+            TopicPartition(topic.name, partition.index): partition
+            for topic in answer.responses
+            for partition in topic.partition_responses
+        }
+        for batch in batches:
+            found = results.get(batch.key)
+            if found is None:
+                raise ProtocolError(
+                    "the broker does not answer for all partitions", path=str(address), found=f"nothing of {batch.key}"
+                )
+            self._note(self._partitions[batch.key], batch, found, address)
+
+    def _note(self, partition: _Partition, batch: Batch, answer: PartitionProduceResponse, place: BrokerAddress) -> None:
+        """Take the answer for one batch: the oldest of its partition that has none."""
+        assert partition.in_flight[0] is batch
+        code = answer.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            partition.in_flight.popleft()
+            partition.is_known = True
+            self._is_troubled = False
+            base = -1 if code else answer.base_offset
+            last = base if base < 0 else base + batch.record_count - 1
+            batch.result = Appended(batch.key, base, last, batch.record_count, answer.log_append_time_ms, batch.tag)
+            batch.data = bytearray()
+        elif code in FENCING and self._transactional_id is not None:
+            raise fenced(self._cluster, self._transactional_id)
+        elif not partition.is_plain and self._is_format_too_old(code, batch.key.topic):
+            if self._transactional_id is not None:
+                raise UnsupportedForMessageFormatError(
+                    f"topic {batch.key.topic!r} has message format v0 or v1, which knows no transactions", path=str(place)
+                )
+            partition.is_plain = True
+            self._back(partition, refusal(batch.key, answer, place))
+        elif code in RETRIABLE or code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            self._back(partition, refusal(batch.key, answer, place))
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition.trouble is not None:
+            self._back(partition, partition.trouble)
+        else:
+            raise refusal(batch.key, answer, place)
+
+    def _is_format_too_old(self, code: int, topic: str) -> bool:
+        """Whether a refusal is about a topic of message format v0 or v1.
+
+        Kafka before 3.0 fails on a transactional batch there, and says no more than that.
+        """
+        if code == ErrorCode.UNKNOWN_SERVER_ERROR and self._transactional_id is not None:
+            return is_without_transactions(self._cluster, topic)
+        return code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+    # --- What goes again ---
+
+    def _back(self, partition: _Partition, error: TidelogError) -> None:
+        """Put the oldest batch in flight back to where it was, and hold the partition."""
+        batch = partition.in_flight.popleft()
+        place = next((i for i, other in enumerate(partition.waiting) if other.number > batch.number), len(partition.waiting))
+        partition.waiting.insert(place, batch)
+        self.waiting_bytes += len(batch.data)
+        self._busy[partition.key] = partition
+        partition.trouble = partition.trouble or error
+
+    def _lose(self, address: BrokerAddress, error: TidelogError) -> None:
+        """A broker is gone: whatever it was sent comes back."""
+        lane = self._lanes.pop(address, None)
+        if lane is None:
+            return
+        lane.connection.close()
+        lane.lent.__exit__(None, None, None)
+        for _, batches in lane.in_flight:
+            for batch in batches:
+                self._back(self._partitions[batch.key], error)
+
+    # --- Connections ---
+
+    def _lane(self, address: BrokerAddress) -> _Lane:
+        """Return the connection to a broker; one that ended while nothing was asked is replaced."""
+        lane = self._lanes.get(address)
+        if lane is not None and not lane.in_flight and not lane.connection.is_idle:
+            self._leave(address)
+            lane = None
+        if lane is None:
+            lent = self._cluster.connection_to(address)
+            lane = self._lanes[address] = _Lane(lent.__enter__(), lent)
+        return lane
+
+    def _leave(self, address: BrokerAddress) -> None:
+        """Give a connection back; one that still waits for answers is closed."""
+        self._lanes.pop(address).lent.__exit__(None, None, None)

@@ -1,0 +1,53 @@
+"""The configuration of topics, as far as it decides how long records stay (DescribeConfigs, KIP-133: Kafka 0.11 and later)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.client.cluster import Cluster
+from tidelog.config import LogConfig
+from tidelog.errors import TidelogError
+from tidelog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+
+NEWEST_VERSION = 4
+TOPIC = 2
+"""Kafka's id of the kind of resource."""
+
+MESSAGE_FORMAT = "message.format.version"
+
+NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
+
+
+def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogConfig]:
+    """Return, for each topic whose configuration brokers tell, a configuration with its retention; all else is default."""
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=list(NAMES))
+        for topic in dict.fromkeys(topics)
+    ]
+    if not resources:
+        return {}
+    try:
+        answer = cluster.ask_any(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, newest=NEWEST_VERSION)
+    except TidelogError:
+        return {}
+    found: dict[str, LogConfig] = {}
+    for result in answer.results:
+        properties = {one.name: one.value for one in result.configs if one.name in NAMES and one.value is not None}
+        if not result.error_code and len(properties) == len(NAMES):
+            found[result.resource_name] = LogConfig.from_properties(properties)
+    return found
+
+
+def is_without_transactions(cluster: Cluster, topic: str) -> bool:
+    """Whether a topic is told to keep message format v0 or v1, which knows no producers. What brokers do not tell is no."""
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[MESSAGE_FORMAT])
+    try:
+        answer = cluster.ask_any(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse, newest=NEWEST_VERSION)
+    except TidelogError:
+        return False
+    values = [one.value or "" for result in answer.results for one in result.configs if one.name == MESSAGE_FORMAT]
+    return any(value.startswith(("0.8", "0.9", "0.10")) for value in values)
