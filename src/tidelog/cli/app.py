@@ -38,6 +38,7 @@ COMMANDS = {
     "stat": "tidelog.cli.stat",
     "dump": "tidelog.cli.dump",
     "retention": "tidelog.cli.retention",
+    "groups": "tidelog.cli.groups",
     "index": "tidelog.cli.index",
     "import": "tidelog.cli.import_",
     "handover": "tidelog.cli.handover",

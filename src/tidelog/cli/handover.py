@@ -6,11 +6,9 @@ What was found out in between is noted in the source, ``tidelog-handover.json``,
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -21,16 +19,18 @@ from tidelog.cli.options import directory_argument
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
 from tidelog.clock import SystemClock
-from tidelog.errors import CorruptCheckpointError, DataDirNotFoundError, InvalidArgumentError, StorageError
+from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError
 from tidelog.log import names
-from tidelog.log.checkpoints import replace_file
+from tidelog.log.json_files import read_json, understanding, write_json
 from tidelog.log.partition_metadata import format_topic_id, parse_topic_id
 from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.handover import TopicToHand, place, recover, topics_to_hand
+from tidelog.storage.handover import TRANSACTIONS_TOPIC, TopicToHand, place, recover, topics_to_hand
 from tidelog.storage.meta_properties import read_meta_properties
 from tidelog.times import parse_duration
 
 NOTES_FILE = "tidelog-handover.json"
+VERSION = 1
+_WHAT = "the notes of an earlier handover"
 POLL_S = 0.25
 
 
@@ -41,8 +41,9 @@ POLL_S = 0.25
 @click.option(
     "--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be given several times. [default: all]"
 )
+@click.option("--with-groups", is_flag=True, help="Consumer groups and transactions, too: internal topics.")
 @click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait for Kafka's end.")
-def command(directory: str, target: str, bootstrap_server: str, topics: tuple[str, ...], timeout: str) -> None:
+def command(directory: str, target: str, bootstrap_server: str, topics: tuple[str, ...], with_groups: bool, timeout: str) -> None:
     """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become that Kafka's own.
 
     Its topics are created through its admin API while it runs. Then it has to be stopped; the command waits for that, copies the
@@ -57,9 +58,10 @@ def command(directory: str, target: str, bootstrap_server: str, topics: tuple[st
     if recover(source, SystemClock()):
         notices.note(f"{source} was not shut down cleanly: it has been recovered")
     with DirLock(source):
-        wanted = topics_to_hand(source, topics)
+        wanted = topics_to_hand(source, topics, with_groups=with_groups)
+    has_coordinator = any(one.name == TRANSACTIONS_TOPIC for one in wanted)
     for one in wanted:
-        for partition, offset in one.open_transactions:
+        for partition, offset in one.open_transactions if not has_coordinator else ():
             notices.note(
                 f"{one.name}-{partition} has an open transaction, from offset {offset} on: no coordinator of Kafka will end it, "
                 "and read_committed stays before it until someone does (kafka-transactions.sh)"
@@ -113,8 +115,7 @@ def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]
     ids = admin.topic_ids(one.name for one in wanted)
     _wait_for_folders(data_dir, wanted)
     entries = {name: format_topic_id(topic_id) for name, topic_id in ids.items()}
-    text = json.dumps({"version": 1, "target": str(data_dir.resolve()), "topics": entries}, indent=2)
-    replace_file(source / NOTES_FILE, f"{text}\n".encode())
+    write_json(source / NOTES_FILE, VERSION, {"target": str(data_dir.resolve()), "topics": entries})
     return ids
 
 
@@ -141,15 +142,13 @@ def _is_in_use(data_dir: Path) -> bool:
 
 def _read_notes(source: Path, data_dir: Path) -> dict[str, uuid.UUID]:
     path = source / NOTES_FILE
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path, VERSION, _WHAT)
+    if content is None:
+        return {}
+    with understanding(path, _WHAT):
         if content["target"] != str(data_dir.resolve()):
             return {}
         ids = {name: parse_topic_id(text) for name, text in content["topics"].items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptCheckpointError(f"the notes of an earlier handover cannot be read: {error}", path=path) from None
     return {name: topic_id for name, topic_id in ids.items() if topic_id is not None}
 
 

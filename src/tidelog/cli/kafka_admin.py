@@ -5,6 +5,7 @@ Needs confluent-kafka, the optional extra `handover`.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from tidelog.log.partition_metadata import parse_topic_id
 from tidelog.storage.handover import TopicToHand
 
 TIMEOUT_S = 30.0
+POLL_S = 0.1
 
 
 class KafkaAdmin:
@@ -60,17 +62,27 @@ class KafkaAdmin:
                 self._asked(lambda made=made: made.result(self._timeout_s))
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, uuid.UUID]:
-        """Return the ids that Kafka gave."""
-        from confluent_kafka import TopicCollection
+        """Return the ids that Kafka gave. A broker hears of a topic a moment after its controller has made it: waits for that."""
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-        found = {}
-        described: Mapping[str, Any] = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
-        for name, answer in described.items():
-            topic_id = parse_topic_id(str(self._asked(lambda answer=answer: answer.result(self._timeout_s)).topic_id))
+        wanted = TopicCollection(list(names))
+        end = time.monotonic() + self._timeout_s
+        while True:
+            described: Mapping[str, Any] = self._client.describe_topics(wanted, request_timeout=self._timeout_s)
+            try:
+                found = {name: str(answer.result(self._timeout_s).topic_id) for name, answer in described.items()}
+                break
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > end:
+                    raise _refused(self._bootstrap, error) from error
+            time.sleep(POLL_S)
+        ids = {}
+        for name, text in found.items():
+            topic_id = parse_topic_id(text)
             if topic_id is None:
                 raise InvalidArgumentError(f"Kafka has no id for topic {name!r}; handing over needs Kafka 2.8 or newer")
-            found[name] = topic_id
-        return found
+            ids[name] = topic_id
+        return ids
 
     def _asked(self, ask: Any) -> Any:
         from confluent_kafka import KafkaException

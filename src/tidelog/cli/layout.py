@@ -76,6 +76,17 @@ def show_bytes_size(size_bytes: int) -> Amount:
     return Amount(f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}")
 
 
+def show_span(milliseconds: int) -> str:
+    """Return a span of time by its two largest units: 3d 4h, 250ms; with a sign if it is negative."""
+    parts = []
+    rest = abs(milliseconds)
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return ("-" if milliseconds < 0 else "") + (" ".join(parts[:2]) or "0ms")
+
+
 def table(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Yield the lines of a table: columns as wide as their widest cell, whole numbers to the right, all else to the left.
 

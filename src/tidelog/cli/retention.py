@@ -13,7 +13,7 @@ from dataclasses import replace
 import click
 
 from tidelog.cli import notices
-from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_time, table
+from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_span, show_time, table
 from tidelog.cli.options import Decorated, directory_argument, json_option, optional_topic, run_clock, wanted_partitions
 from tidelog.cli.output import print_lines
 from tidelog.config import LogConfig
@@ -121,7 +121,7 @@ def _bytes(text: str) -> int:
 def _settings(config: LogConfig) -> str:
     if not config.is_deleted:
         return f"cleanup.policy {config.cleanup_policy}"
-    time = "for ever" if config.retention_ms < 0 else _span(config.retention_ms)
+    time = "for ever" if config.retention_ms < 0 else show_span(config.retention_ms)
     size = "any size" if config.retention_bytes < 0 else show_bytes_size(config.retention_bytes)
     return f"retention {time}, {size}"
 
@@ -142,7 +142,7 @@ def _cells(one: Forecast, now_ms: int) -> list[object]:
 def _goes(one: Forecast, now_ms: int) -> str:
     if one.goes_ms is None:
         return "stays"
-    return "now" if one.goes_ms <= now_ms else f"{show_time(one.goes_ms)}, in {_span(one.goes_ms - now_ms)}"
+    return "now" if one.goes_ms <= now_ms else f"{show_time(one.goes_ms)}, in {show_span(one.goes_ms - now_ms)}"
 
 
 def _because(one: Forecast, now_ms: int) -> str:
@@ -163,20 +163,9 @@ def _futures(found: list[Forecast], now_ms: int) -> Iterator[str]:
         if own is not None and own.timestamp > now_ms and one.keeper == own:
             kept = sum(other.keeper == own for other in found)
             yield (
-                f"{_record(own)} is {_span(own.timestamp - now_ms)} in the future ({show_time(own.timestamp)}) "
+                f"{_record(own)} is {show_span(own.timestamp - now_ms)} in the future ({show_time(own.timestamp)}) "
                 f"and keeps {kept} segment{'' if kept == 1 else 's'}"
             )
-
-
-def _span(milliseconds: int) -> str:
-    """Show a span of time by its two largest units."""
-    parts = []
-    rest = milliseconds
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)):
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2]) or "0ms"
 
 
 def _json(topic: str, partition: int, one: Forecast, now_ms: int) -> str:

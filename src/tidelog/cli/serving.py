@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 from tidelog.broker.config import BrokerConfig
 from tidelog.broker.listeners import Listener, joined
@@ -25,6 +26,8 @@ from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.log_manager import LoadProgress, LogManager, Progress
 
 logger = logging.getLogger("tidelog.serve")
+
+T = TypeVar("T")
 
 PROGRESS_S = 2.0
 """Between two lines of a start that takes long."""
@@ -102,15 +105,17 @@ async def _until_asked_to_end(
 
 def _serve_metrics(broker: Running, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
     # Few want them, and the library takes a good part of a start's time.
-    from tidelog.broker.prometheus import MetricsServer, Snapshot, snapshot
+    from tidelog.broker.group_lags import GroupLags
+    from tidelog.broker.prometheus import MetricsServer, snapshot
 
-    async def now() -> Snapshot:
-        return snapshot(broker.node)
+    def on_loop(work: Callable[[], T]) -> T:
+        async def done() -> T:
+            return work()
 
-    def ask() -> Snapshot:
-        return asyncio.run_coroutine_threadsafe(now(), loop).result(timeout=10)
+        return asyncio.run_coroutine_threadsafe(done(), loop).result(timeout=10)
 
-    server = MetricsServer(host, port, ask)
+    groups = GroupLags(broker.node, on_loop)
+    server = MetricsServer(host, port, lambda: on_loop(lambda: snapshot(broker.node)), groups.scrape)
     stack.push_async_callback(asyncio.to_thread, server.close)  # It may wait for an answer of this loop.
     logger.info("metrics at http://%s/metrics", joined(*server.address))
 

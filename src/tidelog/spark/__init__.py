@@ -1,4 +1,4 @@
-"""Kafka logs as Spark DataFrames, read from their files: `spark.read.format("tidelog")`.
+"""Kafka logs in Spark, from their files or from brokers: read, streamed, written, and jobs on them.
 
     from tidelog.spark import session
 
@@ -13,7 +13,8 @@
     )
 
 With a session of your own, `register(spark)` does what PySpark's own discovery does in an installed package, and tells
-the source how many cores there are. `docs/spark.md` has every option.
+the source how many cores there are. `docs/spark.md` and `docs/streaming.md` have every
+option.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 | option says | becomes |
 |---|---|
-| earliest, latest | no bound |
+| earliest, latest | no bound; latest at the start (of a stream) is the end of what can be read |
 | an offset inside the log | that offset |
 | an offset outside | OffsetOutOfRangeError, or with `failOnDataLoss=false` the nearest one inside and a notice |
 | a time at the start | the first offset whose timestamp reaches it; none: NotFoundError, or by strategy the log end |
@@ -32,7 +32,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 _log = logging.getLogger("tidelog.spark")
 
 
-def select_partitions(options: ReadOptions, place: Topics) -> list[TopicPartition]:
+def select_partitions(options: ReadOptions, place: Topics, *, warns: bool = True) -> list[TopicPartition]:
     """Return the partitions to read, sorted.
 
     Raises UnknownTopicOrPartitionError for a topic or partition that is named but not there. A pattern may match nothing.
@@ -55,8 +55,8 @@ def select_partitions(options: ReadOptions, place: Topics) -> list[TopicPartitio
     else:
         assert options.pattern is not None
         pattern = compile_java_pattern(options.pattern)
-        topics = [topic for topic in existing if topic not in INTERNAL_TOPICS and pattern.fullmatch(topic)]
-        if not topics:
+        topics = [topic for topic in existing if topic not in INTERNAL_TOPICS and pattern.search(topic)]
+        if not topics and warns:
             _log.warning("subscribePattern %s matches no topic in %s", options.pattern, options.place)
     return sorted((topic, partition) for topic in topics for partition in existing[topic])
 
@@ -111,6 +111,8 @@ def _start(options: ReadOptions, log: Partition, partition: TopicPartition) -> i
     bound = options.starting
     value = bound.of(partition)
     if not bound.by_time:
+        if value == LATEST:
+            return log.log_end_offset
         return None if value == EARLIEST else _inside(options, bound, log, partition, value)
     found = log.find(value)
     if found is not None:

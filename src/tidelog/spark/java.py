@@ -27,7 +27,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -187,20 +187,42 @@ def make_launcher(home: Path, environment: Mapping[str, str] | None = None) -> P
     home = home.resolve()
     script = _LAUNCHER.format(module=VECTOR_MODULE, java=shlex.quote(str(home / "bin" / "java")))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    refused = []
-    for parent in _cache_folders(environment):
+    refused: list[str] = []
+    for parent in _private_folders(environment, refused):
         launcher = parent / name
         try:
-            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _is_private(parent):
-                refused.append(f"{parent} belongs to someone else")
-                continue
             if not _is_whole(launcher, script):
                 _build(launcher, home, script)
             return launcher
         except OSError as error:
             refused.append(str(error))
     raise StorageError(f"no place for a Java launcher: {'; '.join(refused)}")
+
+
+def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Return a folder for what is made once a user: in his cache, else among temporary files; nobody else can write to it.
+
+    `environment` stands in for `os.environ`. Raises StorageError where there is none.
+    """
+    refused: list[str] = []
+    for folder in _private_folders(os.environ if environment is None else environment, refused):
+        return folder
+    raise StorageError(f"no private folder: {'; '.join(refused)}")
+
+
+def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iterator[Path]:
+    """Yield the user's folders that nobody else can write to, made if they are not there; `refused` is told of the others."""
+    for folder in _cache_folders(environment):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_private = _is_private(folder)
+        except OSError as error:
+            refused.append(str(error))
+            continue
+        if is_private:
+            yield folder
+        else:
+            refused.append(f"{folder} belongs to someone else")
 
 
 def _cache_folders(environment: Mapping[str, str]) -> list[Path]:

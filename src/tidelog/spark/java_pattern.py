@@ -35,7 +35,7 @@ _ENDS = {"z": r"\Z", "Z": r"(?=\n?\Z)"}
 
 
 def compile_java_pattern(text: str) -> re.Pattern[str]:
-    """Return the Python pattern that matches what the Java pattern matches; use it with `fullmatch`.
+    """Return the Python pattern that matches what the Java pattern matches: `search` where Java says `find`.
 
     Raises InvalidArgumentError for a pattern that is broken or uses what only Java has.
     """

@@ -1,18 +1,19 @@
-"""The options of `spark.read.format("tidelog")`: what each one is, and the checks that need no log.
+"""The options of `format("tidelog")` when it reads: what each one is, and the checks that need no log.
 
-Names and meanings are those of Spark's Kafka connector, read in its batch form, so that a job written for
-`format("kafka")` needs another format's name, and a `path` where it is to read files; the time range, the columns and the
-isolation level are our own. Option names are case-insensitive, as everywhere in Spark.
+Names and meanings are those of Spark's Kafka connector, so that a job written for `format("kafka")` needs another format's
+name, and a `path` where it is to read files; the time range, the columns and the isolation level are our own. Option names
+are case-insensitive, as everywhere in Spark.
 
 What is checked here, as the connector does:
 
-| rule | |
-|---|---|
-| exactly one of | `subscribe`, `subscribePattern`, `assign` |
-| precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`, and the same for the end |
-| start | not `latest`, and no -1 in its JSON: a batch ends there |
-| end | not `earliest`, and no -2 in its JSON |
-| both ends per partition | name the same partitions, and no start lies behind its end |
+| rule | a batch | a stream (`stream.stream_options` has the rest) |
+|---|---|---|
+| exactly one of | `subscribe`, `subscribePattern`, `assign` | the same |
+| precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`; the end likewise | and then `startTime` |
+| start | not `latest`, and no -1 in its JSON: a batch ends there | any; `latest` where nothing is said |
+| end | not `earliest`, and no -2 in its JSON | none: it never ends |
+| both ends per partition | name the same partitions, and no start lies behind its end | |
+| `startTime` | may be relative: it is resolved at once | absolute: a stream that is started again means the same |
 
 Invariant: a `ReadOptions` is complete and consistent in itself; whether topics, partitions and offsets exist is for
 `tidelog.spark.bounds`, which has the logs. Relative times (`now`, `-3d`) are resolved here, once. Nothing here imports
@@ -21,20 +22,29 @@ PySpark or touches a file.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, cast
-from urllib.parse import unquote, urlsplit
 
-from tidelog.client.addresses import is_address, parse_addresses
+from tidelog.client.addresses import is_address
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.spark.java_pattern import compile_java_pattern
-from tidelog.times import parse_time
+from tidelog.spark.option_values import (
+    BROKERS,
+    CLIENT,
+    INTEGER,
+    boolean,
+    broker_addresses,
+    check_topic,
+    choice,
+    folder,
+    is_integer,
+    json_object,
+    positive,
+    time,
+)
 
 EARLIEST = -2
 """Instead of an offset: the log start."""
@@ -46,7 +56,7 @@ OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) that holds the topics' partition folders; or a broker's host:port",
     "kafka.bootstrap.servers": "brokers to read from, where no path is given: host:port, several with commas between",
     "subscribe": "topics, separated by commas",
-    "subscribePattern": "topics whose whole name matches a Java regular expression",
+    "subscribePattern": "topics in whose name a Java regular expression is found",
     "assign": 'partitions as JSON, {"topicA": [0, 1], "topicB": [2]}',
     "startTime": "first time of an exact range: every record with startTime <= timestamp < endTime",
     "endTime": "end of that range, itself outside",
@@ -66,33 +76,37 @@ OPTIONS: dict[str, str] = {
 }
 """Every option that means something here, and what, in one line."""
 
-IGNORED = (
+STREAM_OPTIONS: dict[str, str] = {
+    "maxOffsetsPerTrigger": "offsets of a batch, at most, over all partitions",
+    "minOffsetsPerTrigger": "wait until there are so many, but not longer than maxTriggerDelay",
+    "maxTriggerDelay": "15m: the longest such wait",
+    "maxTimePerTrigger": "10m: so much of the log's time in a batch, at most",
+    "maxRecordsPerPartition": "offsets of a task, at most",
+}
+"""Options of a stream alone."""
+
+BATCH_OPTIONS = ("endTime", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+"""Options of a batch alone."""
+
+_IGNORED_EVERYWHERE = (
     "groupIdPrefix",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
-    "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
 )
-"""Options of the connector that speak of a broker or a stream: taken without effect, said once."""
+
+IGNORED = (*_IGNORED_EVERYWHERE, *STREAM_OPTIONS)
+"""Options that a batch takes without effect, said once: of a stream, or of the connector's way with brokers."""
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "createTime")
 """Every column that can be asked for, in the connector's order; our own is last."""
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
-BROKERS = "kafka.bootstrap.servers"
-
-_CLIENT = "kafka."
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
 _USED_WITH_BROKERS = (BROKERS, "kafka.security.protocol")
 
 TopicPartition = tuple[str, int]
-
-_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +157,24 @@ class ReadOptions:
         return self.path or self.brokers or ""
 
 
-def parse_options(options: Mapping[str, str], clock: Clock) -> ReadOptions:
+def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool = False) -> ReadOptions:
     """Read a load's options.
 
     Raises InvalidArgumentError, naming the option, for whatever is wrong with them.
     """
     given = {key.lower(): value for key, value in options.items()}
     brokers = _brokers(given)
-    notices = _refuse_unknown(given, brokers)
+    notices = _refuse_unknown(given, brokers, is_stream)
     subscription = _subscription(given)
-    starting = _bound(given, "starting", "startingOffsets", EARLIEST)
+    if is_stream:
+        for name in BATCH_OPTIONS:
+            if name.lower() in given:
+                raise InvalidArgumentError(f"option {name}: a stream has no end; spark.read reads up to one")
+        clock = _NoClock()
+    starting = _bound(given, "starting", "startingOffsets", LATEST if is_stream else EARLIEST, is_stream=is_stream)
     ending = _bound(given, "ending", "endingOffsets", LATEST)
     _check_bounds(starting, ending)
-    start_ms, end_ms = _time(given, "startTime", clock), _time(given, "endTime", clock)
+    start_ms, end_ms = time(given, "startTime", clock), time(given, "endTime", clock)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
     return ReadOptions(
@@ -166,14 +185,14 @@ def parse_options(options: Mapping[str, str], clock: Clock) -> ReadOptions:
         assigned=subscription[2],
         starting=starting,
         ending=ending,
-        error_without_match=_choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+        error_without_match=choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
         start_ms=start_ms,
         end_ms=end_ms,
         columns=_columns(given),
         isolation=_isolation(given),
-        min_partitions=_positive(given, "minPartitions"),
-        fail_on_data_loss=_boolean(given, "failOnDataLoss", True) is not False,
-        time_map_dir=_folder(given, "timeMapDir") if "timemapdir" in given else None,
+        min_partitions=positive(given, "minPartitions"),
+        fail_on_data_loss=boolean(given, "failOnDataLoss", True) is not False,
+        time_map_dir=folder(given, "timeMapDir") if "timemapdir" in given else None,
         notices=notices,
     )
 
@@ -184,33 +203,35 @@ def _brokers(given: Mapping[str, str]) -> str | None:
     option, text = ("path", path) if path else (BROKERS, given.get(BROKERS, "").strip())
     if not text or (path and not is_address(path)):
         return None
-    try:
-        parse_addresses(text)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"option {option}: {error}") from None
-    protocol = given.get(f"{_CLIENT}security.protocol", "PLAINTEXT").strip()
-    if protocol.upper() != "PLAINTEXT":
-        raise InvalidArgumentError(f"option {_CLIENT}security.protocol: only PLAINTEXT is spoken to brokers, not {protocol}")
+    found = broker_addresses(given, option, text)
     if "timemapdir" in given:
         raise InvalidArgumentError("option timeMapDir: time maps belong to files, brokers have none")
-    return text
+    return found
 
 
-def _refuse_unknown(given: Mapping[str, str], brokers: str | None) -> tuple[str, ...]:
-    known = {name.lower() for name in OPTIONS}
-    harmless = {name.lower(): name for name in IGNORED}
+class _NoClock:
+    """A clock for times that must not depend on one."""
+
+    def now_ms(self) -> int:
+        raise InvalidArgumentError("a stream that is started again must mean the same time: an absolute one is needed")
+
+
+def _refuse_unknown(given: Mapping[str, str], brokers: str | None, is_stream: bool) -> tuple[str, ...]:
+    known = {name.lower() for name in (OPTIONS | STREAM_OPTIONS if is_stream else OPTIONS)}
+    harmless = {name.lower(): name for name in (_IGNORED_EVERYWHERE if is_stream else IGNORED)}
     ignored, unknown = [], []
     for key in given:
         if key == _ISOLATION_OF_CLIENT or (brokers is not None and key in _USED_WITH_BROKERS):
             continue
-        if key in harmless or key.startswith(_CLIENT):
+        if key in harmless or key.startswith(CLIENT):
             ignored.append(harmless.get(key, key))
         elif key not in known:
             unknown.append(key)
     if unknown:
         names = ", ".join(sorted(unknown))
         raise InvalidArgumentError(
-            f"format tidelog does not know the option{'s' if len(unknown) > 1 else ''} {names}; it knows {', '.join(OPTIONS)}"
+            f"format tidelog does not know the option{'s' if len(unknown) > 1 else ''} {names}; "
+            f"it knows {', '.join(OPTIONS | STREAM_OPTIONS)}"
         )
     if not ignored:
         return ()
@@ -222,20 +243,7 @@ def _path(given: Mapping[str, str]) -> str:
         raise InvalidArgumentError(
             'option path is missing: .option("path", the Kafka data folder), or .load(folder), or kafka.bootstrap.servers'
         )
-    return _folder(given, "path")
-
-
-def _folder(given: Mapping[str, str], option: str) -> str:
-    text = given[option.lower()].strip()
-    if not text:
-        raise InvalidArgumentError(f"option {option} is empty")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text):
-        parts = urlsplit(text)
-        if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
-            raise InvalidArgumentError(f"option {option}: a folder that every worker can open is needed, not {text}")
-        text = unquote(parts.path)
-    # Workers have working folders of their own: what is relative is so to the driver's.
-    return os.fspath(Path(text).absolute())
+    return folder(given, "path")
 
 
 def _subscription(
@@ -251,7 +259,7 @@ def _subscription(
         if not topics:
             raise InvalidArgumentError("option subscribe names no topic")
         for topic in topics:
-            _check_topic("subscribe", topic)
+            check_topic("subscribe", topic)
         return topics, None, None
     if named == ["subscribePattern"]:
         if not text:
@@ -261,26 +269,21 @@ def _subscription(
     return None, None, _assigned(text)
 
 
-def _check_topic(option: str, topic: str) -> None:
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise InvalidArgumentError(f"option {option}: {topic!r} is no topic name (letters, digits, '.', '_', '-')")
-
-
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
     expected = 'expected e.g. {"topicA":[0,1],"topicB":[0,1]}'
-    document = _json("assign", text, expected)
+    document = json_object("assign", text, expected)
     partitions = []
     for topic, numbers in document.items():
-        if not isinstance(numbers, list) or not all(_is_integer(number) and number >= 0 for number in numbers):
+        if not isinstance(numbers, list) or not all(is_integer(number) and number >= 0 for number in numbers):
             raise InvalidArgumentError(f"option assign: {expected}, got {text}")
-        _check_topic("assign", topic)
+        check_topic("assign", topic)
         partitions += [(topic, number) for number in numbers]
     if not partitions:
         raise InvalidArgumentError("option assign names no partition")
     return tuple(dict.fromkeys(partitions))
 
 
-def _bound(given: Mapping[str, str], side: str, offsets_option: str, default: int) -> Bound:
+def _bound(given: Mapping[str, str], side: str, offsets_option: str, default: int, *, is_stream: bool = False) -> Bound:
     timestamp, by_timestamp = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     if timestamp.lower() in given:
         return Bound(timestamp, everywhere=_timestamp(timestamp, given[timestamp.lower()]), by_time=True)
@@ -297,16 +300,16 @@ def _bound(given: Mapping[str, str], side: str, offsets_option: str, default: in
         return Bound(offsets_option, everywhere=default)
     if text.lower() in ("earliest", "latest"):
         value = EARLIEST if text.lower() == "earliest" else LATEST
-        _check_special(offsets_option, value, default, "")
+        _check_special(offsets_option, value, default, "", is_stream)
         return Bound(offsets_option, everywhere=value)
     each = _per_partition(offsets_option, text, 'earliest, latest or e.g. {"topicA":{"0":23,"1":-2},"topicB":{"0":-2}}')
     for partition, value in each.items():
-        _check_special(offsets_option, value, default, f" for {_name(partition)}")
+        _check_special(offsets_option, value, default, f" for {_name(partition)}", is_stream)
     return Bound(offsets_option, each=each)
 
 
-def _check_special(option: str, value: int, default: int, where: str) -> None:
-    if value >= 0 or value == default:
+def _check_special(option: str, value: int, default: int, where: str, is_stream: bool) -> None:
+    if value >= 0 or value == default or (is_stream and value in (EARLIEST, LATEST)):
         return
     if value not in (EARLIEST, LATEST):
         raise InvalidArgumentError(f"option {option}: {value}{where} is no offset (-2 means earliest, -1 latest)")
@@ -331,7 +334,7 @@ def _check_bounds(starting: Bound, ending: Bound) -> None:
 
 
 def _timestamp(option: str, text: str) -> int:
-    if not _INTEGER.fullmatch(text.strip()) or not 0 <= int(text) < 2**63:
+    if not INTEGER.fullmatch(text.strip()) or not 0 <= int(text) < 2**63:
         raise InvalidArgumentError(
             f"option {option}: epoch milliseconds expected, got {text!r} (startTime and endTime take times as text)"
         )
@@ -339,44 +342,20 @@ def _timestamp(option: str, text: str) -> int:
 
 
 def _per_partition(option: str, text: str, expected: str) -> dict[TopicPartition, int]:
-    document = _json(option, text, f"expected {expected}")
+    document = json_object(option, text, f"expected {expected}")
     values: dict[TopicPartition, int] = {}
     for topic, partitions in document.items():
         if not isinstance(partitions, dict):
             raise InvalidArgumentError(f"option {option}: expected {expected}, got {text}")
         for partition, value in partitions.items():
-            if not re.fullmatch(r"\d{1,10}", partition, re.ASCII) or not _is_integer(value) or abs(value) >= 2**63:
+            if not re.fullmatch(r"\d{1,10}", partition, re.ASCII) or not is_integer(value) or abs(value) >= 2**63:
                 raise InvalidArgumentError(f"option {option}: expected {expected}, got {text}")
             values[(topic, int(partition))] = value
     return values
 
 
-def _json(option: str, text: str, expected: str) -> dict[str, object]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        raise InvalidArgumentError(f"option {option}: {expected}, got {text}")
-    return document
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _time(given: Mapping[str, str], option: str, clock: Clock) -> int | None:
-    text = given.get(option.lower())
-    if text is None:
-        return None
-    try:
-        return parse_time(text, clock)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"option {option}: {error}") from None
-
-
 def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    headers = _boolean(given, "includeHeaders", None)
+    headers = boolean(given, "includeHeaders", None)
     if "columns" not in given:
         return tuple(name for name in COLUMNS if name != "createTime" and (name != "headers" or headers))
     by_name = {name.lower(): name for name in COLUMNS}
@@ -397,35 +376,10 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
 
 def _isolation(given: Mapping[str, str]) -> Isolation:
     names = [name for name in ("isolationLevel", _ISOLATION_OF_CLIENT) if name.lower() in given]
-    values = {_choice(given, name, ("read_uncommitted", "read_committed")) for name in names}
+    values = {choice(given, name, ("read_uncommitted", "read_committed")) for name in names}
     if len(values) > 1:
         raise InvalidArgumentError(f"options isolationLevel and {_ISOLATION_OF_CLIENT} disagree")
     return cast("Isolation", values.pop()) if values else "read_uncommitted"
-
-
-def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
-    text = given.get(option.lower(), choices[0]).strip().lower()
-    if text not in choices:
-        raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {given[option.lower()]!r}")
-    return text
-
-
-def _boolean(given: Mapping[str, str], option: str, default: bool | None) -> bool | None:
-    text = given.get(option.lower())
-    if text is None:
-        return default
-    if text.strip().lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"option {option}: true or false expected, got {text!r}")
-    return text.strip().lower() == "true"
-
-
-def _positive(given: Mapping[str, str], option: str) -> int | None:
-    text = given.get(option.lower())
-    if text is None:
-        return None
-    if not _INTEGER.fullmatch(text.strip()) or int(text) <= 0:
-        raise InvalidArgumentError(f"option {option}: a positive number expected, got {text!r}")
-    return int(text)
 
 
 def _name(partition: TopicPartition) -> str:

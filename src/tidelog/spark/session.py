@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
 from tidelog.errors import NotFoundError
@@ -19,15 +19,50 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_SET_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
+"""What Spark sets for the Python of a stream's source, each time that one starts, in the environment of the registered source."""
+
+_QUICK_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
+"""Arrow's check of bounds and nulls at each value, off: what reads the batches knows their length, and asks for nulls itself."""
+
+
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("tidelog")` known to a session.
 
     PySpark finds the source by itself where the package is installed; registered, the source also knows the session's
-    default parallelism and cuts at least that many splits.
+    default parallelism and cuts at least that many splits, its scans are columnar (`tidelog.spark.columnar`), and several
+    streams of it may be started at once.
     """
+    from tidelog.spark.columnar import read_columns
     from tidelog.spark.source import source_class
 
-    spark.dataSource.register(source_class(_default_parallelism(spark)))
+    read_columns(spark)
+    with _environment_of_streams(spark):
+        spark.dataSource.register(source_class(_default_parallelism(spark)))
+
+
+@contextmanager
+def _environment_of_streams(spark: SparkSession) -> Iterator[None]:
+    """Let what is registered meanwhile have an environment that no stream's start adds a name to.
+
+    All queries of a source share that map, a plain `HashMap`. Two streams that start at once and both add to it can leave it
+    with fewer entries than it counts; each task of the session then fails to be read (`OptionalDataException`). Names that
+    are there already have their values replaced, by every way that Spark has to start a Python, and that harms nothing.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        environment: dict[str, Any] = spark.sparkContext.environment
+    except (PySparkException, AttributeError):
+        yield  # Spark Connect: the server has the map.
+        return
+    new = [name for name in _SET_BY_STREAMS if name not in environment]
+    environment.update(dict.fromkeys(new, ""))
+    try:
+        yield
+    finally:
+        for name in new:
+            del environment[name]
 
 
 def is_submitted() -> bool:
@@ -59,6 +94,7 @@ def session(
         raise NotFoundError("PySpark is not installed: pip install 'tidelog[spark]'") from None
 
     from tidelog.spark.java import ensure_java
+    from tidelog.spark.spark_home import light_spark_home
 
     spark = SparkSession.getActiveSession()
     if spark is None:
@@ -70,11 +106,21 @@ def session(
         settings: dict[str, Any] = {key: str(value) for key, value in (config or {}).items()} | {"spark.app.name": app_name}
         if master is not None:
             settings["spark.master"] = master
-        if java_output is not None and not is_submitted():
-            _start_java(settings, java_output)
-        spark = SparkSession.builder.config(map=settings).getOrCreate()
+        if not is_submitted():
+            settings = _quick(settings)
+        with nullcontext() if is_submitted() else light_spark_home(settings.get("spark.master")):
+            if java_output is not None and not is_submitted():
+                _start_java(settings, java_output)
+            spark = SparkSession.builder.config(map=settings).getOrCreate()
     register(spark)
     return spark
+
+
+def _quick(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with what makes reads faster in a JVM that is started here; what they say themselves stays."""
+    java = str(settings.get("spark.driver.extraJavaOptions", ""))
+    flags = [flag for flag in _QUICK_ARROW if flag.split("=")[0] not in java]
+    return settings | {"spark.driver.extraJavaOptions": " ".join([java, *flags]).strip()}
 
 
 def _start_java(settings: dict[str, Any], output: IO[bytes]) -> None:

@@ -20,19 +20,24 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from tidelog.errors import InvalidArgumentError, TidelogError
-from tidelog.spark.options import ReadOptions, parse_options
+from tidelog.errors import InvalidArgumentError
+from tidelog.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
+from tidelog.spark.plain_errors import plainly
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.spark.tasks import Task
-
-BATCH_ROWS = 65_536
-"""Rows of an Arrow batch: far above the cost of handing one over, far below what hurts in memory."""
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -49,30 +54,50 @@ class TidelogDataSource(DataSource):
     def name(cls) -> str:
         return "tidelog"
 
+    @plainly
     def schema(self) -> StructType:
         """Check the options and return the schema. Spark calls it at `load()` and keeps the source as it is then."""
         from tidelog.spark.columns import spark_schema
 
-        try:
-            return spark_schema(self._options().columns)
-        except TidelogError as error:
-            raise error.with_traceback(None) from None
+        return spark_schema(self._columns())
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
-        from tidelog.spark.columns import spark_schema
-
         options = self._options()
-        fixed = spark_schema(options.columns)
-        if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in fixed]:
-            raise InvalidArgumentError(
-                "format tidelog has a fixed schema; choose columns with the option columns",
-                found=schema.simpleString(),
-                expected=fixed.simpleString(),
-            )
+        _check_schema(schema, options.columns)
         return TidelogReader(options, self.default_parallelism)
 
+    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        raise InvalidArgumentError("format tidelog reads batches, not streams: use spark.read")
+        from tidelog.spark.stream.reader import TidelogStreamReader
+        from tidelog.spark.stream.stream_options import parse_stream_options
+
+        options = parse_stream_options(self.options)
+        _check_schema(schema, options.read.columns)
+        return TidelogStreamReader(options, self.default_parallelism)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tidelog.spark.sink.writers import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 -- Spark's name
+        from tidelog.spark.sink.writers import stream_writer
+
+        return stream_writer(self.options, schema)
+
+    def _columns(self) -> tuple[str, ...]:
+        """Return the columns. Nobody says whether a batch or a stream is to be read: what neither can be is refused."""
+        from tidelog.spark.stream.stream_options import parse_stream_options
+
+        try:
+            return self._options().columns
+        except InvalidArgumentError as error:
+            try:
+                return parse_stream_options(self.options).read.columns
+            except InvalidArgumentError as other:
+                is_stream = any(name.lower() in map(str.lower, self.options) for name in STREAM_OPTIONS)
+                raise (other if is_stream else error) from None
 
     def _options(self) -> ReadOptions:
         # Once, at load: "-3d" must mean the same in each query on the DataFrame.
@@ -83,6 +108,18 @@ class TidelogDataSource(DataSource):
         return self._parsed
 
 
+def _check_schema(schema: StructType, columns: tuple[str, ...]) -> None:
+    from tidelog.spark.columns import spark_schema
+
+    fixed = spark_schema(columns)
+    if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in fixed]:
+        raise InvalidArgumentError(
+            "format tidelog has a fixed schema; choose columns with the option columns",
+            found=schema.simpleString(),
+            expected=fixed.simpleString(),
+        )
+
+
 class TidelogReader(DataSourceReader):
     """Plans tasks, and reads one. Immutable; overriding `pushFilters` would make answers depend on earlier queries."""
 
@@ -90,6 +127,7 @@ class TidelogReader(DataSourceReader):
         self.options = options
         self.default_parallelism = default_parallelism
 
+    @plainly
     def partitions(self) -> list[InputPartition]:
         """Return one partition for each task, its value the task's splits; a single one without any if nothing is to be read."""
         from tidelog.spark.tasks import plan_tasks
@@ -97,33 +135,22 @@ class TidelogReader(DataSourceReader):
         for notice in self.options.notices:
             _log.warning("%s", notice)
         wanted = self.options.min_partitions or self.default_parallelism or os.cpu_count() or 1
-        try:
-            tasks = plan_tasks(self.options, wanted)
-        except TidelogError as error:
-            raise error.with_traceback(None) from None
+        tasks = plan_tasks(self.options, wanted)
         # Of an empty list Spark itself would make a partition that knows nothing.
         return [InputPartition(task) for task in tasks or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
-        from tidelog.scanning.arrow import coalesce
+        """Return the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
         from tidelog.scanning.brokers import read_any_split
         from tidelog.scanning.report import ScanReport
-        from tidelog.spark.columns import arrow_schema, scan_columns, spark_batch
+        from tidelog.spark.columns import scan_columns
+        from tidelog.spark.reading import BATCH_ROWS, spark_rows
 
         task: Task = partition.value
-        names, schema, report = scan_columns(self.options.columns), arrow_schema(self.options.columns), ScanReport()
+        names, report = scan_columns(self.options.columns), ScanReport()
         rows = (batch for split in task for batch in read_any_split(split, names, batch_rows=BATCH_ROWS, report=report))
-        try:
-            for batch in coalesce(rows, BATCH_ROWS):
-                yield spark_batch(batch, schema)
-        except TidelogError as error:
-            raise error.with_traceback(None) from None
-        # Said when planned, for the whole log.
-        report.above_high_watermark = 0
-        for notice in report.notices():
-            where = f"{task[0]}" if len(task) == 1 else f"{task[0]} to {task[-1]}"
-            _log.warning("%s: %s", where, notice)
+        where = f"{task[0]} to {task[-1]}" if len(task) > 1 else "".join(map(str, task))
+        return spark_rows(rows, self.options.columns, report, where)
 
 
 def source_class(default_parallelism: int | None) -> type[TidelogDataSource]:

@@ -17,17 +17,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from tidelog.scanning.brokers import BrokerPlan, BrokerSplit, plan_from_brokers
+from tidelog.scanning.brokers import AnySplit, BrokerPlan, plan_from_brokers
 from tidelog.scanning.plan import ScanPlan, plan
-from tidelog.scanning.split import Split
 from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.places import BrokerPlace, FolderPlace, place_of
 
-TASK_BYTES = 64 * 1024 * 1024
-"""Most bytes of log that one task reads, but for a single batch that is larger."""
+TASK_BYTES = 128 * 1024 * 1024
+"""Most bytes of log that one task reads, but for a single batch that is larger: as much as Spark's own file sources take."""
 
-AnySplit = Split | BrokerSplit
+SIFTED_TASK_BYTES = 2 * TASK_BYTES
+"""The same for what is read of brokers because they cannot tell where a time range ends: most of it is passed over."""
 
 Task = tuple[AnySplit, ...]
 
@@ -60,7 +60,7 @@ def _plan(options: ReadOptions, place: FolderPlace | BrokerPlace, wanted: int) -
     for _, notes in planned.values():
         for note in notes:
             _log.warning("%s", note)
-    return pack([split for splits, _ in planned.values() for split in splits], wanted)
+    return pack([split for splits, _ in planned.values() for split in splits], wanted, _task_bytes(options))
 
 
 def _plan_topic(
@@ -78,16 +78,20 @@ def _plan_topic(
         partitions=list(offsets),
         isolation=options.isolation,
         offsets=offsets,
-        split_bytes=TASK_BYTES,
+        split_bytes=_task_bytes(options),
         min_splits=min_splits,
     )
     in_blocks = (f"{topic}: {notice} (in blocks that time maps rule out)" for notice in planned.known.notices())
     return planned.splits, [*planned.notes, *in_blocks]
 
 
-def pack(splits: Sequence[AnySplit], wanted: int) -> list[Task]:
-    """Put neighbours together up to `TASK_BYTES`, as long as there stay `wanted` tasks, or one for each split."""
-    limit_bytes = min(TASK_BYTES, sum(split.size_bytes for split in splits) // wanted)
+def _task_bytes(options: ReadOptions) -> int:
+    return TASK_BYTES if options.brokers is None or options.end_ms is None else SIFTED_TASK_BYTES
+
+
+def pack(splits: Sequence[AnySplit], wanted: int, task_bytes: int = TASK_BYTES) -> list[Task]:
+    """Put neighbours together up to `task_bytes`, as long as there stay `wanted` tasks, or one for each split."""
+    limit_bytes = min(task_bytes, sum(split.size_bytes for split in splits) // wanted)
     tasks = _pack(splits, limit_bytes)
     while len(tasks) < min(wanted, len(splits)):
         # Only where splits are of very different sizes. At a limit of 0 each is alone.

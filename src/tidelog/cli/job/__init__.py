@@ -19,7 +19,11 @@ from pathlib import Path
 import click
 
 JOBS = {
-    name: f"{__name__}.{name}" for name in ("verify", "build", "rebuild", "migrate", "lookup", "latency", "retention", "study")
+    name: f"{__name__}.{name}"
+    for name in (
+        *("verify", "build", "rebuild", "migrate", "lookup", "latency", "lag", "retention"),
+        *("replay", "bootstrap", "mirror", "failover", "study"),
+    )
 }
 """Job → module, in the order of `tidelog job --help`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -35,4 +36,4 @@ def command(directory: str, topic: str | None, partitions: tuple[int, ...], opti
 
         return latency(spark, directory, topic, partitions=partitions or None, progress=progress)
 
-    run_job(options, "latency", work, data_dir=directory)
+    run_job(options, "latency", work, places=[Path(directory)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -34,4 +35,4 @@ def command(directory: str, questions: str, options: JobOptions) -> None:
 
         return look_up(spark, directory, read_questions(spark, questions), progress)
 
-    run_job(options, "lookup", work, data_dir=directory)
+    run_job(options, "lookup", work, places=[Path(directory)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -34,4 +35,4 @@ def command(directory: str, out_dir: str, topic: str | None, options: JobOptions
 
         return migrate(spark, directory, out_dir, topic, progress=progress)
 
-    run_job(options, "migrate", work, data_dir=directory)
+    run_job(options, "migrate", work, places=[Path(directory)])

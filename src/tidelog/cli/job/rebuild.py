@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,7 +42,7 @@ def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wa
             for line in lines:
                 notices.complain(line)
 
-    run_job(options, "build" if missing_only else "rebuild", work, data_dir=directory, tell=tell)
+    run_job(options, "build" if missing_only else "rebuild", work, places=[Path(directory)], tell=tell)
 
 
 @click.command("rebuild", short_help="Build every index and time map anew from the logs.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -52,4 +53,4 @@ def command(
 
         return job.retention(spark, directory, topic, partitions=partitions or None, **limits, clock=clock, progress=progress)
 
-    run_job(options, "retention", work, data_dir=directory)
+    run_job(options, "retention", work, places=[Path(directory)])

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import click
 
@@ -25,6 +26,8 @@ from tidelog.cli.job.rows_output import check_target, write_rows
 from tidelog.cli.job.task_bar import TaskBar
 from tidelog.cli.layout import table
 from tidelog.cli.output import print_lines
+from tidelog.client.addresses import is_address
+from tidelog.log.log_dir import LogDir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,16 +75,22 @@ def run_job(
     name: str,
     work: Callable[[SparkSession, Progress], JobResult],
     *,
+    places: Sequence[str | Path] = (),
     data_dir: str | None = None,
     tell: Callable[[JobResult], object] | None = None,
 ) -> None:
     """Start Spark, let `work` do the job, and print what it found. Exit code 1 if that has faults.
 
-    `data_dir` is a folder that only its owner writes to: rows are not written below it. `tell` says what is to be said before
-    the summary.
+    `places` are the data folders (a Path, or a text that is no address) and the brokers that the job needs: one that is not
+    there is told before Spark takes its seconds to start. `data_dir` is a folder that only its owner writes to, so that rows are
+    not written below it: the first of those folders, if no other is named. `tell` says what is to be said before the summary.
     """
+    if data_dir is None:
+        data_dir = next((str(place) for place in places if not _is_brokers(place)), None)
     if options.rows_target is not None:
         check_target(options.rows_target, data_dir)
+    for place in dict.fromkeys(places):
+        _check_is_there(place)
     from tidelog.spark.jobs.job_session import job_session
 
     began = time.monotonic()
@@ -97,6 +106,19 @@ def run_job(
         faults = result.faults
     if faults:
         raise click.exceptions.Exit(FAULTS_FOUND)
+
+
+def _is_brokers(place: str | Path) -> TypeGuard[str]:
+    return isinstance(place, str) and is_address(place)
+
+
+def _check_is_there(place: str | Path) -> None:
+    if _is_brokers(place):
+        from tidelog.scanning.brokers import scan_cluster
+
+        scan_cluster(place).close()
+    else:
+        LogDir(place)
 
 
 def _say_started(spark: SparkSession, took_s: float) -> None:

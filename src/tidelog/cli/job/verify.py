@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -51,4 +52,4 @@ def command(
     def tell(result: JobResult) -> None:
         print_lines(finding_lines(result, as_json=options.as_json))
 
-    run_job(options, "verify", work, data_dir=directory, tell=tell)
+    run_job(options, "verify", work, places=[Path(directory)], tell=tell)

@@ -17,7 +17,10 @@ A job is a function: a session and arguments in, a `JobResult` out. `tidelog job
 | `migrate` | `migrate` | migrate |
 | `look_up` | `lookups` | lookup |
 | `latency` | `latency` | latency |
+| `lag` | `lag` | lag |
 | `retention` | `retention` | retention |
+| `replay` | `replay` | replay |
+| `cut_at`, `bootstrap` | `bootstrap` | bootstrap |
 | `run_studies` | `study` | study |
 
 Each module is imported by itself, so that no job pays for what another one needs.

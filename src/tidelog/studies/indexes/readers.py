@@ -21,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tidelog.log.index_entries import IndexEntries
 from tidelog.log.names import file_name
@@ -47,17 +47,6 @@ class Answer(NamedTuple):
     """Where reading the log began."""
     index_bytes: int
     log_bytes: int
-
-
-class Reader(Protocol):
-    """A design, ready to answer."""
-
-    entries: int
-    """How many entries it has, over all segments."""
-    entry_bytes: int
-
-    def look_up(self, timestamp: int) -> Answer:
-        """Return the first record at or after a time (ms)."""
 
 
 class WideEntries(IndexEntries):

@@ -56,7 +56,6 @@ COPIED_MS = EPOCH_MS + 3 * DAY_MS
 BOTH = "both clusters"
 ENGINE = "engine"
 
-CREATED_RULE = RollingRule.CREATE_TIME_OF_SEGMENT.value
 RULES_AND_TYPES = (
     (RollingRule.CREATE_TIME_OF_SEGMENT, CREATE_TIME),
     *((rule, kind) for rule in list(RollingRule)[1:] for kind in broker.TYPES),

@@ -146,7 +146,6 @@ READINGS = {
 BY_LATENCY_OF_1 = "CT2 - largest latency of cluster 1"
 BY_LATENCY_SEEN_ON_2 = "CT2 - latency seen on cluster 2"
 BY_LATENCY_OF_2 = "CT2 - largest latency of cluster 2"
-LOOKED_FOR = ("CT2", "LAT22", BY_LATENCY_OF_1, BY_LATENCY_SEEN_ON_2, BY_LATENCY_OF_2)
 
 
 def measure_documents_case(case: Case, work_dir: Path) -> list[Measurement]:

@@ -33,7 +33,6 @@ from tidelog.studies.workload import HOUR_MS, MINUTE_MS, SECOND_MS, Int64s, Mess
 
 SEARCH = "search"
 ONE_CREATE_TIME = "one CreateTime"
-GUARANTEES = "guarantees"
 
 INTERVAL_MS = SECOND_MS
 SEARCHES = 200

@@ -1,0 +1,393 @@
+"""`tidelog groups list|describe|reset`: consumer groups, how far behind they are in records and in time; offsets set to a time.
+
+| command | of brokers | of a data folder |
+|---|---|---|
+| list | yes | yes, as written last |
+| describe | yes | yes, and when retention takes what is unread is exact |
+| reset | yes | no: a coordinator has to write it |
+
+`tidelog.client.lag` says what each number is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.layout import Amount, json_line, one_line, show_span, show_time, table
+from tidelog.cli.options import (
+    Decorated,
+    Moment,
+    TimeType,
+    echo_moment,
+    json_option,
+    run_clock,
+    source_argument,
+)
+from tidelog.cli.output import print_lines
+from tidelog.client.addresses import is_address
+from tidelog.client.offsets import Isolation
+from tidelog.errors import InvalidArgumentError, NotFoundError
+from tidelog.log.names import TopicPartition
+from tidelog.times import parse_duration
+
+if TYPE_CHECKING:
+    from tidelog.client.group_lag import GroupLag
+    from tidelog.client.group_reset import PartitionReset, Target
+    from tidelog.client.groups import GroupDescription, GroupListing
+    from tidelog.client.lag import PartitionLag, Retention, TimeToEnd
+
+_ENDS = ("earliest", "latest")
+_TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d{1,10}(?:,\d{1,10})*))?")
+
+
+@click.group("groups", short_help="Show how far behind consumer groups are; set them to a time.")
+def command() -> None:
+    """Consumer groups: which there are, how far behind they are in records and in time, and setting them to a time."""
+
+
+def isolation_option(function: Decorated) -> Decorated:
+    """--isolation, of the group's consumers; read_committed unless told otherwise."""
+    return click.option(
+        "--isolation",
+        type=click.Choice(["read_committed", "read_uncommitted"]),
+        default="read_committed",
+        show_default=True,
+        help="What the group's consumers read with: whether aborted and open transactions count.",
+    )(function)
+
+
+def topic_option(function: Decorated) -> Decorated:
+    """--topic T[:p,...], any number of times."""
+    return click.option(
+        "--topic",
+        "topics",
+        multiple=True,
+        metavar="TOPIC[:N,...]",
+        help="Only this topic, or these partitions of it; may be given several times. [default: all of the group]",
+    )(function)
+
+
+# --- list
+
+
+@command.command("list", short_help="List the groups.")
+@source_argument
+@json_option
+def list_command(source: str, as_json: bool) -> None:
+    """List the groups that brokers coordinate, or that a data folder holds."""
+    listings: Sequence[GroupListing]
+    if is_address(source):
+        from tidelog.client.client import connect
+
+        with connect(source) as client:
+            listings = client.groups()
+    else:
+        from tidelog.storage.groups_folder import FolderGroups
+
+        listings = FolderGroups(source).list()
+    if as_json:
+        print_lines(json_line(one._asdict()) for one in listings)
+    else:
+        rows = ([one.group, one.state, one.protocol_type or None, one.coordinator] for one in listings)
+        print_lines(table(("group", "state", "type", "coordinator"), rows))
+
+
+# --- describe
+
+
+@command.command("describe", short_help="Show how far behind a group is.")
+@source_argument
+@click.argument("group", metavar="GROUP")
+@topic_option
+@isolation_option
+@click.option(
+    "--window", default="10m", show_default=True, metavar="TIME", help="The rates are those of this long before now: 90s, 1h."
+)
+@json_option
+@click.pass_context
+def describe_command(
+    ctx: click.Context, source: str, group: str, topics: tuple[str, ...], isolation: Isolation, window: str, as_json: bool
+) -> None:
+    """Show how far behind GROUP is in each partition: in records, and in time.
+
+    The lag in time is the age of the next record that the group would be given. Beside it: the time to the log's end at the
+    group's and the topic's rates, and the time until retention takes what is unread.
+    """
+    window_ms = parse_duration(window)
+    if window_ms < 1:
+        raise click.UsageError("--window must be longer than nothing.")
+    wanted = _parse_topics(topics)
+    clock = run_clock(ctx)
+    if is_address(source):
+        from tidelog.client.client import connect
+
+        with connect(source, clock=clock) as client:
+            found = client.group_lag(group, isolation=isolation, window_ms=window_ms)
+    else:
+        from tidelog.storage.groups_folder import FolderGroups
+
+        folder = FolderGroups(source)
+        found = folder.describe(group, clock.now_ms(), isolation, window_ms)
+        if folder.unknown_configs:
+            names = ", ".join(sorted(folder.unknown_configs)[:5])
+            notices.note(f"the folder does not know the configuration of {names}: Kafka's default retention is taken, 7 days")
+    partitions = [one for one in found.partitions if _is_wanted(one.key, wanted)]
+    if found.description.state == "Dead" and not found.partitions:
+        raise NotFoundError(f"there is no group {group!r}", path=source)
+    _tell(found, partitions)
+    readers = {key: member.member_id for member in found.description.members for key in member.assignment or ()}
+    if as_json:
+        print_lines(_json_lines(found.description, partitions, readers))
+    else:
+        print_lines(_lines(found.description, partitions, readers))
+
+
+def _tell(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
+    for key in found.without_log:
+        notices.note(f"{key.topic}-{key.partition}: no such partition now, or it has no leader")
+    for one in partitions:
+        place = f"{one.topic}-{one.partition}"
+        if one.lost:
+            notices.note(f"{place}: {one.lost} offsets behind the committed one, {one.committed_offset}, were deleted unread")
+        elif one.is_beyond_end:
+            notices.note(
+                f"{place}: the committed offset, {one.committed_offset}, lies behind the log's end, {one.high_watermark}"
+            )
+        if one.end_offset < one.high_watermark:
+            notices.note(
+                f"{place}: an open transaction ends the reading at {one.end_offset}, before the log's end {one.high_watermark}"
+            )
+
+
+_HEADER = (
+    *("topic", "partition", "committed", "end", "lag", "behind", "next record", "its time"),
+    *("to the end", "retention takes it", "member"),
+)
+
+
+def _lines(
+    description: GroupDescription, partitions: Sequence[PartitionLag], readers: dict[TopicPartition, str]
+) -> Iterator[str]:
+    count = description.member_count
+    members = "its members are not told" if count is None else f"{count} member{'' if count == 1 else 's'}"
+    parts = [description.state, members, description.protocol_type, description.protocol]
+    yield one_line(f"{description.group}: {', '.join(part for part in parts if part)}")
+    if partitions:
+        yield from table(_HEADER, (_cells(one, readers.get(one.key)) for one in partitions))
+
+
+def _cells(one: PartitionLag, reader: str | None) -> list[object]:
+    record = one.next_record
+    return [
+        *(one.topic, one.partition, one.committed_offset, one.end_offset, one.lag),
+        None if one.lag_ms is None else Amount(show_span(one.lag_ms)),
+        *((None, None) if record is None else (record.offset, show_time(record.timestamp))),
+        *(_show_time_to_end(one.time_to_end), _show_retention(one.retention, one.now_ms), reader),
+    ]
+
+
+def _show_time_to_end(found: TimeToEnd) -> str:
+    text: str = found.catch_up.value
+    return f"{text} {show_span(found.time_ms)}" if found.time_ms else text
+
+
+def _show_retention(found: Retention, now_ms: int) -> str | None:
+    from tidelog.client.lag import Precision
+
+    if found.precision is Precision.NOTHING:
+        return None
+    if found.goes_ms is None:
+        text: str = found.precision.value
+        return text
+    when = "now" if found.goes_ms <= now_ms else f"in {show_span(found.goes_ms - now_ms)}"
+    return when if found.precision is Precision.EXACT else f"{when} {found.precision.value}"
+
+
+def _json_lines(
+    description: GroupDescription, partitions: Iterable[PartitionLag], readers: dict[TopicPartition, str]
+) -> Iterator[str]:
+    yield json_line(
+        {
+            "type": "group",
+            "group": description.group,
+            "state": description.state,
+            "protocol_type": description.protocol_type,
+            "protocol": description.protocol,
+            "members": description.member_count,
+        }
+    )
+    for member in description.members:
+        yield json_line(
+            {
+                "type": "member",
+                "group": description.group,
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "assignment": None if member.assignment is None else [list(key) for key in member.assignment],
+            }
+        )
+    for one in partitions:
+        yield json_line(_json_partition(description.group, one, readers.get(one.key)))
+
+
+def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[str, object]:
+    record, to_end, retention = one.next_record, one.time_to_end, one.retention
+    return {
+        "type": "partition",
+        "group": group,
+        "topic": one.topic,
+        "partition": one.partition,
+        "committed_offset": one.committed_offset,
+        "metadata": one.metadata,
+        "log_start_offset": one.log_start_offset,
+        "end_offset": one.end_offset,
+        "high_watermark": one.high_watermark,
+        "lag": one.lag,
+        "lag_ms": one.lag_ms,
+        "lost": one.lost,
+        "next_offset": None if record is None else record.offset,
+        "next_timestamp": None if record is None else record.timestamp,
+        "group_per_second": one.group_per_second,
+        "topic_per_second": one.topic_per_second,
+        "catches_up": to_end.catch_up.name.lower(),
+        "time_to_end_ms": to_end.time_ms,
+        "retention": retention.precision.name.lower(),
+        "retention_at": retention.goes_ms,
+        "retention_in_ms": None if retention.goes_ms is None else retention.goes_ms - one.now_ms,
+        "member_id": reader,
+    }
+
+
+# --- reset
+
+
+@command.command("reset", short_help="Set a group's offsets to a time.")
+@source_argument
+@click.argument("group", metavar="GROUP")
+@click.option(
+    "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log without one."
+)
+@click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="This offset, or the nearest in the log.")
+@click.option("--by", "duration", metavar="TIME", help="That long before now: 90m, 3d. The same as --to -90m.")
+@topic_option
+@isolation_option
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@json_option
+@click.pass_context
+def reset_command(
+    ctx: click.Context,
+    source: str,
+    group: str,
+    target: Moment | str | None,
+    to_offset: int | None,
+    duration: str | None,
+    topics: tuple[str, ...],
+    isolation: Isolation,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Set the offsets of GROUP, which must have no members, and show what that means: partition by partition, the old and the
+    new offset, the time at each, and how many records will be read again, or not at all.
+    """
+    if not is_address(source):
+        raise click.UsageError("reset needs HOST:PORT: a group's offsets are its coordinator's to write.")
+    if sum(given is not None for given in (target, to_offset, duration)) != 1:
+        raise click.UsageError("one of --to, --to-offset and --by is needed.")
+    wanted = _parse_topics(topics)
+    goal = _goal(ctx, target, to_offset, duration)
+    from tidelog.client.client import connect
+    from tidelog.client.group_reset import apply_reset, plan_reset
+
+    with connect(source, clock=run_clock(ctx)) as client:
+        named = None if wanted is None else [key for topic, keys in wanted.items() for key in keys or (topic,)]
+        planned = plan_reset(client.cluster, group, goal, named, isolation)
+        if not dry_run:
+            apply_reset(client.cluster, group, planned)
+    if as_json:
+        print_lines(json_line(_json_reset(group, one, dry_run)) for one in planned)
+    else:
+        print_lines(table(_RESET_HEADER, map(_reset_cells, planned)))
+    notices.say(f"{group}: nothing was changed, this is a dry run" if dry_run else f"{group}: offsets set: {len(planned)}")
+
+
+def _goal(ctx: click.Context, target: Moment | str | None, to_offset: int | None, duration: str | None) -> Target:
+    from tidelog.client.group_reset import ToEnd, ToOffset, ToTime
+
+    if to_offset is not None:
+        return ToOffset(to_offset)
+    if isinstance(target, str):
+        return ToEnd(target)
+    if target is None:
+        assert duration is not None
+        time_ms = run_clock(ctx).now_ms() - parse_duration(duration)
+        if time_ms < 0:
+            raise InvalidArgumentError("a span of time reaches back before 1970", found=duration)
+        target = Moment(f"-{duration.strip()}", time_ms)
+    echo_moment(target)
+    return ToTime(target.time_ms)
+
+
+_RESET_HEADER = (*("topic", "partition", "old offset", "its time", "new offset", "its time", "read again", "skipped", "note"),)
+
+
+def _reset_cells(one: PartitionReset) -> list[object]:
+    return [
+        *(one.topic, one.partition, one.old_offset, _time_of(one.old_record), one.new_offset, _time_of(one.new_record)),
+        *(_count(one.again, one.is_exact), _count(one.skipped, one.is_exact), one.note),
+    ]
+
+
+def _time_of(record: tuple[int, int] | None) -> str | None:
+    return None if record is None else show_time(record[1])
+
+
+def _count(count: int, is_exact: bool) -> object:
+    return count if is_exact or not count else Amount(f"at most {count}")
+
+
+def _json_reset(group: str, one: PartitionReset, dry_run: bool) -> dict[str, object]:
+    return {
+        "group": group,
+        "topic": one.topic,
+        "partition": one.partition,
+        "old_offset": one.old_offset,
+        "old_timestamp": None if one.old_record is None else one.old_record.timestamp,
+        "new_offset": one.new_offset,
+        "new_timestamp": None if one.new_record is None else one.new_record.timestamp,
+        "read_again": one.again,
+        "skipped": one.skipped,
+        "is_exact": one.is_exact,
+        "note": one.note,
+        "dry_run": dry_run,
+    }
+
+
+# --- topics
+
+
+def _parse_topics(texts: Iterable[str]) -> dict[str, list[TopicPartition]] | None:
+    """Return what --topic says: topic → its partitions, none for all of them; None without the option."""
+    found: dict[str, list[TopicPartition]] = {}
+    for text in texts:
+        match = _TOPIC.fullmatch(text)
+        if match is None:
+            raise click.UsageError(f"not a topic and its partitions: {text!r}; accepted: orders, orders:0,3.")
+        topic = match["topic"]
+        numbers = [] if match["partitions"] is None else [int(number) for number in match["partitions"].split(",")]
+        if any(number >= 2**31 for number in numbers):
+            raise click.UsageError(f"no partition has such a number: {text!r}.")
+        known = found.get(topic)
+        # All of a topic is all of it, whatever else is said.
+        found[topic] = [] if not numbers or known == [] else [*(known or ()), *(TopicPartition(topic, n) for n in numbers)]
+    return found or None
+
+
+def _is_wanted(key: TopicPartition, wanted: dict[str, list[TopicPartition]] | None) -> bool:
+    return wanted is None or (key.topic in wanted and (not wanted[key.topic] or key in wanted[key.topic]))

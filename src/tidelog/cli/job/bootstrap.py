@@ -1,0 +1,56 @@
+"""`tidelog job bootstrap DIR|HOST:PORT`: cut topics in two, a history to be reprocessed and a stream that goes on behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.options import Moment, TimeType, echo_moment, run_clock, source_argument
+from tidelog.client.addresses import is_address
+from tidelog.times import format_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.jobs.distribute import Progress
+    from tidelog.spark.jobs.result import JobResult
+
+
+@click.command("bootstrap", short_help="Cut topics in two: a history to reprocess, a stream behind it.")
+@source_argument
+@click.option("--subscribe", metavar="TOPIC[,TOPIC]", required=True, help="The topics.")
+@click.option("--from", "start", type=TimeType(), help="First time of the history. [default: all that there is]")
+@click.option("--cut", "cut_path", metavar="FILE", required=True, type=click.Path(), help="Where the cut is kept.")
+@click.option("--history-source", metavar="DIR|HOST:PORT", help="Read the history from here: the same log, the same offsets.")
+@job_options
+def command(
+    source: str, subscribe: str, start: Moment | None, cut_path: str, history_source: str | None, options: JobOptions
+) -> None:
+    """Ask once for each partition's last stable offset, keep that cut in FILE, and read the history in front of it (--rows).
+
+    The history is every committed record with from <= timestamp below the cut; a stream started with
+    tidelog.spark.bootstrap.Cut.load(FILE).stream(spark) begins at exactly the cut: no gap, no repeat. A FILE that is there
+    already is used, so that a job that failed is started again with the same command.
+    """
+    from tidelog.spark.jobs.bootstrap import cut_at
+
+    topics = list(dict.fromkeys(name.strip() for name in subscribe.split(",") if name.strip()))
+    clock = run_clock(click.get_current_context())
+    cut, is_new = cut_at(source, topics, None if start is None else start.time_ms, cut_path, clock=clock)
+    if is_new:
+        echo_moment(start)
+    else:
+        since = "the log's start" if cut.start_ms is None else format_time(cut.start_ms)
+        notices.note(f"{cut_path} was taken {format_time(cut.taken_ms)}, from {since}: it is used as it is")
+
+    def work(spark: SparkSession, progress: Progress) -> JobResult:
+        from tidelog.spark.jobs.bootstrap import bootstrap
+
+        return bootstrap(spark, cut, source=history_source)
+
+    # With a cut that was kept, nobody asks the source any more, if the history is elsewhere.
+    places, data_dir = [history_source or source], None if is_address(source) else source
+    run_job(options, "bootstrap", work, places=places, data_dir=data_dir)

@@ -1,0 +1,78 @@
+"""`tidelog job failover HOST:PORT --group G`: where a group goes on in a mirror, and how much it will read twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.options import Moment, TimeType, echo_moment
+from tidelog.client.addresses import is_address
+from tidelog.times import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.copying.failover import By
+    from tidelog.spark.jobs.distribute import Progress
+    from tidelog.spark.jobs.result import JobResult
+
+
+@click.command("failover", short_help="Find where a group goes on in a mirror.")
+@click.argument("target", metavar="HOST:PORT")
+@click.option("--group", required=True, metavar="GROUP", help="The group that moves over.")
+@click.option("--map", "map_dir", metavar="DIR", type=click.Path(), help="The mirror's folder.")
+@click.option("--source", metavar="DIR|HOST:PORT", help="What is left of the source. [default: what the mirror saw last]")
+@click.option("--max-latency", metavar="TIME", help="The longest way of a record into the source's log, clocks included: 5m.")
+@click.option("--read-until", type=TimeType(), help="The time of the last record that was read, where no offsets are known.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic of the source; may be given several times."
+)
+@click.option("--by", type=click.Choice(["map", "time"]), help="Which position to take. [default: map where there is one]")
+@click.option("--prefix", default="", metavar="TEXT", help="Of the topics' names in the mirror, without --map.")
+@click.option("--apply", "is_applied", is_flag=True, help="Commit the positions; else nothing is changed.")
+@job_options
+def command(
+    target: str,
+    group: str,
+    map_dir: str | None,
+    source: str | None,
+    max_latency: str | None,
+    read_until: Moment | None,
+    topics: tuple[str, ...],
+    by: By | None,
+    prefix: str,
+    is_applied: bool,
+    options: JobOptions,
+) -> None:
+    """Say where GROUP goes on in the mirror when the source has failed: by the offset map, and by time, which is the time of the
+    last record that it has read less the longest latency. And how many records it will read twice.
+    """
+    if not is_address(target):
+        raise click.UsageError("failover needs HOST:PORT of the mirror.")
+    echo_moment(read_until)
+    max_latency_ms = None if max_latency is None else parse_duration(max_latency)
+
+    def work(spark: SparkSession, progress: Progress) -> JobResult:
+        from tidelog.copying.failover import FailoverOptions
+        from tidelog.spark.jobs.failover import failover
+
+        wanted = FailoverOptions(
+            group=group,
+            map_dir=map_dir,
+            source=source,
+            max_latency_ms=max_latency_ms,
+            read_until_ms=None if read_until is None else read_until.time_ms,
+            topics=topics,
+            by=by,
+            prefix=prefix,
+        )
+        return failover(spark, target, wanted, apply=is_applied)
+
+    def tell(result: JobResult) -> None:
+        count = sum(row[result.summary.columns.index("position")] is not None for row in result.summary.rows)
+        notices.say(f"{group}: {f'offsets set: {count}' if is_applied else 'nothing was changed; --apply sets the offsets'}")
+
+    run_job(options, "failover", work, places=[target], tell=tell)

@@ -1,0 +1,81 @@
+"""`tidelog job mirror SOURCE --target HOST:PORT --map DIR`: topics of one cluster in another, kept up to date."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.options import source_argument
+from tidelog.times import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.jobs.distribute import Progress
+    from tidelog.spark.jobs.result import JobResult
+
+
+@click.command("mirror", short_help="Copy topics to another cluster, and keep them up to date.")
+@source_argument
+@click.option("--target", required=True, metavar="HOST:PORT", help="The cluster to copy to.")
+@click.option("--map", "map_dir", required=True, metavar="DIR", type=click.Path(), help="Where the offset maps are kept.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be given several times.")
+@click.option("--pattern", metavar="REGEX", help="Only topics whose whole name matches.")
+@click.option("--prefix", default="", metavar="TEXT", help="Put before the topics' names in the target.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until the process is ended.")
+@click.option(
+    "--pause", default="1s", show_default=True, metavar="TIME", help="With --follow: how long to wait between two looks."
+)
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Keep this group's offsets in the target, too.")
+@click.option("--all-groups", is_flag=True, help="Keep the offsets of all groups.")
+@click.option("--job-id", metavar="NAME", help="Whose positions these are. [default: mirror-<the source's cluster id>]")
+@click.option("--replication-factor", type=click.IntRange(1, 2**15 - 1), metavar="N", help="Of topics made in the target.")
+@click.option("--skip-lost", is_flag=True, help="Go on behind records that retention took before they were copied.")
+@job_options
+def command(
+    source: str,
+    target: str,
+    map_dir: str,
+    topics: tuple[str, ...],
+    pattern: str | None,
+    prefix: str,
+    follow: bool,
+    pause: str,
+    groups: tuple[str, ...],
+    all_groups: bool,
+    job_id: str | None,
+    replication_factor: int | None,
+    skip_lost: bool,
+    options: JobOptions,
+) -> None:
+    """Copy the topics of a cluster, or of a data folder, to another cluster: whole batches, each record once.
+
+    Topics that the target lacks are made like the source's. The maps say where each offset went, for a failover; the next run
+    goes on where the last one ended, however that ended.
+    """
+    if topics and pattern is not None:
+        raise click.UsageError("--topic and --pattern exclude each other.")
+    if groups and all_groups:
+        raise click.UsageError("--group and --all-groups exclude each other.")
+    pause_ms = parse_duration(pause)
+
+    def work(spark: SparkSession, progress: Progress) -> JobResult:
+        from tidelog.spark.jobs.mirror import MirrorOptions, mirror
+
+        wanted = MirrorOptions(
+            source=source,
+            target=target,
+            map_dir=map_dir,
+            topics=topics or None,
+            pattern=pattern,
+            prefix=prefix,
+            job_id=job_id,
+            replication_factor=replication_factor,
+            groups=None if all_groups else groups,
+            skip_lost=skip_lost,
+        )
+        return mirror(spark, wanted, follow=follow, pause_ms=pause_ms, progress=progress)
+
+    run_job(options, "mirror", work, places=[source, target])

@@ -1,0 +1,105 @@
+"""`tidelog job replay DIR|HOST:PORT TOPIC`: a time window of a topic into another topic or cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.job.running import JobOptions, job_options, run_job
+from tidelog.cli.options import Moment, TimeType, echo_moment, partition_option, source_argument, topic_argument
+from tidelog.client.addresses import is_address
+from tidelog.errors import InvalidArgumentError
+from tidelog.times import format_time, parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.jobs.distribute import Progress
+    from tidelog.spark.jobs.result import JobResult
+
+
+def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int:
+    text = "0" if value is None else value.strip()
+    sign, text = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    try:
+        return sign * parse_duration(text)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+@click.command("replay", short_help="Copy a time window into another topic or cluster.")
+@source_argument
+@topic_argument
+@partition_option
+@click.option("--from", "start", type=TimeType(), help="First time of the window. [default: the log's start]")
+@click.option("--to", "end", type=TimeType(), help="End of the window, itself outside. [default: all that is there now]")
+@click.option("--target", metavar="HOST:PORT", help="The cluster to copy to. [default: the source's]")
+@click.option("--target-topic", metavar="TOPIC", help="The topic to copy to. [default: of the same name]")
+@click.option("--map", "map_dir", metavar="DIR", required=True, type=click.Path(), help="Keeps the offset map and the progress.")
+@click.option("--shift-times", "shift_ms", metavar="[-]DURATION", callback=_shift_ms, help="Move all timestamps: 7d, -1h30m.")
+@click.option(
+    "--times",
+    "times",
+    type=click.Choice(["producer", "log"]),
+    default="producer",
+    show_default=True,
+    help="Which time a record of a LogAppendTime topic keeps: its producer's, or the log's.",
+)
+@job_options
+def command(
+    source: str,
+    topic: str,
+    partitions: tuple[int, ...],
+    start: Moment | None,
+    end: Moment | None,
+    target: str | None,
+    target_topic: str | None,
+    map_dir: str,
+    shift_ms: int,
+    times: str,
+    options: JobOptions,
+) -> None:
+    """Copy every record with from <= timestamp < to, in transactions, batch by batch, into the same partitions of a topic.
+
+    Records are there once, also if the job is killed: started again with the same --map it goes on where it was, with the window
+    that it began with. The map tells where each offset went; --rows writes it. A topic that is missing is made, and keeps its
+    records for good.
+    """
+    from tidelog.copying.column_rebuilding import TimeRule
+    from tidelog.copying.replay import ReplayRequest, read_replay, remembered
+
+    if target is None:
+        if not is_address(source):
+            raise click.UsageError("--target is missing: a folder is no cluster to copy to.")
+        target = source
+    if start is not None and end is not None and end.time_ms < start.time_ms:
+        raise click.UsageError(f"the window ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
+    echo_moment(start)
+    echo_moment(end)
+    request = ReplayRequest(
+        source=source,
+        topic=topic,
+        target=target,
+        target_topic=topic if target_topic is None else target_topic,
+        start_ms=None if start is None else start.time_ms,
+        end_ms=None if end is None else end.time_ms,
+        partitions=tuple(sorted(set(partitions))) or None,
+        shift_ms=shift_ms,
+        time=TimeRule(times),
+    )
+    request = remembered(request, map_dir, is_relative=[moment is not None and _is_relative(moment) for moment in (start, end)])
+
+    def work(spark: SparkSession, progress: Progress) -> JobResult:
+        from tidelog.spark.jobs.replay import replay
+
+        return replay(spark, request, map_dir, progress=progress)
+
+    # One that has begun may have copied everything: then the source need not be there.
+    places = [source, target] if read_replay(Path(map_dir).absolute()) is None else [target]
+    run_job(options, "replay", work, places=places, data_dir=None if is_address(source) else source)
+
+
+def _is_relative(moment: Moment) -> bool:
+    return moment.text.lower() == "now" or moment.text.startswith("-")

@@ -1,0 +1,207 @@
+"""Batches that cannot pass as they are, built anew: their rows as columns, and out again as v2 batches without gaps.
+
+| of a record | is kept |
+|---|---|
+| key, value, headers | byte for byte, null is null |
+| time | by the rule (`TimeRule`), moved where a copy moves times; a record without one has none |
+| codec | its batch's; batches of another codec do not share one with it |
+| offset | no: a producer's batch counts 0, 1, 2...; which offsets the rows had is told in runs |
+
+Rows of neighbouring batches are put together, up to `BATCH_BYTES` before compression: where a time bound leaves two records
+of each batch, or where a log of v0 and v1 holds one message a batch, the copy has batches of a fair size.
+
+No record becomes an object. Only `source_batches` uses this.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.ingest.arrow_columns import encoded_headers, int_view
+from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.records.builder import build_batch_v2_from_columns
+from tidelog.records.columns import BinaryBuffers, Columns, HeaderBuffers, TimeBuffers
+from tidelog.records.compression import Codec
+from tidelog.records.kernel import BinaryColumn
+
+BATCH_BYTES = 64 * 1024
+"""Size of a batch that is built anew, before compression; one record may be larger."""
+
+HELD_BYTES = 16 * BATCH_BYTES
+"""About as many bytes of keys and values are collected before batches are built of them."""
+
+SOURCE_BYTES = 64 * 1024 * 1024
+"""As many bytes of log may be kept in memory for rows that lie far apart, a whole buffer for one of them."""
+
+
+class TimeRule(enum.Enum):
+    """Which of a record's times the copy carries as its CreateTime, where the log has LogAppendTime."""
+
+    PRODUCER = "producer"
+    """The producer's, where the log still knows it (v2), else the log's."""
+    LOG = "log"
+    """The one that the log's readers see."""
+
+
+class SourceRun(NamedTuple):
+    """Offsets that follow each other without a gap, both ends included."""
+
+    first: int
+    last: int
+
+
+class RebuiltBatch(NamedTuple):
+    """A finished v2 batch with base offset 0, and where its records were."""
+
+    data: bytearray
+    runs: tuple[SourceRun, ...]
+    record_count: int
+    max_timestamp: int
+
+
+class Rebuilder:
+    """Collects rows within bounds, and gives them back in batches. One thread's."""
+
+    def __init__(self, columns: Columns, rule: TimeRule, shift_ms: int) -> None:
+        self._columns = columns
+        self._rule = rule
+        self._shift_ms = shift_ms
+        self._codec = Codec.NONE
+        self._bytes = 0
+        self._without_timestamp = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows that were collected and not yet given back."""
+        return self._columns.rows
+
+    def takes(self, codec: Codec) -> bool:
+        """Whether rows of this codec may be added now, or what is there must be taken first."""
+        if not self._columns.rows:
+            return True
+        return codec is self._codec and self._bytes < HELD_BYTES and self._columns.source_bytes < SOURCE_BYTES
+
+    def add(self, header: BatchHeader, buffer: memoryview, index: int, path: str) -> int:
+        """Add the rows of a batch that are within bounds; return how many. Raises CorruptDataError."""
+        if not self._columns.rows:
+            self._codec = header.codec
+        before = self._columns.without_timestamp
+        added = self._columns.add(header, buffer, index, path)
+        self._without_timestamp += self._columns.without_timestamp - before
+        if added:
+            rows = self._columns.rows
+            self._bytes += self._columns.key_bytes(rows - added) + self._columns.value_bytes(rows - added)
+        return added
+
+    def take_without_timestamp(self) -> int:
+        """Return how many records were left out since the last call because they have no time."""
+        count, self._without_timestamp = self._without_timestamp, 0
+        return count
+
+    def take(self) -> Iterator[RebuiltBatch]:
+        """Give back all rows in batches. Raises InvalidArgumentError where moved times would be negative."""
+        columns = self._columns
+        rows = columns.rows
+        if not rows:
+            return
+        offsets = memoryview(columns.offsets()).cast("q")
+        times = self._times(rows)
+        keys, values = _column(columns.keys(), rows), _column(columns.values(), rows)
+        headers = _encoded(columns.raw_headers(), rows)
+        columns.clear()
+        self._bytes = 0
+        runs = _runs(offsets)
+        first = at = 0
+        while first < rows:
+            built = build_batch_v2_from_columns(
+                times,
+                keys,
+                values,
+                base_offset=0,
+                headers=headers,
+                first=first,
+                last=rows,
+                limit_bytes=BATCH_BYTES,
+                codec=self._codec,
+            )
+            end = first + built.record_count
+            its_runs, at = _cut(runs, at, offsets[first], offsets[end - 1])
+            yield RebuiltBatch(built.data, its_runs, built.record_count, built.max_timestamp)
+            first = end
+
+    def _times(self, rows: int) -> memoryview:
+        """Return the times to write: int64, -1 for none."""
+        times = time_array(self._columns.timestamps(), rows)
+        if self._rule is TimeRule.PRODUCER:
+            times = pc.coalesce(time_array(self._columns.create_times(), rows), times)
+        if self._shift_ms:
+            times = shifted(times, self._shift_ms)
+        return int_view(pc.fill_null(times, NO_TIMESTAMP), "q")
+
+
+def shifted(times: pa.Array, shift_ms: int) -> pa.Array:
+    """Return times moved by `shift_ms`. Raises InvalidArgumentError where one would lie before 1970 or behind int64."""
+    try:
+        moved = pc.add_checked(times, pa.scalar(shift_ms, pa.int64()))
+    except pa.ArrowInvalid:
+        raise InvalidArgumentError("times moved too far: beyond int64", found=f"{shift_ms} ms") from None
+    smallest = pc.min(moved).as_py()
+    if smallest is not None and smallest < 0:
+        raise InvalidArgumentError("times moved too far: before 1970", found=f"{smallest} ms", expected="0 or more")
+    return moved
+
+
+def time_array(times: TimeBuffers, rows: int) -> pa.Array:
+    """Return times as int64, null for none."""
+    validity = None if times.validity is None else pa.py_buffer(times.validity)
+    return pa.Array.from_buffers(pa.int64(), rows, [validity, pa.py_buffer(times.data)], times.null_count)
+
+
+def _column(binary: BinaryBuffers, rows: int) -> BinaryColumn:
+    return BinaryColumn(binary.offsets, binary.data, binary.validity, 0, rows)
+
+
+def _runs(offsets: memoryview) -> list[SourceRun]:
+    """Return the runs of ascending offsets; Python looks at each gap, not at each offset."""
+    last = len(offsets) - 1
+    if offsets[last] - offsets[0] == last:
+        return [SourceRun(offsets[0], offsets[last])]
+    column = pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets)], 0)
+    gaps = pc.indices_nonzero(pc.not_equal(pc.subtract(column[1:], column[:-1]), 1)).to_pylist()
+    starts = [0, *(gap + 1 for gap in gaps)]
+    ends = [*gaps, last]
+    return [SourceRun(offsets[start], offsets[end]) for start, end in zip(starts, ends, strict=True)]
+
+
+def _cut(runs: list[SourceRun], at: int, first: int, last: int) -> tuple[tuple[SourceRun, ...], int]:
+    """Return what of the runs from number `at` on lies in `first..last`, and the number to go on at."""
+    found = []
+    while at < len(runs) and runs[at].first <= last:
+        found.append(SourceRun(max(first, runs[at].first), min(last, runs[at].last)))
+        if runs[at].last > last:
+            break
+        at += 1
+    return tuple(found), at
+
+
+def _encoded(headers: HeaderBuffers, rows: int) -> BinaryColumn | None:
+    """Return headers as they stand in v2 records, a row each; None where no row has any."""
+    count = headers.header_count
+    if count == 0:
+        return None
+    keys = _binary(headers.key_offsets, headers.key_data, None, count)
+    values = _binary(headers.value_offsets, headers.value_data, headers.value_validity, count)
+    whole = encoded_headers(keys, values, pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(headers.list_offsets)]))
+    _, offsets, data = whole.buffers()
+    return BinaryColumn(offsets, b"" if data is None else data, None, whole.offset, rows)
+
+
+def _binary(offsets: bytearray, data: bytearray, validity: bytearray | None, length: int) -> pa.Array:
+    bitmap = None if validity is None else pa.py_buffer(validity)
+    return pa.Array.from_buffers(pa.binary(), length, [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)], -1)

@@ -1,0 +1,305 @@
+"""Where a consumer group goes on in a mirror when the source has failed, and how much it will read twice (KIP-32's use case 3).
+
+What the group has read of the source is asked, in this order:
+
+| asked | when |
+|---|---|
+| the source: a cluster that still answers, or what is left of its data folder | it is given |
+| the mirror's folder: what groups had committed when the mirror last looked | it is given, and the mirror knows the group |
+| nobody: the caller says until which time everything was read | `read_until_ms` |
+
+| position | is | misses |
+|---|---|---|
+| by the map | the copy of the first record that the group has not read | nothing |
+| by time | the first record at or after *time of the last record read* - MaxLatency | nothing, if MaxLatency is right |
+
+MaxLatency is the longest way of a record from its CreateTime into the source's log, wrong clocks included.
+
+Why by time: a record that was not read came into the source's log behind the last one that was, so later than that one's
+time; it was made at most MaxLatency before. So its CreateTime is not below the time looked for,
+nor is its append time in the mirror. Where the source has LogAppendTime, the last record's time is when
+it was appended; then the same holds, and less is read twice.
+
+A position by time is never taken behind the one of a map: then MaxLatency was too small, and a note says so.
+
+Records read twice are counted in the mirror, between the position and the copy of the first record that was not read. Without a
+map nobody knows where that is: then it is all up to the end, at most.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from tidelog.client.addresses import is_address
+from tidelog.client.cluster import Cluster
+from tidelog.client.group_lag import Ends, log_ends
+from tidelog.client.group_reset import RecordCounter, check_without_members, first_offsets_at
+from tidelog.client.groups import commit_offsets
+from tidelog.copying.copier import CLIENT_ID, committed_positions
+from tidelog.copying.mirror_folder import read_groups, read_identity
+from tidelog.copying.mirror_groups import offsets_of_folder_groups, offsets_of_groups
+from tidelog.copying.offset_map import OffsetMap, PartitionMap
+from tidelog.errors import InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
+from tidelog.log.names import TopicPartition
+from tidelog.scanning.stream import scan
+
+By: TypeAlias = Literal["map", "time"]
+
+MAX_COUNTED_BYTES = 1024 * 1024 * 1024
+"""So much of the mirror is read to count; behind that it is offsets that are counted, at least as many."""
+
+_LOOKED_BACK = (1, 100, 10_000)
+"""Offsets before a position where its last record is looked for: markers and what compaction took lie between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverOptions:
+    """What is known, and what is wanted."""
+
+    group: str
+    map_dir: str | os.PathLike[str] | None = None
+    """The mirror's folder."""
+    source: str | None = None
+    """`host:port` of the source if it answers, or its data folder."""
+    max_latency_ms: int | None = None
+    """The longest way of a record from its CreateTime into the source's log; positions by time need it."""
+    read_until_ms: int | None = None
+    """Everything up to this time was read: the time of the last record read, where nobody knows the group's offsets."""
+    topics: tuple[str, ...] = ()
+    """Of the source; none for all of the group's. `read_until_ms` needs some."""
+    by: By | None = None
+    """Which position to take: the map's by default, where there is one."""
+    prefix: str = ""
+    """Of topics in the mirror, where no folder says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFailover:
+    """What a failover means for one partition."""
+
+    source: TopicPartition
+    target: TopicPartition
+    committed_offset: int | None
+    """In the source; None where only a time is known."""
+    by_map: int | None
+    """Offset in the target, None without a map."""
+    is_exact: bool
+    """Whether the map's position is just the first record not read."""
+    last_read_ms: int | None
+    """Time of the last record that was read, None where that is not known."""
+    by_time: int | None
+    """Offset in the target, None without a time or MaxLatency."""
+    position: int | None
+    """Where the group goes on, in the target; None where nothing says so."""
+    again: int
+    """Records of the target at or behind the position that the group has read in the source."""
+    again_is_exact: bool
+    """Whether they were counted; else they are at most so many."""
+    note: str = ""
+
+
+def plan_failover(target: Cluster, options: FailoverOptions) -> list[PartitionFailover]:
+    """Return where the group would go on, partition by partition; nothing is changed.
+
+    Raises:
+        InvalidArgumentError: too little is known for any position.
+        NotFoundError: nothing is known of the group, or none of its topics is in the target.
+        BrokerError, BrokerUnreachableError, CorruptDataError, StorageError
+    """
+    return _Planner(target, options).plan()
+
+
+def apply_failover(target: Cluster, group: str, planned: Iterable[PartitionFailover]) -> None:
+    """Commit the positions in the target. Raises BrokerError, also while the group has members there."""
+    check_without_members(target, group)
+    commit_offsets(target, group, {one.target: one.position for one in planned if one.position is not None})
+
+
+class _Planner:
+    """One call's state."""
+
+    def __init__(self, target: Cluster, options: FailoverOptions) -> None:
+        self._target = target
+        self._options = options
+        self._counter = RecordCounter(target, "read_committed", MAX_COUNTED_BYTES)
+        self._maps: OffsetMap | None = None
+        self._prefix = options.prefix
+        if options.map_dir is not None:
+            self._maps = self._open_maps(options.map_dir)
+
+    def _open_maps(self, folder: str | os.PathLike[str]) -> OffsetMap:
+        identity = read_identity(folder)
+        if identity is None:
+            return OffsetMap.open(folder)
+        self._prefix = identity.prefix
+        sources = OffsetMap.open(folder).partitions()
+        targets = {source: TopicPartition(identity.prefix + source.topic, source.partition) for source in sources}
+        # What was committed while the mirror died, and nobody has noted.
+        return OffsetMap.open(folder, committed_positions(self._target, identity.job_id, targets, require_stable=False))
+
+    def plan(self) -> list[PartitionFailover]:
+        options = self._options
+        committed: Mapping[TopicPartition, int | None] = self._committed()
+        targets = {source: self._target_of(source) for source in committed}
+        there = self._target.topics()
+        known = {
+            source: target
+            for source, target in targets.items()
+            if target.topic in there and target.partition in there[target.topic].partitions
+        }
+        if not known:
+            missing = sorted({target.topic for target in targets.values()})
+            raise NotFoundError(f"none of the group's topics is there: {', '.join(missing)}", path=str(self._target))
+        ends = log_ends(self._target, list(known.values()), "read_committed")
+        planned = [self._plan(source, target, committed[source], ends[target]) for source, target in sorted(known.items())]
+        if all(one.position is None for one in planned):
+            raise InvalidArgumentError(
+                f"no position of group {options.group!r} is known by {options.by or 'map or time'}",
+                path=str(self._target),
+                expected="a map of its topics, or a MaxLatency and the time of the last record read",
+            )
+        return planned
+
+    def _committed(self) -> Mapping[TopicPartition, int | None]:
+        """Return the group's offsets in the source; None for each partition where only a time is known."""
+        options, group = self._options, self._options.group
+        if options.read_until_ms is not None:
+            return self._partitions_of_topics()
+        found: Mapping[TopicPartition, int] | None = None
+        if options.source is not None:
+            if is_address(options.source):
+                with Cluster.at(options.source, CLIENT_ID) as cluster:
+                    found = offsets_of_groups(cluster, [group]).get(group)
+            else:
+                found = offsets_of_folder_groups(options.source, [group]).get(group)
+        elif options.map_dir is not None:
+            seen = read_groups(options.map_dir)
+            found = None if seen is None else seen.groups.get(group)
+        else:
+            raise InvalidArgumentError(
+                "nothing says what the group has read", expected="the source, a mirror's folder, or a time until which it has"
+            )
+        if options.topics:
+            found = {key: offset for key, offset in (found or {}).items() if key.topic in options.topics}
+        if not found:
+            place = options.source if options.source is not None else options.map_dir
+            raise NotFoundError(f"nothing is known of offsets of group {group!r}", path=place)
+        return found
+
+    def _partitions_of_topics(self) -> dict[TopicPartition, int | None]:
+        if not self._options.topics:
+            raise InvalidArgumentError("a time until which everything was read needs the topics that were read")
+        found: dict[TopicPartition, int | None] = {}
+        for topic in self._options.topics:
+            try:
+                partitions = self._target.topic_now(self._prefix + topic).partitions
+            except UnknownTopicOrPartitionError as error:
+                error.message += ", which topic were to be mirrored as"
+                raise
+            found.update((TopicPartition(topic, number), None) for number in partitions)
+        return found
+
+    def _target_of(self, source: TopicPartition) -> TopicPartition:
+        known = self._map_of(source)
+        topic = self._prefix + source.topic if known is None else known.target_topic
+        return TopicPartition(topic, source.partition)
+
+    def _map_of(self, source: TopicPartition) -> PartitionMap | None:
+        if self._maps is not None:
+            with suppress(NotFoundError):
+                return self._maps.partition(source)
+        return None
+
+    def _plan(self, source: TopicPartition, target: TopicPartition, committed: int | None, ends: Ends) -> PartitionFailover:
+        options = self._options
+        known = self._map_of(source)
+        notes: list[str] = []
+        by_map, is_exact = None, False
+        if known is not None and committed is not None:
+            by_map, is_exact = known.target_of(committed)
+            if committed > known.next_source_offset:
+                notes.append(f"{committed - known.next_source_offset} offsets that it has read are not in the mirror")
+            elif committed < known.start_offset:
+                notes.append(f"{known.start_offset - committed} offsets that it has not read are not in the mirror")
+        last_read_ms = self._last_read_ms(source, target, committed, by_map)
+        by_time = None
+        if last_read_ms is not None and options.max_latency_ms is not None:
+            by_time = self._first_at(target, last_read_ms - options.max_latency_ms, ends)
+        elif committed == 0 or (by_map is not None and by_map <= ends.log_start_offset):
+            by_time = ends.log_start_offset if options.max_latency_ms is not None else None  # Nothing was read yet.
+        position = by_time if options.by == "time" or by_map is None else by_map
+        again, again_is_exact = 0, True
+        if position is None:
+            notes.append("nothing says where to go on: no map of it, or no time")
+        else:
+            if by_map is not None and position > by_map:
+                notes.append(f"by time {position - by_map} offsets would be passed over: MaxLatency is too small")
+                position = by_map
+            if position < ends.log_start_offset:
+                notes.append(f"the mirror begins at offset {ends.log_start_offset}")
+            position = min(max(position, ends.log_start_offset), ends.high_watermark)
+            again, again_is_exact = self._again(target, position, known, committed, ends)
+        return PartitionFailover(
+            source=source,
+            target=target,
+            committed_offset=committed,
+            by_map=by_map,
+            is_exact=is_exact,
+            last_read_ms=last_read_ms,
+            by_time=by_time,
+            position=position,
+            again=again,
+            again_is_exact=again_is_exact,
+            note="; ".join(notes),
+        )
+
+    def _again(
+        self, target: TopicPartition, position: int, known: PartitionMap | None, committed: int | None, ends: Ends
+    ) -> tuple[int, bool]:
+        """Return how many records at or behind the position were read in the source, and whether that is their number."""
+        unread = least = None
+        if known is not None and committed is not None:
+            unread, least = known.behind(committed), known.target_of(committed).offset
+        end = ends.end_offset if unread is None else min(unread, ends.end_offset)
+        count, is_counted = self._counter.count(target, position, end)
+        return count, is_counted and (unread == least or not count) and (unread is not None or position >= end)
+
+    def _first_at(self, target: TopicPartition, time_ms: int, ends: Ends) -> int:
+        found = first_offsets_at(self._target, max(0, time_ms), {target: ends}, "read_committed")[target]
+        return ends.end_offset if found is None else min(max(found, ends.log_start_offset), ends.end_offset)
+
+    def _last_read_ms(
+        self, source: TopicPartition, target: TopicPartition, committed: int | None, by_map: int | None
+    ) -> int | None:
+        """Return the time of the last record that was read: as the source has it, else as its copy has."""
+        if committed is None:
+            return self._options.read_until_ms
+        if self._options.source is not None:
+            return _time_before(self._options.source, source, committed)
+        return None if by_map is None else _time_before(str(self._target), target, by_map)
+
+
+def _time_before(place: str, key: TopicPartition, offset: int) -> int | None:
+    """Return the timestamp of the last record before an offset, None where there is none, or it has none."""
+    for distance in (*_LOOKED_BACK, offset):
+        begin = max(0, offset - distance)
+        reader = scan(
+            place,
+            key.topic,
+            columns=("timestamp",),
+            offsets={key.partition: (begin, offset)},
+            isolation="read_committed",
+        )
+        times = reader.read_all().column("timestamp").cast(pa.int64())
+        if len(times):
+            last: int | None = times[-1].as_py()
+            return last
+        if not begin:
+            break
+    return None

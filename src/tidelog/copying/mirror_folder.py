@@ -1,0 +1,96 @@
+"""The folder that a mirror keeps: the offset maps, and beside them what a failover wants to know when the source is gone.
+
+| file | |
+|---|---|
+| ``<topic>-<partition>.offsetmap`` | where each offset went (`offset_map`) |
+| ``mirror.json`` | whose folder this is: the job, the clusters, what topics are called in the target |
+| ``groups.json`` | what groups had committed in the source when they were last asked |
+
+Both are replaced as a whole. A folder belongs to one mirror: another source, target or job is refused, since positions and maps
+would say nothing about it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.log.json_files import make_folder, read_json, understanding, write_json
+from tidelog.log.names import TopicPartition
+
+MIRROR_FILE = "mirror.json"
+GROUPS_FILE = "groups.json"
+VERSION = 1
+_WHAT = "a mirror's file"
+
+GroupOffsets = Mapping[str, Mapping[TopicPartition, int]]
+"""Group → partition of the source → committed offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorIdentity:
+    """Whose folder this is. `source` and `target` are cluster ids where there are any, else addresses or a folder's path."""
+
+    job_id: str
+    source: str
+    target: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGroups:
+    """What groups had committed in the source at `seen_ms`, epoch ms."""
+
+    seen_ms: int
+    groups: GroupOffsets
+
+
+def claim_folder(folder: str | os.PathLike[str], identity: MirrorIdentity) -> None:
+    """Make the folder, or check that it is this mirror's. Raises InvalidArgumentError, CorruptCheckpointError, StorageError."""
+    path = Path(folder)
+    known = read_identity(path)
+    if known is None:
+        make_folder(path)
+        write_json(path / MIRROR_FILE, VERSION, asdict(identity))
+        return
+    for name, value in asdict(known).items():
+        if value != getattr(identity, name):
+            raise InvalidArgumentError(
+                f"the folder of another mirror: {name}", path=path / MIRROR_FILE, found=getattr(identity, name), expected=value
+            )
+
+
+def read_identity(folder: str | os.PathLike[str]) -> MirrorIdentity | None:
+    """Return whose folder this is, None for nobody's. Raises CorruptCheckpointError, StorageError."""
+    path = Path(folder) / MIRROR_FILE
+    content = read_json(path, VERSION, _WHAT)
+    if content is None:
+        return None
+    with understanding(path, _WHAT):
+        return MirrorIdentity(*(str(content[name]) for name in ("job_id", "source", "target", "prefix")))
+
+
+def write_groups(folder: str | os.PathLike[str], seen: SeenGroups) -> None:
+    """Replace what is known of the source's groups. Raises StorageError."""
+    groups = {
+        group: [[key.topic, key.partition, offset] for key, offset in sorted(offsets.items())]
+        for group, offsets in sorted(seen.groups.items())
+    }
+    write_json(Path(folder) / GROUPS_FILE, VERSION, {"seen_ms": seen.seen_ms, "groups": groups})
+
+
+def read_groups(folder: str | os.PathLike[str]) -> SeenGroups | None:
+    """Return what was last known of the source's groups, None where nobody asked. Raises CorruptCheckpointError, StorageError."""
+    path = Path(folder) / GROUPS_FILE
+    content = read_json(path, VERSION, _WHAT)
+    if content is None:
+        return None
+    with understanding(path, _WHAT):
+        groups = {
+            group: {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in offsets}
+            for group, offsets in content["groups"].items()
+        }
+        return SeenGroups(int(content["seen_ms"]), groups)

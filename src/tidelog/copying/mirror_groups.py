@@ -1,0 +1,91 @@
+"""The source's consumer groups on the target: their offsets, by the offset maps.
+
+| what a group has committed in the source | its offset in the target |
+|---|---|
+| an offset that was mirrored | the same record's (`OffsetMap.target_of`) |
+| one behind what was mirrored so far | the end of what was mirrored: nothing is passed over, and some may be read twice later |
+| in a topic that is not mirrored | none |
+
+The positions of mirrors lie in groups, too: where all groups are asked for, those are left out.
+
+An offset in the target never goes back here, and a group with members in the target is left alone: it has moved over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.groups import DEAD, EMPTY, GroupListing, commit_offsets, committed_offsets, describe_group, list_groups
+from tidelog.copying.offset_map import OffsetMap
+from tidelog.errors import BrokerError, NotFoundError
+from tidelog.log.names import TopicPartition
+from tidelog.storage.groups_folder import FolderGroups
+from tidelog.wire.error_codes import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedGroup:
+    """What became of a group in the target."""
+
+    group: str
+    partitions: int
+    """Offsets that were set."""
+    is_active: bool
+    """It has members in the target: nothing was set."""
+
+
+JOB_PREFIX = "mirror-"
+"""What the groups begin with that mirrors keep their positions in."""
+
+
+def offsets_of_groups(cluster: Cluster, groups: Iterable[str] | None) -> dict[str, dict[TopicPartition, int]]:
+    """Return what groups have committed, all of the cluster's groups for None. Raises BrokerError, BrokerUnreachableError."""
+    names = _consumers(list_groups(cluster)) if groups is None else list(dict.fromkeys(groups))
+    found = {name: {key: one.offset for key, one in committed_offsets(cluster, name).items()} for name in names}
+    return {name: offsets for name, offsets in found.items() if offsets}
+
+
+def offsets_of_folder_groups(directory: str, groups: Iterable[str] | None) -> dict[str, dict[TopicPartition, int]]:
+    """Return the same of a data folder, by its ``__consumer_offsets``. Raises DataDirNotFoundError, CorruptDataError."""
+    folder = FolderGroups(directory)
+    names = _consumers(folder.list()) if groups is None else list(dict.fromkeys(groups))
+    found: dict[str, dict[TopicPartition, int]] = {}
+    for name in names:
+        for one in folder.describe(name, 0, "read_committed", 1).partitions:
+            if one.committed_offset is not None:
+                found.setdefault(name, {})[one.key] = one.committed_offset
+    return found
+
+
+def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int], maps: OffsetMap) -> SyncedGroup:
+    """Set a group's offsets in the target to where the source's are, as far as they are ahead of those that it has there.
+
+    Raises CorruptDataError for a damaged map, BrokerError, BrokerUnreachableError.
+    """
+    if describe_group(target, group).state not in (EMPTY, DEAD):
+        return SyncedGroup(group, 0, True)
+    there = {key: one.offset for key, one in committed_offsets(target, group).items()}
+    new: dict[TopicPartition, int] = {}
+    for source, offset in offsets.items():
+        try:
+            found = maps.partition(source)
+        except NotFoundError:
+            continue
+        key = TopicPartition(found.target_topic, source.partition)
+        position = found.target_of(offset).offset
+        if position > there.get(key, -1):
+            new[key] = position
+    if new:
+        try:
+            commit_offsets(target, group, new)
+        except BrokerError as error:
+            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            return SyncedGroup(group, 0, True)  # It has got members since.
+    return SyncedGroup(group, len(new), False)
+
+
+def _consumers(listed: Iterable[GroupListing]) -> list[str]:
+    return [one.group for one in listed if not one.group.startswith(JOB_PREFIX)]

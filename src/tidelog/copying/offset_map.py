@@ -1,0 +1,336 @@
+"""Where the records of a source partition lie in the topic that they were copied to: the map that a copying job keeps.
+
+A folder has a file for each source partition (`offset_map_file`). The copier appends to it along with the target's transactions:
+
+| step | the target | the map | after a crash here |
+|---|---|---|---|
+| 1 | batches appended, offsets known | | the transaction is aborted; nothing is noted |
+| 2 | | `stage(runs)`, synced | the position that the target has committed settles it |
+| 3 | the transaction commits, the position with it | | the same |
+| 4 | | `confirm()` | |
+
+A writer begins with `settle`, after it has fenced older ones and read the committed position; from then on what they stage is
+void. Readers take no notice of what is staged, unless they are told the position.
+
+| a source offset | its target offset | is exact |
+|---|---|---|
+| in a linear run | at the same distance from its beginning | yes |
+| between two runs: nothing was copied from there (markers, aborted records, gaps) | where the later one begins | yes |
+| in a run with gaps, behind its first record | where the run begins | no: up to the run's records lie before it |
+| behind the last run, up to where copying has come | behind the last run's records | yes |
+| where copying has not come yet | the same | no: the records between are missing in the target |
+| before copying began | where the first run begins | no: those records are not in the target |
+
+Reading on from the target offset misses none of the copied records at or behind the source offset, exact or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.copying.offset_map_file import (
+    CONFIRM,
+    DISCARD,
+    SUFFIX,
+    MapHead,
+    MapRun,
+    add_run,
+    chunk,
+    head_chunk,
+    map_path,
+    open_chunk,
+    read_state,
+    stage_chunk,
+)
+from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError
+from tidelog.log.checkpoints import replace_file
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import NO_TIMESTAMP
+
+__all__ = ["MapRun", "OffsetMap", "OffsetMapWriter", "PartitionMap", "TargetPosition", "runs_of_records"]
+
+
+class TargetPosition(NamedTuple):
+    """Where to read on in the target, and whether just the records asked for lie behind; see the module's second table."""
+
+    offset: int
+    is_exact: bool
+
+
+class PartitionMap:
+    """The map of one source partition, as it is in memory."""
+
+    def __init__(self, head: MapHead, runs: list[MapRun], next_source_offset: int) -> None:
+        self.source = head.source
+        self.target_topic = head.target_topic
+        self.start_offset = head.start_offset
+        """Source offset where copying began."""
+        self.runs = runs
+        """In order of source offsets; they touch or leave out what was not copied."""
+        self.next_source_offset = next_source_offset
+        """Source offset that copying has come to."""
+        self._last_offsets = [run.last_source_offset for run in runs]
+
+    @property
+    def end_target_offset(self) -> int:
+        """Target offset behind the last record that was copied; 0 where there is none."""
+        return self.runs[-1].next_target_offset if self.runs else 0
+
+    def target_of(self, source_offset: int) -> TargetPosition:
+        """Return where in the target the records at or behind a source offset begin."""
+        place = bisect_left(self._last_offsets, source_offset)
+        if place == len(self.runs):
+            is_known = bool(self.runs) and source_offset <= self.next_source_offset
+            return TargetPosition(self.end_target_offset, is_known and self.runs[-1].record_count >= 0)
+        run = self.runs[place]
+        if source_offset <= run.source_offset:
+            is_known = run.record_count >= 0 or (place > 0 and self.runs[place - 1].record_count >= 0)
+            return TargetPosition(run.target_offset, is_known and source_offset >= self.start_offset)
+        if run.is_linear:
+            return TargetPosition(run.target_offset + source_offset - run.source_offset, True)
+        return TargetPosition(run.target_offset, False)
+
+    def behind(self, source_offset: int) -> int | None:
+        """Return a target offset at or behind which no copy of an earlier record lies; None where nobody knows one.
+
+        Where `target_of` is exact, it is the same.
+        """
+        place = bisect_left(self._last_offsets, source_offset)
+        if place == len(self.runs):
+            return self.end_target_offset if self.runs and self.runs[-1].record_count >= 0 else None
+        run = self.runs[place]
+        before_is_known = place == 0 or self.runs[place - 1].record_count >= 0
+        if source_offset <= run.source_offset and (run.record_count >= 0 or before_is_known):
+            return run.target_offset
+        if run.record_count >= 0:
+            return run.target_offset + source_offset - run.source_offset if run.is_linear else run.next_target_offset
+        return next((later.target_offset for later in self.runs[place + 1 :] if later.record_count >= 0), None)
+
+
+class OffsetMap:
+    """All maps of a folder; each is read when it is first asked for."""
+
+    def __init__(self, folder: Path, settled: Mapping[TopicPartition, int]) -> None:
+        self._folder = folder
+        self._settled = settled
+        self._parts: dict[TopicPartition, PartitionMap] = {}
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], settled: Mapping[TopicPartition, int] | None = None) -> OffsetMap:
+        """Open a folder of maps. `settled`: positions committed in the target, by source partition; what is staged up to there
+        counts, even though nobody has confirmed it yet. Raises NotFoundError.
+        """
+        path = Path(folder)
+        if not path.is_dir():
+            raise NotFoundError("no such folder of offset maps", path=path)
+        return cls(path, settled or {})
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the source partitions that have a map. Raises StorageError."""
+        try:
+            names = [path.name.removesuffix(SUFFIX) for path in self._folder.iterdir() if path.name.endswith(SUFFIX)]
+        except OSError as error:
+            raise StorageError(f"cannot list a folder: {error.strerror or error}", path=self._folder) from error
+        split = (name.rpartition("-") for name in names)
+        return sorted(TopicPartition(topic, int(number)) for topic, dash, number in split if dash and number.isdecimal())
+
+    def partition(self, source: TopicPartition) -> PartitionMap:
+        """Return the map of a source partition. Raises NotFoundError, CorruptDataError, StorageError."""
+        found = self._parts.get(source)
+        if found is None:
+            path = map_path(self._folder, source)
+            state = read_state(path)
+            if state is None:
+                raise NotFoundError(f"no offset map of {source.topic}-{source.partition}", path=path)
+            runs, position = state.runs, state.next_source_offset
+            if state.staged_position is not None and self._settled.get(source, -1) >= state.staged_position:
+                position = state.staged_position
+                for run in state.staged:
+                    add_run(runs, run)
+            found = self._parts[source] = PartitionMap(state.head, runs, position)
+        return found
+
+    def target_of(self, topic: str, partition: int, source_offset: int) -> TargetPosition:
+        """Return (target offset, whether it is exact) for an offset of a source partition. Raises as `partition`."""
+        return self.partition(TopicPartition(topic, partition)).target_of(source_offset)
+
+
+class OffsetMapWriter:
+    """Appends to the map of one source partition; one thread's. `settle` comes first, `stage` and `confirm` in turns."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str], source: TopicPartition, target_topic: str, *, start_offset: int = 0
+    ) -> None:
+        """Make or open a map. `start_offset` is where copying begins, for a map that is new.
+
+        Raises InvalidArgumentError if there is a map of another target topic, CorruptDataError, StorageError.
+        """
+        self._path = map_path(Path(folder), source)
+        self._writer = secrets.randbits(64)
+        self._fd = -1
+        with _storage_error(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        state = read_state(self._path)
+        if state is None:
+            replace_file(self._path, head_chunk(MapHead(source, target_topic, start_offset)))
+            state = read_state(self._path)
+            assert state is not None
+        if state.head.target_topic != target_topic:
+            raise InvalidArgumentError(
+                "an offset map belongs to another target topic",
+                path=self._path,
+                found=target_topic,
+                expected=state.head.target_topic,
+            )
+        self._state = state
+        self._next_source_offset = state.next_source_offset
+        self._staged: int | None = None
+        self._is_settled = False
+        self._end_position = state.end_position
+        with _storage_error(self._path):
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    @property
+    def next_source_offset(self) -> int:
+        """Source offset that copying has come to, as far as the map knows: before `settle`, without what is staged."""
+        return self._next_source_offset
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has been copied by this map yet."""
+        return not self._state.runs and not self._state.staged and self._next_source_offset == self._state.head.start_offset
+
+    def settle(self, committed: int | None) -> int:
+        """Decide about what an earlier writer has left staged, and return the source offset to go on from.
+
+        `committed` is the position that the target has committed, None if it knows none (of a new job; or it has forgotten:
+        then the map's own counts). Where the target is ahead, what lies between is noted as copied to nobody knows where.
+        Raises InvalidArgumentError where the target is behind what was confirmed, or forgot about what was staged.
+        """
+        state = self._state
+        counts = False
+        if state.staged_position is not None:
+            if committed is None and state.runs:
+                raise InvalidArgumentError(
+                    "the target has forgotten how far an interrupted copy came: nobody knows whether its last chunk is there",
+                    path=self._path,
+                    expected=f"{self._next_source_offset} or {state.staged_position}",
+                )
+            counts = committed is not None and committed >= state.staged_position
+        position = state.staged_position if counts and state.staged_position is not None else self._next_source_offset
+        if committed is not None and committed < self._next_source_offset:
+            raise InvalidArgumentError(
+                "the target's position is behind what its offset map has confirmed",
+                path=self._path,
+                found=committed,
+                expected=self._next_source_offset,
+            )
+        self._next_source_offset = max(position, committed or 0)
+        with _storage_error(self._path):
+            if os.fstat(self._fd).st_size > self._end_position:
+                os.ftruncate(self._fd, self._end_position)  # a chunk that a crash has torn
+        self._append(open_chunk(self._writer, counts, self._next_source_offset))
+        self._is_settled = True
+        return self._next_source_offset
+
+    def stage(self, runs: Iterable[MapRun], next_source_offset: int | None = None) -> None:
+        """Note what is about to be committed, and sync it. `next_source_offset`: the position that is committed with it, by
+        default behind the last run. Raises InvalidArgumentError for what does not follow, StorageError.
+        """
+        noted: list[MapRun] = []
+        position = self._next_source_offset
+        for run in runs:
+            if run.source_offset < position or run.last_source_offset < run.source_offset:
+                raise InvalidArgumentError(
+                    "a run that does not follow", path=self._path, found=run, expected=f"source offset {position} or later"
+                )
+            position = run.last_source_offset + 1
+            add_run(noted, run)
+        if next_source_offset is not None:
+            if next_source_offset < position:
+                raise InvalidArgumentError(
+                    "a position before the end of its runs", path=self._path, found=next_source_offset, expected=position
+                )
+            position = next_source_offset
+        if not self._is_settled or self._staged is not None:
+            raise InvalidArgumentError("settle, confirm or discard first", path=self._path)
+        self._append(stage_chunk(self._writer, position, noted))
+        self._staged = position
+
+    def confirm(self) -> None:
+        """What is staged was committed. Without a sync: the target tells the same. Raises StorageError."""
+        if self._staged is not None:
+            self._append(chunk(CONFIRM, self._writer), sync=False)
+            self._next_source_offset, self._staged = self._staged, None
+
+    def discard(self) -> None:
+        """What is staged was aborted, for sure. Raises StorageError."""
+        if self._staged is not None:
+            self._append(chunk(DISCARD, self._writer))
+            self._staged = None
+
+    def close(self) -> None:
+        """Let the file go; what is staged stays open, as after a crash."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> OffsetMapWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _append(self, data: bytes, *, sync: bool = True) -> None:
+        with _storage_error(self._path):
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(self._fd, left) :]
+                if sync:
+                    os.fdatasync(self._fd)
+            except OSError:
+                # On a full disk: half a chunk must not stand before the next one.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, self._end_position)
+                raise
+            self._end_position += len(data)
+
+
+def runs_of_records(
+    source_offsets: pa.Int64Array | Sequence[int], target_partition: int, target_offset: int, max_timestamp: int = NO_TIMESTAMP
+) -> list[MapRun]:
+    """Return the runs of records that lie in the target without gaps: `source_offsets`, in order.
+
+    For batches that were put together anew, where a compaction or a bound had left gaps.
+    """
+    offsets = source_offsets if isinstance(source_offsets, pa.Array) else pa.array(source_offsets, pa.int64())
+    count = len(offsets)
+    if not count:
+        return []
+    steps = pc.subtract(offsets.slice(1), offsets.slice(0, count - 1))
+    begins = [0, *(index + 1 for index in pc.indices_nonzero(pc.not_equal(steps, 1)).to_pylist())]
+    runs = []
+    for begin, end in pairwise([*begins, count]):
+        first, last = offsets[begin].as_py(), offsets[end - 1].as_py()
+        runs.append(MapRun(first, last, target_partition, target_offset + begin, end - begin, max_timestamp))
+    return runs
+
+
+@contextlib.contextmanager
+def _storage_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot write an offset map: {error.strerror or error}", path=path) from error

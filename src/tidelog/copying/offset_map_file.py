@@ -1,0 +1,244 @@
+"""The file of an offset map: chunks with checksums, one behind the other, of which a crash can only tear the last.
+
+``<folder>/<topic>-<partition>.offsetmap``, named by the source's partition. All numbers are little-endian.
+
+| bytes of a chunk | |
+|---|---|
+| 0..3 | length of what follows the checksum, uint32 |
+| 4..7 | CRC-32C of that |
+| 8 | kind |
+| 9..16 | writer: a random number, another one for each opening |
+| 17.. | content |
+
+| kind | content | means |
+|---|---|---|
+| 0 head | JSON: source topic and partition, target topic, `start_offset` | the first chunk, and only that |
+| 1 open | int8 verdict, int64 position | a writer begins; what was staged counts if the verdict is 1; it goes on there |
+| 2 stage | int64 next source offset, then runs | a chunk was appended to the target, and is about to be committed there |
+| 3 confirm | | what is staged counts |
+| 4 discard | | it does not |
+
+A run is int64 source offset, last source offset; int32 target partition; int64 target offset; int32 record count; int64 largest
+timestamp.
+
+Chunks of a writer other than the last that opened are void: a zombie may go on staging, but its transaction is fenced and never
+commits. What is staged at the end is open: the target knows whether it was committed, this file does not.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.errors import CorruptDataError, StorageError
+from tidelog.log.files import read_whole
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import NO_TIMESTAMP
+
+SUFFIX = ".offsetmap"
+VERSION = 1
+
+HEAD, OPEN, STAGE, CONFIRM, DISCARD = range(5)
+
+UNKNOWN_COUNT = -1
+"""Record count of a stretch that was copied while no map was kept."""
+
+_FRAME = struct.Struct("<II")
+_START = struct.Struct("<BQ")
+_OPEN = struct.Struct("<bq")
+_POSITION = struct.Struct("<q")
+_RUN = struct.Struct("<qqiqiq")
+
+
+class MapRun(NamedTuple):
+    """Records that lie behind one another in a source partition and, in the same order and without gaps, in a target's.
+
+    Where `record_count` is the number of source offsets, each offset is its run's plus the same distance: the run is linear.
+    """
+
+    source_offset: int
+    last_source_offset: int
+    target_partition: int
+    target_offset: int
+    record_count: int
+    max_timestamp: int = NO_TIMESTAMP
+    """Epoch ms, as the source has it."""
+
+    @property
+    def is_linear(self) -> bool:
+        return self.record_count == self.last_source_offset - self.source_offset + 1
+
+    @property
+    def next_target_offset(self) -> int:
+        return self.target_offset + max(0, self.record_count)
+
+
+class MapHead(NamedTuple):
+    """What a map is about. `start_offset`: copying began there; earlier records of the source are not in the target."""
+
+    source: TopicPartition
+    target_topic: str
+    start_offset: int
+
+
+class MapState(NamedTuple):
+    """A file, read from its first to its last whole chunk."""
+
+    head: MapHead
+    runs: list[MapRun]
+    next_source_offset: int
+    """Everything below has been copied, or is not to be."""
+    staged: list[MapRun]
+    staged_position: int | None
+    """What becomes `next_source_offset` if what is staged counts; None if nothing is staged."""
+    end_position: int
+    """Byte behind the last whole chunk."""
+
+
+def map_path(folder: Path, source: TopicPartition) -> Path:
+    """Return where a source partition's map lies."""
+    return folder / f"{source.topic}-{source.partition}{SUFFIX}"
+
+
+def head_chunk(head: MapHead) -> bytes:
+    """Return the first chunk of a file."""
+    content = {
+        "version": VERSION,
+        "source_topic": head.source.topic,
+        "source_partition": head.source.partition,
+        "target_topic": head.target_topic,
+        "start_offset": head.start_offset,
+    }
+    return chunk(HEAD, 0, json.dumps(content, separators=(",", ":")).encode())
+
+
+def open_chunk(writer: int, counts: bool, position: int) -> bytes:
+    """Return the chunk that a writer begins with."""
+    return chunk(OPEN, writer, _OPEN.pack(counts, position))
+
+
+def stage_chunk(writer: int, next_source_offset: int, runs: Iterable[MapRun]) -> bytes:
+    """Return the chunk that stages runs."""
+    return chunk(STAGE, writer, _POSITION.pack(next_source_offset) + b"".join(_RUN.pack(*run) for run in runs))
+
+
+def chunk(kind: int, writer: int, content: bytes = b"") -> bytes:
+    """Return a chunk with its checksum."""
+    body = _START.pack(kind, writer) + content
+    return _FRAME.pack(len(body), crc32c(body)) + body
+
+
+def read_state(path: Path) -> MapState | None:
+    """Read a map; None where there is none yet. Raises CorruptDataError, StorageError."""
+    try:
+        data = read_whole(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot read an offset map: {error.strerror or error}", path=path) from error
+    chunks = iter(_chunks(data, path))
+    first = next(chunks, None)
+    if first is None or first[1] != HEAD:
+        raise CorruptDataError("an offset map without a head", path=path, position=0)
+    end, head = first[0], _read_head(first[3], path)
+    runs: list[MapRun] = []
+    next_source_offset = head.start_offset
+    owner: int | None = None
+    staged: tuple[int, list[MapRun]] | None = None
+    for end, kind, writer, content in chunks:  # noqa: B007  # the last end is wanted
+        if kind == OPEN:
+            counts, position = _OPEN.unpack(content)
+            if counts and staged is not None:
+                next_source_offset = _accept(runs, next_source_offset, staged)
+            if position > next_source_offset:
+                add_run(runs, _gap(runs, next_source_offset, position))
+                next_source_offset = position
+            owner, staged = writer, None
+        elif writer != owner:
+            continue
+        elif kind == STAGE:
+            staged = _POSITION.unpack_from(content)[0], [MapRun(*run) for run in _RUN.iter_unpack(content[_POSITION.size :])]
+        elif kind == CONFIRM and staged is not None:
+            next_source_offset = _accept(runs, next_source_offset, staged)
+            staged = None
+        elif kind == DISCARD:
+            staged = None
+    position, staged_runs = staged or (None, [])
+    return MapState(head, runs, next_source_offset, staged_runs, position, end)
+
+
+def add_run(runs: list[MapRun], run: MapRun) -> None:
+    """Add a run behind the others; where it goes on as the last one ends, both become one."""
+    if runs:
+        last = runs[-1]
+        if run.record_count == UNKNOWN_COUNT:  # wherever they are, they are behind what came before
+            run = run._replace(target_offset=max(run.target_offset, last.next_target_offset))
+        elif (
+            last.is_linear
+            and run.is_linear
+            and last.target_partition == run.target_partition
+            and last.last_source_offset + 1 == run.source_offset
+            and last.next_target_offset == run.target_offset
+            and last.record_count + run.record_count < 2**31
+        ):
+            run = MapRun(
+                last.source_offset,
+                run.last_source_offset,
+                run.target_partition,
+                last.target_offset,
+                last.record_count + run.record_count,
+                max(last.max_timestamp, run.max_timestamp),
+            )
+            runs.pop()
+    runs.append(run)
+
+
+def _accept(runs: list[MapRun], next_source_offset: int, staged: tuple[int, list[MapRun]]) -> int:
+    position, staged_runs = staged
+    for run in staged_runs:
+        add_run(runs, run)
+    return max(next_source_offset, position)
+
+
+def _gap(runs: list[MapRun], start: int, end: int) -> MapRun:
+    """Return what stands for source offsets that were copied, but nobody has noted where to."""
+    if not runs:
+        return MapRun(start, end - 1, 0, 0, UNKNOWN_COUNT)
+    return MapRun(start, end - 1, runs[-1].target_partition, runs[-1].next_target_offset, UNKNOWN_COUNT)
+
+
+def _chunks(data: bytes, path: Path) -> Iterator[tuple[int, int, int, bytes]]:
+    """Give (end, kind, writer, content) of each whole chunk, up to a torn one. Raises CorruptDataError for one amid others."""
+    position = 0
+    while position + _FRAME.size <= len(data):
+        length, crc = _FRAME.unpack_from(data, position)
+        start, end = position + _FRAME.size, position + _FRAME.size + length
+        if end > len(data) or length < _START.size:
+            if length < _START.size and any(data[position:]):
+                raise CorruptDataError("a chunk of an offset map is too short", path=path, position=position, found=length)
+            return  # Half written, or room that a crash has left empty.
+        body = data[start:end]
+        if crc32c(body) != crc:
+            if end == len(data):
+                return
+            raise CorruptDataError("checksum of a chunk of an offset map", path=path, position=position, expected=crc)
+        kind, writer = _START.unpack_from(body)
+        yield end, kind, writer, body[_START.size :]
+        position = end
+
+
+def _read_head(content: bytes, path: Path) -> MapHead:
+    try:
+        head = json.loads(content)
+        version = head["version"]
+        if version == VERSION:
+            source = TopicPartition(head["source_topic"], head["source_partition"])
+            return MapHead(source, head["target_topic"], head["start_offset"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError("the head of an offset map", path=path, position=0) from error
+    raise CorruptDataError("version of an offset map", path=path, position=0, found=version, expected=VERSION)

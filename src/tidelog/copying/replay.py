@@ -1,0 +1,282 @@
+"""A replay: which window of a topic goes where, fixed at its first start and kept beside its offset map.
+
+`<map folder>/replay.json` says what was asked for, the job's id, and each partition's offsets `[start, end)`:
+
+| asked for | becomes, at the first start |
+|---|---|
+| times | epoch ms: `-3d` means the same three days when the replay is taken up again |
+| the end | each partition's last stable offset: what is appended later is not part of it, however early its timestamp |
+| the start | the first offset that has to be read for the window |
+
+A replay that is started again with the same folder goes on where the target's transactions say that it came to. Records of the
+window that its source has lost meanwhile are an error; those that were copied before may be gone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from tidelog.client.addresses import is_address
+from tidelog.client.cluster import Cluster
+from tidelog.copying.column_rebuilding import TimeRule
+from tidelog.copying.copier import CLIENT_ID, CopyTask, committed_positions
+from tidelog.copying.offset_map_file import map_path, read_state
+from tidelog.copying.planning import PlannedPartition, plan_copy
+from tidelog.copying.source_batches import CopyRules
+from tidelog.copying.target_topics import TopicShape, ensure_topics, shapes_of_cluster, shapes_of_folder
+from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError
+from tidelog.log.json_files import make_folder, read_json, understanding, write_json
+from tidelog.log.log_dir import LogDir
+from tidelog.log.names import TopicPartition
+from tidelog.scanning.brokers import AnySplit, scan_cluster
+from tidelog.scanning.split import Split
+from tidelog.times import format_time
+
+FILE_NAME = "replay.json"
+VERSION = 1
+_WHAT = "the file of a replay"
+
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"}
+"""Settings of a target topic that a replay makes: old records are to stay, all of them, with their times."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """What is asked for. Times in epoch ms, None for no bound; `source` a data folder or brokers, `target` brokers."""
+
+    source: str
+    topic: str
+    target: str
+    target_topic: str
+    start_ms: int | None = None
+    end_ms: int | None = None
+    partitions: tuple[int, ...] | None = None
+    shift_ms: int = 0
+    time: TimeRule = TimeRule.PRODUCER
+
+    def __post_init__(self) -> None:
+        if not is_address(self.source):
+            # Workers have working folders of their own.
+            object.__setattr__(self, "source", os.fspath(Path(self.source).absolute()))
+        if not is_address(self.target):
+            raise InvalidArgumentError("the target of a replay is brokers", found=self.target, expected="host:port")
+        if self.start_ms is not None and self.end_ms is not None and self.end_ms < self.start_ms:
+            raise InvalidArgumentError(
+                f"the window ends at {format_time(self.end_ms)}, before its start {format_time(self.start_ms)}"
+            )
+
+    @property
+    def rules(self) -> CopyRules:
+        return CopyRules(self.time, self.shift_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A replay as its file has it."""
+
+    job_id: str
+    request: ReplayRequest
+    target_cluster: str | None
+    """The target's cluster id, where it has one."""
+    ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Partition → offsets `[start, end)`."""
+
+    def targets(self) -> dict[TopicPartition, TopicPartition]:
+        """Return where each source partition goes."""
+        topic, target_topic = self.request.topic, self.request.target_topic
+        return {TopicPartition(topic, number): TopicPartition(target_topic, number) for number in self.ranges}
+
+
+def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Replay, list[CopyTask]]:
+    """Begin a replay, or take one up: return it and what is left to be copied, the largest part first.
+
+    A target topic that is not there is made, with as many partitions as the source has, no retention, and CreateTime.
+
+    Raises:
+        InvalidArgumentError: the folder has another replay's map; source and target are the same topic; the target's topic
+            has too few partitions; there is another cluster behind the target's address.
+        OffsetOutOfRangeError: records that are not yet copied are gone. CorruptDataError, StorageError: the folder's files.
+        What `plan_copy` raises, and what the target's brokers do.
+    """
+    folder = Path(map_dir).absolute()
+    replay = read_replay(folder)
+    with Cluster.at(request.target, CLIENT_ID) as target:
+        target.topics()
+        if replay is None:
+            replay = _begin(request, target, folder)
+        else:
+            _check_same(replay, request, target, folder)
+        _check_partitions(replay, target)
+        positions = committed_positions(target, replay.job_id, replay.targets(), require_stable=False)
+    return replay, _tasks(replay, folder, positions)
+
+
+def remembered(request: ReplayRequest, map_dir: str | os.PathLike[str], is_relative: Sequence[bool]) -> ReplayRequest:
+    """Return the request with those of its two times that were said relative to now as the folder's replay has them, if any."""
+    replay = read_replay(Path(map_dir).absolute())
+    if replay is None:
+        return request
+    start_ms = replay.request.start_ms if is_relative[0] else request.start_ms
+    end_ms = replay.request.end_ms if is_relative[1] else request.end_ms
+    return replace(request, start_ms=start_ms, end_ms=end_ms)
+
+
+def read_replay(folder: Path) -> Replay | None:
+    """Return the replay of a map folder, None if there is none. Raises CorruptDataError, StorageError."""
+    path = folder / FILE_NAME
+    found = read_json(path, VERSION, _WHAT)
+    if found is None:
+        return None
+    with understanding(path, _WHAT):
+        asked = dict(found["request"])
+        asked["time"] = TimeRule(asked["time"])
+        asked["partitions"] = None if asked["partitions"] is None else tuple(asked["partitions"])
+        ranges = {int(number): (int(start), int(end)) for number, (start, end) in found["ranges"].items()}
+        return Replay(found["job_id"], ReplayRequest(**asked), found["target_cluster"], ranges)
+
+
+def _write(replay: Replay, folder: Path) -> None:
+    asked = asdict(replay.request) | {"time": replay.request.time.value}
+    content = {
+        "job_id": replay.job_id,
+        "request": asked,
+        "target_cluster": replay.target_cluster,
+        "ranges": {str(number): offsets for number, offsets in replay.ranges.items()},
+    }
+    make_folder(folder)
+    write_json(folder / FILE_NAME, VERSION, content, indent=1)
+
+
+def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
+    if folder.exists() and any(folder.glob("*.offsetmap")):
+        raise InvalidArgumentError("the folder holds offset maps of something else", path=folder)
+    shape, source_cluster = _look_at_source(request)
+    if source_cluster is not None and source_cluster == target.cluster_id and request.topic == request.target_topic:
+        raise InvalidArgumentError("a replay into the very topic that it reads", found=request.topic)
+    planned = plan_copy(
+        request.source, request.topic, start_ms=request.start_ms, end_ms=request.end_ms, partitions=request.partitions
+    )
+    configs = {**KEPT, **{key: value for key, value in shape.configs.items() if key == "max.message.bytes"}}
+    if request.target_topic not in target.topics():
+        ensure_topics(target, {request.target_topic: TopicShape(shape.partitions, configs)})
+    ranges = {part.source.partition: _range(part) for part in planned}
+    replay = Replay(f"tidelog-replay-{secrets.token_hex(6)}", request, target.cluster_id, ranges)
+    _write(replay, folder)
+    return replay
+
+
+def _look_at_source(request: ReplayRequest) -> tuple[TopicShape, str | None]:
+    """Return the source topic's shape, and its cluster's id where it is brokers."""
+    if not is_address(request.source):
+        return shapes_of_folder(LogDir(request.source), [request.topic])[request.topic], None
+    cluster = scan_cluster(request.source)
+    try:
+        shape = shapes_of_cluster(cluster, [request.topic])[request.topic]
+        return shape, cluster.cluster_id
+    finally:
+        cluster.close()
+
+
+def _range(part: PlannedPartition) -> tuple[int, int]:
+    """Return the offsets to be read; in a folder the plan says where the first batch of the window may be."""
+    if not part.splits:
+        return part.end_offset, part.end_offset
+    return max(part.start_offset, _first_offset(part.splits[0])), part.end_offset
+
+
+def _first_offset(split: AnySplit) -> int:
+    return split.runs[0].first.base_offset if isinstance(split, Split) else split.start_offset
+
+
+def _check_same(replay: Replay, request: ReplayRequest, target: Cluster, folder: Path) -> None:
+    """Raise InvalidArgumentError where the folder belongs to another replay. Addresses may change, clusters may not."""
+    same = replace(request, target=replay.request.target, source=replay.request.source)
+    if is_address(request.source) != is_address(replay.request.source) or same != replay.request:
+        raise InvalidArgumentError(
+            "the folder holds the map of another replay",
+            path=folder / FILE_NAME,
+            found=_words(replay.request),
+            expected=_words(request),
+        )
+    if replay.target_cluster != target.cluster_id:
+        raise InvalidArgumentError(
+            "the replay began in another cluster", path=request.target, found=target.cluster_id, expected=replay.target_cluster
+        )
+
+
+def _words(request: ReplayRequest) -> str:
+    start = "..." if request.start_ms is None else format_time(request.start_ms)
+    end = "..." if request.end_ms is None else format_time(request.end_ms)
+    parts = "" if request.partitions is None else f" partitions {', '.join(map(str, request.partitions))}"
+    shift = f", moved by {request.shift_ms} ms" if request.shift_ms else ""
+    rule = "" if request.time is TimeRule.PRODUCER else ", the log's times"
+    return f"{request.topic}{parts} [{start}, {end}) to {request.target_topic}{shift}{rule}"
+
+
+def _check_partitions(replay: Replay, target: Cluster) -> None:
+    has = target.topic(replay.request.target_topic).partitions
+    missing = sorted(set(replay.ranges) - set(has))
+    if missing:
+        raise InvalidArgumentError(
+            f"topic {replay.request.target_topic} of the target lacks partitions",
+            found=len(has),
+            expected=f"at least {missing[-1] + 1}",
+        )
+
+
+def _tasks(replay: Replay, folder: Path, positions: Mapping[TopicPartition, int]) -> list[CopyTask]:
+    request, targets = replay.request, replay.targets()
+    left: dict[int, tuple[int, int]] = {}
+    tasks: list[CopyTask] = []
+    for source in targets:
+        start, end = replay.ranges[source.partition]
+        state = read_state(map_path(folder, source))
+        confirmed = start if state is None else max(start, state.next_source_offset)
+        # The target may forget its groups' offsets after some days; the map does not.
+        position = max(confirmed, positions.get(source, start))
+        if position < end:
+            left[source.partition] = (position, end)
+        elif confirmed < end:
+            # Killed between the last commit and its word in the map: nothing is left to be copied, but that is to be settled.
+            tasks.append(_task(replay, folder, source, ()))
+    for part in _planned(request, left):
+        position, end = left[part.source.partition]
+        if part.log_start_offset > position:
+            raise OffsetOutOfRangeError(
+                f"records of the replay are gone: the log of {part.source.topic}-{part.source.partition} starts at "
+                f"{part.log_start_offset}, and it was copied up to {position}",
+                path=request.source,
+            )
+        if part.end_offset < end:
+            raise OffsetOutOfRangeError(
+                f"records of the replay are gone: {part.source.topic}-{part.source.partition} could be read up to {end} when it "
+                f"began, and now up to {part.end_offset}",
+                path=request.source,
+            )
+        tasks.append(_task(replay, folder, part.source, part.splits))
+    return sorted(tasks, key=lambda task: task.size_bytes, reverse=True)
+
+
+def _task(replay: Replay, folder: Path, source: TopicPartition, splits: tuple[AnySplit, ...]) -> CopyTask:
+    start, end = replay.ranges[source.partition]
+    return CopyTask(
+        job_id=replay.job_id,
+        source=source,
+        splits=splits,
+        start_offset=start,
+        end_offset=end,
+        brokers=replay.request.target,
+        target=replay.targets()[source],
+        map_dir=os.fspath(folder),
+        rules=replay.request.rules,
+    )
+
+
+def _planned(request: ReplayRequest, offsets: Mapping[int, tuple[int, int]]) -> Iterable[PlannedPartition]:
+    if not offsets:
+        return ()
+    return plan_copy(request.source, request.topic, start_ms=request.start_ms, end_ms=request.end_ms, offsets=dict(offsets))

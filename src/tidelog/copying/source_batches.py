@@ -1,0 +1,229 @@
+"""What the batches of a source become when they are copied by a producer.
+
+A leader takes from producers only batches whose records count 0, 1, 2..., with CreateTime and without a delete horizon. So:
+
+| a batch of the source | becomes |
+|---|---|
+| v2, whole, without gaps, CreateTime | the same bytes; the header loses offset, leader epoch, producer, transaction |
+| the same with LogAppendTime | `TimeRule.PRODUCER`: the same bytes; the header says CreateTime, and the producers' largest time |
+| | `TimeRule.LOG`: built anew |
+| cut by a bound of time or offset; with gaps (compaction); with a delete horizon | built anew of the rows that are wanted |
+| v0, v1 | built anew as v2 |
+| control; of an aborted transaction; empty; wholly outside | nothing |
+
+A copy that moves times moves those of whole batches in the header alone: records know theirs relative to it. Codecs are kept.
+What is built anew: `column_rebuilding`. Checksums are looked at first, whatever becomes of a batch.
+
+Each batch that comes out says which offsets its records had (`runs`, without gaps), and up to where everything in front has come
+out (`next_offset`): a copy that is broken off begins again there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+
+from tidelog.client.fetching import PartitionFetcher
+from tidelog.copying.column_rebuilding import Rebuilder, SourceRun, TimeRule, shifted, time_array
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP, BatchHeader, check_crc
+from tidelog.records.builder import pack_header_v2
+from tidelog.records.columns import Columns
+from tidelog.scanning.brokers import AnySplit, BrokerSplit, scan_cluster
+from tidelog.scanning.chunks import Chunks
+from tidelog.scanning.reader import LocatedBatch, read_batches
+from tidelog.scanning.report import ScanReport
+from tidelog.scanning.split import Split
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRules:
+    """What a copy does to times."""
+
+    time: TimeRule = TimeRule.PRODUCER
+    shift_ms: int = 0
+    """Added to every timestamp."""
+
+
+class CopiedBatch(NamedTuple):
+    """A finished v2 batch, base offset 0 and no producer, ready for `BatchAppender.append`."""
+
+    data: bytearray
+    runs: tuple[SourceRun, ...]
+    """The offsets that its records had; their counts add up to the batch's."""
+    record_count: int
+    max_timestamp: int
+    """Epoch ms as it is written, -1 for none."""
+    next_offset: int
+    """Every wanted record below it is in this batch or one before."""
+    is_rebuilt: bool
+
+
+@dataclass(slots=True)
+class CopyCounts:
+    """What was met on the way."""
+
+    records: int = 0
+    batches: int = 0
+    rebuilt_batches: int = 0
+    """Of those: how many are not the source's bytes."""
+    size_bytes: int = 0
+    without_timestamp: int = 0
+    """Records left out because they have no time, where there is a bound of time."""
+
+
+def copied_batches(
+    splits: Sequence[AnySplit], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
+) -> Iterator[CopiedBatch]:
+    """Yield what becomes of the records of one partition's splits, in order, from `start_offset` on.
+
+    `splits` are those of a read_committed plan. `counts` is added to.
+
+    Raises:
+        SegmentChangedError, OffsetOutOfRangeError: the source lost what was planned. CorruptDataError: damaged batches.
+        InvalidArgumentError: moved times would be negative.
+        BrokerUnreachableError, BrokerError, ProtocolError
+    """
+    return (batch for batch in copied_or_skipped(splits, rules, start_offset, counts) if batch is not None)
+
+
+def copied_or_skipped(
+    splits: Sequence[AnySplit], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
+) -> Iterator[CopiedBatch | None]:
+    """The same, and None behind each batch of the source: gigabytes may lie between two that are wanted."""
+    counts = CopyCounts() if counts is None else counts
+    chunks = Chunks()
+    for split in splits:
+        if split.end_offset <= start_offset:
+            continue
+        copier = _SplitCopier(split, rules, max(start_offset, split.start_offset), counts)
+        yield from copier.copy(chunks)
+
+
+class _SplitCopier:
+    """One split's way through."""
+
+    def __init__(self, split: AnySplit, rules: CopyRules, start_offset: int, counts: CopyCounts) -> None:
+        self._split = split
+        self._rules = rules
+        self._counts = counts
+        self._low, self._end = start_offset, split.end_offset
+        time = split.time
+        self._is_timed = time.is_bounded
+        bounds = (time.start_ms, time.end_ms, start_offset, split.end_offset)
+        self._probe = Columns(*bounds, names=("timestamp", "create_time"), check_crc=False)
+        self._rebuilder = Rebuilder(Columns(*bounds, check_crc=False), rules.time, rules.shift_ms)
+        self._path = str(split) if isinstance(split, BrokerSplit) else split.path
+        self._next_offset = start_offset
+
+    def copy(self, chunks: Chunks) -> Iterator[CopiedBatch | None]:
+        with contextlib.ExitStack() as opened:
+            for header, buffer, index in self._located(chunks, opened):
+                yield from self._take(header, buffer, index)
+                yield None
+                self._next_offset = max(self._next_offset, header.last_offset + 1)
+            yield from self._flush()
+
+    def _located(self, chunks: Chunks, opened: contextlib.ExitStack) -> Iterable[LocatedBatch]:
+        split = self._split
+        if isinstance(split, Split):
+            return read_batches(split, ScanReport(), chunks)
+        cluster = scan_cluster(split.brokers)
+        opened.callback(cluster.close)
+        key = TopicPartition(split.topic, split.partition)
+        return PartitionFetcher(cluster, key, self._low, self._end, isolation=split.isolation, allocate=chunks.take)
+
+    def _take(self, header: BatchHeader, buffer: memoryview, index: int) -> Iterator[CopiedBatch]:
+        if header.is_control or (header.magic == 2 and header.record_count == 0):
+            return
+        if header.last_offset < self._low or (header.magic == 2 and header.base_offset >= self._end):
+            return
+        batch = buffer[index : index + header.size]
+        check_crc(header, batch, self._path)
+        if self._is_passable(header):
+            if self._needs_probe(header) and not self._probed(header, batch):
+                return
+            passed = self._passed(header, batch)
+            if passed is not None:
+                yield from self._flush()
+                yield self._counted(passed)
+                return
+        if not self._rebuilder.takes(header.codec):
+            yield from self._flush()
+        self._rebuilder.add(header, buffer, index, self._path)
+
+    def _is_passable(self, header: BatchHeader) -> bool:
+        """Whether the header leaves it open that the batch may go as it is."""
+        return (
+            header.magic == 2
+            and header.last_offset - header.base_offset + 1 == header.record_count
+            and not header.has_delete_horizon
+            and header.base_offset >= self._low
+            and header.last_offset < self._end
+            and (header.timestamp_type == CREATE_TIME or self._rules.time is TimeRule.PRODUCER)
+        )
+
+    def _needs_probe(self, header: BatchHeader) -> bool:
+        """Whether the records' times must be looked at before the batch may go as it is."""
+        return self._is_timed or header.timestamp_type != CREATE_TIME or self._rules.shift_ms != 0
+
+    def _probed(self, header: BatchHeader, batch: memoryview) -> int:
+        """Look at the records' times; return how many of them are wanted."""
+        self._probe.clear()
+        wanted = self._probe.add(header, batch, 0, self._path)
+        if not wanted:
+            self._counts.without_timestamp += self._probe.without_timestamp
+        return wanted
+
+    def _passed(self, header: BatchHeader, batch: memoryview) -> CopiedBatch | None:
+        """Return the batch as a producer would send it; None where some of its records must stay behind, or change each."""
+        base_timestamp, max_timestamp = header.base_timestamp, header.max_timestamp
+        shift_ms, is_append_time = self._rules.shift_ms, header.timestamp_type != CREATE_TIME
+        if self._needs_probe(header) and self._probe.rows < header.record_count:
+            return None
+        if shift_ms or is_append_time:
+            times = time_array(self._probe.create_times(), header.record_count)
+            if shift_ms and times.null_count < header.record_count:
+                if times.null_count:
+                    return None
+                times = shifted(times, shift_ms)
+                base_timestamp += shift_ms
+            # Under LogAppendTime the header hides the largest of the producers' times.
+            largest = pc.max(times).as_py()
+            max_timestamp = NO_TIMESTAMP if largest is None else largest
+        data = bytearray(batch)
+        pack_header_v2(
+            data,
+            base_offset=0,
+            last_offset=header.last_offset - header.base_offset,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            record_count=header.record_count,
+            codec=header.codec,
+        )
+        runs = (SourceRun(header.base_offset, header.last_offset),)
+        return CopiedBatch(data, runs, header.record_count, max_timestamp, header.last_offset + 1, False)
+
+    def _flush(self) -> Iterator[CopiedBatch]:
+        """Yield what was put off, in batches; the last of them reaches to where the reading is."""
+        self._counts.without_timestamp += self._rebuilder.take_without_timestamp()
+        pending = None
+        for built in self._rebuilder.take():
+            if pending is not None:
+                yield self._counted(pending)
+            pending = CopiedBatch(*built, built.runs[-1].last + 1, True)
+        if pending is not None:
+            reached = max(pending.next_offset, min(self._next_offset, self._end))
+            yield self._counted(pending._replace(next_offset=reached))
+
+    def _counted(self, batch: CopiedBatch) -> CopiedBatch:
+        counts = self._counts
+        counts.batches += 1
+        counts.rebuilt_batches += batch.is_rebuilt
+        counts.records += batch.record_count
+        counts.size_bytes += len(batch.data)
+        return batch

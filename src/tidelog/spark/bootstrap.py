@@ -1,0 +1,277 @@
+"""Reprocess the last days, then go on live: a cut, the history in front of it, the stream from it on. No gap, no repeat.
+
+    cut = take_cut("localhost:9092", ["orders"], "-3d")
+    cut.save("orders.cut.json")
+    history = cut.history(spark)        # a batch: timestamp >= three days ago, offset < cut
+    live = cut.stream(spark)            # a stream: offset >= cut
+
+| | is fixed in the cut | how |
+|---|---|---|
+| the cut of each partition | its last stable offset | one ListOffsets; of a folder, its files and the high-watermark checkpoint |
+| where its history begins | the first offset whose timestamp reaches `start` | the same by time |
+| `start` | epoch ms: `-3d` means the same three days whenever the history is read | |
+| topics | their ids, where the brokers tell them: a topic that was made anew meanwhile is an error | |
+
+Every transaction below a last stable offset is decided. So the history holds the committed records below the cut, the stream the
+committed ones from there on, and a transaction that was open when the cut was taken is whole in the stream, or nowhere.
+A record that arrives later is the stream's, however early its timestamp: `since_start=True` leaves those before `start` out, so
+that both together are all committed records with timestamp >= start. Partitions that are new since are read from their start.
+
+Records of the history that retention takes before they are read are an error, as everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.client.addresses import is_address
+from tidelog.client.ranges import bounds_for_times
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
+from tidelog.log.json_files import read_json, understanding, write_json
+from tidelog.log.log_dir import LogDir
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import find_offset
+from tidelog.scanning.bounds import HIGH_WATERMARK, READ_COMMITTED
+from tidelog.scanning.brokers import scan_cluster
+from tidelog.scanning.plan import plan
+from tidelog.spark.options import EARLIEST
+from tidelog.times import Time, format_time, parse_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VERSION = 1
+_WHAT = "the file of a cut"
+
+NO_ID = "00000000-0000-0000-0000-000000000000"
+
+_OURS = ("path", "kafka.bootstrap.servers", "subscribe", "subscribepattern", "assign", "isolationlevel", "starttime", "endtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where history ends and the stream begins, in each partition."""
+
+    source: str
+    """A data folder, or brokers."""
+    start_ms: int | None
+    """Of the history, epoch ms; None for all that there is."""
+    taken_ms: int
+    starts: Mapping[TopicPartition, int]
+    """The first offset of the history; the cut itself where it is empty."""
+    cuts: Mapping[TopicPartition, int]
+    """The offset behind its last one: the first of the stream."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(sorted({key.topic for key in self.cuts}))
+
+    def __str__(self) -> str:
+        since = "the start" if self.start_ms is None else format_time(self.start_ms)
+        return f"{', '.join(self.topics)} of {self.source} from {since}, cut {format_time(self.taken_ms)}"
+
+    # --- Kept ---
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the cut to a file, whole or not at all. Raises StorageError."""
+        content = {
+            "source": self.source,
+            "start_ms": self.start_ms,
+            "taken_ms": self.taken_ms,
+            "topic_ids": dict(self.topic_ids),
+            "start_offsets": _by_topic(self.starts),
+            "cut_offsets": _by_topic(self.cuts),
+        }
+        write_json(Path(path), VERSION, content, indent=1)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Cut:
+        """Read a cut. Raises NotFoundError, CorruptDataError, StorageError."""
+        found = read_json(Path(path), VERSION, _WHAT)
+        if found is None:
+            raise NotFoundError("no such cut", path=path)
+        with understanding(Path(path), _WHAT):
+            starts, cuts = _by_partition(found["start_offsets"]), _by_partition(found["cut_offsets"])
+            if starts.keys() != cuts.keys() or any(not 0 <= starts[key] <= cuts[key] for key in cuts):
+                raise CorruptDataError("starts and cuts do not belong together", path=path)
+            start_ms = None if found["start_ms"] is None else int(found["start_ms"])
+            return cls(str(found["source"]), start_ms, int(found["taken_ms"]), starts, cuts, dict(found["topic_ids"]))
+
+    # --- Used ---
+
+    def history_options(self, source: str | None = None) -> dict[str, str]:
+        """Return the options of `spark.read.format("tidelog")` that read the history, from `source` if that is given."""
+        options = {
+            **_place(source or self.source),
+            "assign": json.dumps({topic: sorted(numbers) for topic, numbers in _numbers(self.cuts).items()}),
+            "startingOffsets": json.dumps(_by_topic(self.starts)),
+            "endingOffsets": json.dumps(_by_topic(self.cuts)),
+            "isolationLevel": READ_COMMITTED,
+        }
+        if self.start_ms is not None:
+            options["startTime"] = str(self.start_ms)
+        return options
+
+    def stream_options(self, source: str | None = None, *, since_start: bool = False) -> dict[str, str]:
+        """Return the options of `spark.readStream.format("tidelog")` that begin at the cut.
+
+        Asks the source for partitions that are new since. Raises UnknownTopicOrPartitionError where partitions are gone,
+        InvalidArgumentError where a topic is another one.
+        """
+        now = _partitions_now(source or self.source, self.topics)
+        self._check_ids(now)
+        starts = _by_topic(self.cuts)
+        for topic, (_, numbers) in now.items():
+            gone = sorted(set(map(int, starts[topic])) - set(numbers))
+            if gone:
+                raise UnknownTopicOrPartitionError(
+                    f"partition {gone[0]} of topic {topic} is gone since the cut", path=self.source
+                )
+            for number in numbers:
+                starts[topic].setdefault(str(number), EARLIEST)
+        options = {
+            **_place(source or self.source),
+            "subscribe": ",".join(self.topics),
+            "startingOffsets": json.dumps(starts),
+            "isolationLevel": READ_COMMITTED,
+        }
+        if since_start and self.start_ms is not None:
+            options["startTime"] = str(self.start_ms)
+        return options
+
+    def history(self, spark: SparkSession, *, source: str | None = None, **options: str) -> DataFrame:
+        """Return the history as a DataFrame: committed records with `start <= timestamp`, below the cut.
+
+        `options` are further ones of the source: columns, includeHeaders, minPartitions, failOnDataLoss... `source` is another
+        place with the same offsets: a broker's own data folder, or a copy of it. Raises InvalidArgumentError.
+        """
+        _check_options(options)
+        if source is None and is_address(self.source):
+            self._check_ids(_partitions_now(self.source, self.topics))
+        return spark.read.format("tidelog").options(**(self.history_options(source) | options)).load()
+
+    def stream(self, spark: SparkSession, *, source: str | None = None, since_start: bool = False, **options: str) -> DataFrame:
+        """Return the stream that begins at the cut. A query that has a checkpoint goes on from there, as ever.
+
+        `since_start` leaves out records that come later with timestamps before the history's start. Raises as `stream_options`.
+        """
+        _check_options(options)
+        given = self.stream_options(source, since_start=since_start) | options
+        return spark.readStream.format("tidelog").options(**given).load()
+
+    def _check_ids(self, now: Mapping[str, tuple[str, list[int]]]) -> None:
+        for topic, (topic_id, _) in now.items():
+            known = self.topic_ids.get(topic, NO_ID)
+            if NO_ID not in (known, topic_id) and known != topic_id:
+                raise InvalidArgumentError(
+                    f"topic {topic} was deleted and made anew since the cut", path=self.source, found=topic_id, expected=known
+                )
+
+
+def take_cut(
+    source: str | os.PathLike[str],
+    topics: Iterable[str],
+    start: Time | None = None,
+    *,
+    clock: Clock | None = None,
+) -> Cut:
+    """Fix the cut of some topics of a data folder or of brokers, and where their history from `start` on begins.
+
+    Args:
+        source: a data folder, or brokers as `host:port` with commas between.
+        topics: their names.
+        start: first time of the history, as everywhere: epoch ms, `datetime`, a text as `2013-07-10`, `-3d`. None: all.
+        clock: what `now` means; the machine's by default.
+
+    Raises:
+        InvalidArgumentError, UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
+        UnsupportedForMessageFormatError: a time, where the records of a folder have none.
+    """
+    names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
+    if not names:
+        raise InvalidArgumentError("a cut of no topic")
+    clock = SystemClock() if clock is None else clock
+    taken_ms = clock.now_ms()
+    start_ms = None if start is None else parse_time(start, clock)
+    place = os.fspath(source)
+    if is_address(place):
+        return _cut_of_brokers(place, names, start_ms, taken_ms)
+    return _cut_of_folder(os.fspath(Path(place).absolute()), names, start_ms, taken_ms)
+
+
+def _cut_of_brokers(brokers: str, topics: list[str], start_ms: int | None, taken_ms: int) -> Cut:
+    cluster = scan_cluster(brokers)
+    try:
+        states = {name: cluster.topic_now(name) for name in topics}
+        keys = [TopicPartition(name, number) for name, state in states.items() for number in state.partitions]
+        found = bounds_for_times(cluster, keys, start_ms, "read_committed")
+    finally:
+        cluster.close()
+    cuts = {key: bounds.end_offset for key, bounds in found.items()}
+    starts = {key: min(bounds.start_offset, bounds.end_offset) for key, bounds in found.items()}
+    return Cut(brokers, start_ms, taken_ms, starts, cuts, {name: str(state.topic_id) for name, state in states.items()})
+
+
+def _cut_of_folder(folder: str, topics: list[str], start_ms: int | None, taken_ms: int) -> Cut:
+    log_dir = LogDir(folder)
+    starts: dict[TopicPartition, int] = {}
+    cuts: dict[TopicPartition, int] = {}
+    for name in topics:
+        for held in plan(log_dir, name, isolation=READ_COMMITTED, until=HIGH_WATERMARK).partitions:
+            key = TopicPartition(name, held.partition)
+            cuts[key] = held.end_offset
+            starts[key] = held.start_offset
+            if start_ms is not None:
+                with log_dir.log(name, held.partition) as log:
+                    at = find_offset(log, start_ms, "read_committed")
+                starts[key] = held.end_offset if at is None else max(held.start_offset, min(at.offset, held.end_offset))
+    return Cut(folder, start_ms, taken_ms, starts, cuts)
+
+
+def _partitions_now(source: str, topics: Iterable[str]) -> dict[str, tuple[str, list[int]]]:
+    """Return each topic's id, as far as it has one here, and its partitions."""
+    if not is_address(source):
+        log_dir = LogDir(source)
+        return {name: (NO_ID, log_dir.partitions(name)) for name in topics}
+    cluster = scan_cluster(source)
+    try:
+        states = {name: cluster.topic_now(name) for name in topics}
+    finally:
+        cluster.close()
+    return {name: (str(state.topic_id), list(state.partitions)) for name, state in states.items()}
+
+
+def _place(source: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": source} if is_address(source) else {"path": source}
+
+
+def _check_options(options: Mapping[str, str]) -> None:
+    for name in options:
+        if name.lower() in _OURS or name.lower().startswith(("starting", "ending")):
+            raise InvalidArgumentError(f"option {name}: the cut says that")
+
+
+def _numbers(offsets: Mapping[TopicPartition, int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for key in offsets:
+        found.setdefault(key.topic, []).append(key.partition)
+    return found
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Return offsets as the connector writes them: topic → partition → offset."""
+    found: dict[str, dict[str, int]] = {}
+    for key in sorted(offsets):
+        found.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
+    return found
+
+
+def _by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, int(number)): int(at) for topic, each in offsets.items() for number, at in each.items()}

@@ -1,0 +1,56 @@
+"""The job `bootstrap`: takes a cut, or finds the one that was taken, and reads the history in front of it.
+
+The rows are the history, with the columns of `spark.read.format("tidelog")`, headers included. The summary has a line for each
+partition: where its history begins, the cut, and how many offsets lie between.
+
+The cut is kept in a file, written before anything is read: a job that failed, or was killed, finds it there and reads the very
+same history again, and a stream that is started with it begins where that ends (`tidelog.spark.bootstrap`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.client.addresses import is_address
+from tidelog.errors import InvalidArgumentError
+from tidelog.spark.bootstrap import Cut, take_cut
+from tidelog.spark.jobs.result import JobResult, Summary
+from tidelog.times import Time
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.clock import Clock
+
+COLUMNS = ("topic", "partition", "from_offset", "cut_offset", "offsets")
+
+
+def cut_at(
+    source: str, topics: Sequence[str], start: Time | None, path: str | os.PathLike[str], *, clock: Clock | None = None
+) -> tuple[Cut, bool]:
+    """Return the cut that a file has, or a new one, which is saved there; and whether it is new.
+
+    Raises InvalidArgumentError where the file has a cut of other topics, or of another source; and as `take_cut`, `Cut.load`.
+    """
+    if not Path(path).exists():
+        cut = take_cut(source, topics, start, clock=clock)
+        cut.save(path)
+        return cut, True
+    cut = Cut.load(path)
+    place = source if is_address(source) else os.fspath(Path(source).absolute())
+    if set(cut.topics) != set(topics) or cut.source != place:
+        raise InvalidArgumentError("the file has another cut", path=path, found=cut, expected=f"{', '.join(topics)} of {place}")
+    return cut, False
+
+
+def bootstrap(spark: SparkSession, cut: Cut, *, source: str | None = None) -> JobResult:
+    """Return a cut's history; `source` is another place with the same offsets. Nothing is read until the rows are.
+
+    Raises as `Cut.history`.
+    """
+    rows = cut.history(spark, source=source, includeHeaders="true")
+    lines = [(*key, cut.starts[key], end, end - cut.starts[key]) for key, end in sorted(cut.cuts.items())]
+    return JobResult(rows, Summary(COLUMNS, tuple(lines)))

@@ -1,0 +1,51 @@
+"""The job `failover`: where a group goes on in a mirror when the source has failed, and how much it reads twice.
+
+What is known and how is `tidelog.copying.failover`, which needs no Spark; here it is a job's rows.
+
+| rows | |
+|---|---|
+| source_topic, topic, partition | in the source, in the mirror |
+| committed_offset | what the group has committed in the source; null where only a time is known |
+| last_read_ms | time of the last record that it has read |
+| by_map, is_exact | offset by the map, and whether just the records not read lie behind it |
+| by_time | offset by time and MaxLatency |
+| position | where the group goes on; null where nothing says so |
+| read_again, read_again_is_exact | how many records it reads twice; counted, or at most so many |
+| note | |
+
+The summary says the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.client.cluster import Cluster
+from tidelog.copying.copier import CLIENT_ID
+from tidelog.copying.failover import FailoverOptions, apply_failover, plan_failover
+from tidelog.spark.jobs.result import JobResult, Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = (
+    "source_topic string, topic string, partition int, committed_offset bigint, last_read_ms bigint, by_map bigint, "
+    "is_exact boolean, by_time bigint, position bigint, read_again bigint, read_again_is_exact boolean, note string"
+)
+
+
+def failover(spark: SparkSession, target: str, options: FailoverOptions, *, apply: bool = False) -> JobResult:
+    """Find the positions, and with `apply` commit them. Raises what `plan_failover` and `apply_failover` raise."""
+    with Cluster.at(target, CLIENT_ID) as cluster:
+        planned = plan_failover(cluster.reach(), options)
+        if apply:
+            apply_failover(cluster, options.group, planned)
+    values = tuple(
+        (
+            *(one.source.topic, one.target.topic, one.target.partition, one.committed_offset, one.last_read_ms),
+            *(one.by_map, one.is_exact, one.by_time, one.position, one.again, one.again_is_exact, one.note),
+        )
+        for one in planned
+    )
+    columns = tuple(column.split()[0] for column in SCHEMA.split(", "))
+    return JobResult(spark.createDataFrame(list(values), SCHEMA), Summary(columns, values))

@@ -1,0 +1,351 @@
+"""The job `mirror`: topics of one cluster (or of a data folder) in another cluster, kept up to date, with a map of the offsets.
+
+A round asks what there is, makes what the target lacks, and copies what is new, a source partition a task (`copying.copier`):
+each chunk in one transaction with the position, so that a round may be broken off anywhere. Without `follow` there is one round;
+with it, rounds until the process is ended.
+
+| rows | |
+|---|---|
+| topic, partition | of the source |
+| target_topic | |
+| from_offset, next_offset | source offsets: where this run began, and what it has come to |
+| log_start_offset, end_offset | of the source, at the last round; `end_offset` is the last stable offset |
+| lost | offsets that retention took from the source before they were copied |
+| records, batches, rebuilt_batches, size_bytes | what was copied; of the batches, those that are not the source's bytes |
+| is_exact | false: the target has no transactions, and what was killed may be there twice |
+
+The summary has a line for each topic. What is kept of records and what is lost: docs/mirror.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.client.addresses import is_address
+from tidelog.client.cluster import Cluster
+from tidelog.client.offsets import list_offsets
+from tidelog.clock import Clock, SystemClock
+from tidelog.copying.copier import CLIENT_ID, CopyResult, CopyTask, committed_positions, copy_partition
+from tidelog.copying.mirror_folder import MirrorIdentity, SeenGroups, claim_folder, write_groups
+from tidelog.copying.mirror_groups import JOB_PREFIX, offsets_of_folder_groups, offsets_of_groups, sync_group
+from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
+from tidelog.copying.planning import PlannedPartition, plan_copy
+from tidelog.copying.target_topics import ensure_topics, shapes_of_cluster, shapes_of_folder
+from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from tidelog.log.log_dir import LogDir
+from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import EARLIEST, LATEST, FoundOffset
+from tidelog.spark.jobs.distribute import Progress, run_tasks
+from tidelog.spark.jobs.result import JobResult, Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_PAUSE_MS = 1_000
+SCHEMA = (
+    "topic string, partition int, target_topic string, from_offset bigint, next_offset bigint, log_start_offset bigint, "
+    "end_offset bigint, lost bigint, records bigint, batches bigint, rebuilt_batches bigint, size_bytes bigint, is_exact boolean"
+)
+
+_log = logging.getLogger("tidelog.mirror")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorOptions:
+    """What is mirrored where."""
+
+    source: str
+    """`host:port`, or a data folder."""
+    target: str
+    """`host:port`, several with commas between."""
+    map_dir: str
+    """Where the mirror keeps its maps; workers and driver must all see it."""
+    topics: Sequence[str] | None = None
+    """These; None for all that are no cluster's own."""
+    pattern: str | None = None
+    """Or those whose whole name this regular expression matches."""
+    prefix: str = ""
+    """Put before a topic's name in the target."""
+    job_id: str | None = None
+    """Names the positions' group and the transactional ids; by default `mirror-` and the source's cluster id or name."""
+    replication_factor: int | None = None
+    """Of topics that are made; the target's default for None."""
+    groups: Sequence[str] | None = ()
+    """Groups whose offsets are kept in the target, and in the folder for a failover; None for all, none by default."""
+    skip_lost: bool = False
+    """Go on behind what retention took before it was copied; else that is an error."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """A partition's figures of a run."""
+
+    source: TopicPartition
+    target: TopicPartition
+    from_offset: int
+    next_offset: int
+    log_start_offset: int
+    end_offset: int
+    lost: int = 0
+    records: int = 0
+    batches: int = 0
+    rebuilt_batches: int = 0
+    size_bytes: int = 0
+    is_exact: bool = True
+
+    def add(self, result: CopyResult) -> None:
+        self.next_offset = max(self.next_offset, result.next_offset)
+        self.records += result.records
+        self.batches += result.batches
+        self.rebuilt_batches += result.rebuilt_batches
+        self.size_bytes += result.size_bytes
+        self.is_exact &= result.is_exact
+
+
+def mirror(
+    spark: SparkSession,
+    options: MirrorOptions,
+    *,
+    follow: bool = False,
+    pause_ms: int = DEFAULT_PAUSE_MS,
+    is_done: Callable[[], bool] = lambda: False,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> JobResult:
+    """Mirror what there is; with `follow` what comes, too, looking every `pause_ms`, until `is_done`.
+
+    Raises:
+        InvalidArgumentError: the folder is another mirror's; a pattern that is none.
+        OffsetOutOfRangeError: retention took records before they were copied.
+        UnknownTopicOrPartitionError, and whatever `copy_partition`, `ensure_topics` and `plan_copy` raise.
+    """
+    with ExitStack() as opened:
+        running = _Mirror(spark, options, clock or SystemClock(), progress, opened)
+        running.round()
+        while follow and not is_done():
+            time.sleep(pause_ms / 1000)
+            running.round()
+        return running.result()
+
+
+class _Mirror:
+    """One run."""
+
+    def __init__(
+        self, spark: SparkSession, options: MirrorOptions, clock: Clock, progress: Progress | None, opened: ExitStack
+    ) -> None:
+        self._spark = spark
+        # Workers may stand elsewhere.
+        options = replace(options, map_dir=os.path.abspath(options.map_dir))  # noqa: PTH100  # links stay as they are
+        if not is_address(options.source):
+            options = replace(options, source=os.path.abspath(options.source))  # noqa: PTH100
+        self._options = options
+        self._clock = clock
+        self._progress = progress
+        self._rows: dict[TopicPartition, _Row] = {}
+        self._target = opened.enter_context(Cluster.at(options.target, CLIENT_ID)).reach()
+        self._target.refresh(None)
+        self._source: Cluster | None = None
+        source_id, target_id = options.source, self._target.cluster_id or options.target
+        if is_address(options.source):
+            self._source = opened.enter_context(Cluster.at(options.source, CLIENT_ID)).reach()
+            self._source.refresh(None)
+            source_id = self._source.cluster_id or options.source
+        if source_id == target_id and not options.prefix:
+            raise InvalidArgumentError("source and target are the same cluster: topics need another name there, with a prefix")
+        self._job_id = options.job_id or JOB_PREFIX + (source_id if self._source is not None else _folder_id(source_id))
+        claim_folder(options.map_dir, MirrorIdentity(self._job_id, source_id, target_id, options.prefix))
+
+    def round(self) -> None:
+        """Copy what is new."""
+        there = self._source_topics()
+        topics = self._wanted(there)
+        self._make_topics({topic: there[topic] for topic in topics})
+        tasks = [task for topic in topics for task in self._plan(topic, there[topic])]
+        tasks.sort(key=lambda task: -task.size_bytes)
+        for (result,) in run_tasks(self._spark, "mirror", tasks, _copy, self._progress):
+            self._rows[result.source].add(result)
+        self._sync_groups()
+
+    def result(self) -> JobResult:
+        rows = [self._rows[key] for key in sorted(self._rows)]
+        values = [
+            (
+                *(*row.source, row.target.topic, row.from_offset, row.next_offset, row.log_start_offset, row.end_offset),
+                *(row.lost, row.records, row.batches, row.rebuilt_batches, row.size_bytes, row.is_exact),
+            )
+            for row in rows
+        ]
+        return JobResult(self._spark.createDataFrame(values, SCHEMA), _summary(rows))
+
+    def _source_topics(self) -> dict[str, list[int]]:
+        """Return the source's topics, without those that are about the cluster itself, and their partitions."""
+        if self._source is None:
+            found = LogDir(self._options.source).topics()
+        else:
+            topics = self._source.topics()
+            found = {name: sorted(topic.partitions) for name, topic in topics.items() if not topic.is_internal}
+        return {name: numbers for name, numbers in found.items() if not name.startswith("__")}
+
+    def _wanted(self, there: Mapping[str, list[int]]) -> list[str]:
+        options = self._options
+        if options.topics is not None:
+            missing = sorted(set(options.topics) - there.keys())
+            if missing:
+                raise UnknownTopicOrPartitionError(f"no topic {missing[0]!r} to mirror", path=options.source)
+            return sorted(set(options.topics))
+        if options.pattern is None:
+            return sorted(there)
+        try:
+            wanted = re.compile(options.pattern)
+        except re.error as error:
+            raise InvalidArgumentError(f"a pattern of topics: {error}", found=options.pattern) from None
+        return sorted(name for name in there if wanted.fullmatch(name))
+
+    def _make_topics(self, wanted: Mapping[str, list[int]]) -> None:
+        options = self._options
+        known = self._target.topics()
+        lacking = [
+            name
+            for name, numbers in wanted.items()
+            if (there := known.get(options.prefix + name)) is None or len(there.partitions) < len(numbers)
+        ]
+        if not lacking:
+            return
+        if self._source is not None:
+            shapes = shapes_of_cluster(self._source, lacking)
+        else:
+            shapes = shapes_of_folder(LogDir(options.source), lacking)
+        shapes = {options.prefix + name: shape for name, shape in shapes.items()}
+        for change in ensure_topics(self._target, shapes, replication_factor=options.replication_factor):
+            what = f"{change.partitions} partitions"
+            what += f", it had {change.had_partitions}" if change.had_partitions else ": it is new"
+            _log.info("%s: topic %s has %s", options.target, change.topic, what)
+
+    def _plan(self, topic: str, numbers: list[int]) -> Iterator[CopyTask]:
+        """Yield what is to be copied of a topic now."""
+        options = self._options
+        targets = {TopicPartition(topic, number): TopicPartition(options.prefix + topic, number) for number in numbers}
+        positions = committed_positions(self._target, self._job_id, targets)
+        maps = OffsetMap.open(options.map_dir)
+        for source in targets.keys() - positions.keys():
+            with contextlib.suppress(NotFoundError):
+                known = maps.partition(source)
+                if known.runs or known.next_source_offset > known.start_offset:
+                    positions[source] = known.next_source_offset  # which the target has forgotten
+        offsets = {source.partition: (positions.get(source), None) for source in targets}
+        ends = self._log_ends(targets)
+        for planned in plan_copy(options.source, topic, offsets=offsets, cluster=self._source):
+            source, position = planned.source, positions.get(planned.source)
+            self._note(planned, targets[source], position, *ends[source])
+            if position is None:
+                OffsetMapWriter(options.map_dir, source, options.prefix + topic, start_offset=planned.start_offset).close()
+            if planned.start_offset < planned.end_offset:
+                yield CopyTask(
+                    job_id=self._job_id,
+                    source=source,
+                    splits=planned.splits,
+                    start_offset=planned.start_offset,
+                    end_offset=planned.end_offset,
+                    brokers=options.target,
+                    target=targets[source],
+                    map_dir=options.map_dir,
+                )
+
+    def _log_ends(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the log start and the log end (brokers: the high watermark) of partitions of the source."""
+        found = {}
+        if self._source is not None:
+            starts = list_offsets(self._source, dict.fromkeys(keys, EARLIEST))
+            for key, end in list_offsets(self._source, dict.fromkeys(keys, LATEST)).items():
+                start = starts[key]
+                assert isinstance(start, FoundOffset)
+                assert isinstance(end, FoundOffset)
+                found[key] = start.offset, end.offset
+            return found
+        log_dir = LogDir(self._options.source)
+        for key in keys:
+            with log_dir.log(*key) as log:
+                found[key] = log.log_start_offset, log.log_end_offset
+        return found
+
+    def _note(
+        self, planned: PlannedPartition, target: TopicPartition, position: int | None, log_start_offset: int, log_end_offset: int
+    ) -> None:
+        """Take down what a partition looks like in this round; raise what must not be passed over."""
+        source = planned.source
+        name = f"{source.topic}-{source.partition}"
+        lost = 0
+        if position is not None and position > log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{name} ends before what was mirrored of it: a topic made anew under the old name? It needs a new mirror",
+                path=self._options.source,
+                found=log_end_offset,
+                expected=f"{position} or later",
+            )
+        if position is not None and position < planned.start_offset:
+            lost = planned.start_offset - position
+            if not self._options.skip_lost:
+                raise OffsetOutOfRangeError(
+                    f"{name}: {lost} offsets are gone that were not mirrored yet; going on without them has to be asked for",
+                    path=self._options.source,
+                    found=f"the log starts at {planned.start_offset}",
+                    expected=position,
+                )
+            _log.warning("%s: offsets [%d, %d) are gone, they are not in the mirror", name, position, planned.start_offset)
+        begin = planned.start_offset if position is None else position
+        row = self._rows.setdefault(source, _Row(source, target, begin, begin, 0, 0))
+        row.log_start_offset, row.end_offset = log_start_offset, planned.end_offset
+        row.next_offset = max(row.next_offset, begin)
+        row.lost += lost
+
+    def _sync_groups(self) -> None:
+        groups = self._options.groups
+        if groups is not None and not groups:
+            return
+        if self._source is not None:
+            offsets = offsets_of_groups(self._source, groups)
+        else:
+            offsets = offsets_of_folder_groups(self._options.source, groups)
+        write_groups(self._options.map_dir, SeenGroups(self._clock.now_ms(), offsets))
+        maps = OffsetMap.open(self._options.map_dir)
+        for group, committed in offsets.items():
+            sync_group(self._target, group, committed, maps)
+
+
+def _copy(task: CopyTask) -> Iterator[tuple[CopyResult]]:
+    """On a worker."""
+    yield (copy_partition(task),)
+
+
+def _folder_id(path: str) -> str:
+    """Return a name for a folder: two folders of one name have different ones."""
+    return f"{Path(path).name}-{zlib.crc32(os.fsencode(path)):08x}"
+
+
+def _summary(rows: list[_Row]) -> Summary:
+    by_topic: dict[str, list[_Row]] = {}
+    for row in rows:
+        by_topic.setdefault(row.source.topic, []).append(row)
+    columns = ("topic", "target_topic", "partitions", "records", "bytes", "rebuilt_batches", "behind", "lost", "is_exact")
+    return Summary(
+        columns,
+        tuple(
+            (
+                *(topic, its[0].target.topic, len(its), sum(row.records for row in its), sum(row.size_bytes for row in its)),
+                *(sum(row.rebuilt_batches for row in its), sum(max(0, row.end_offset - row.next_offset) for row in its)),
+                *(sum(row.lost for row in its), all(row.is_exact for row in its)),
+            )
+            for topic, its in by_topic.items()
+        ),
+    )

@@ -1,0 +1,107 @@
+"""The job `replay`: a time window of a topic into another topic or cluster, exactly, with a kept map of where each offset went.
+
+| column of the rows | the kept map, a row for each run of records that lie behind one another in both topics |
+|---|---|
+| topic, partition | the source's |
+| first_offset, last_offset | in the source |
+| target_topic, target_partition | |
+| target_offset | of the first record |
+| records | how many; null where a stretch was copied while nobody noted where to |
+| max_timestamp | epoch ms, as the target has it; null for none |
+
+The summary has a line for each partition: all that was copied since the replay began, and what this run did.
+
+A partition is a task (`tidelog.copying.copier`), and each chunk of a few MiB a transaction: killed anywhere, it goes on exactly
+where it was when it is started again with the same folder (`tidelog.copying.replay`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
+from tidelog.spark.jobs.result import JobResult, Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.copying.copier import CopyResult, CopyTask
+    from tidelog.copying.replay import Replay, ReplayRequest
+
+SCHEMA = (
+    "topic string, partition int, first_offset bigint, last_offset bigint, target_topic string, target_partition int, "
+    "target_offset bigint, records bigint, max_timestamp bigint"
+)
+
+COLUMNS = (
+    "topic",
+    "partition",
+    "from_offset",
+    "end_offset",
+    "target",
+    "records",
+    "first_target_offset",
+    "copied_now",
+    "as_they_are",
+    "exactly_once",
+)
+
+
+def replay(
+    spark: SparkSession, request: ReplayRequest, map_dir: str | os.PathLike[str], *, progress: Progress | None = None
+) -> JobResult:
+    """Copy what is left of a window; the module's docstring has the rows.
+
+    On a cluster `map_dir`, and the source where it is a folder, must have the same path on every machine.
+
+    Raises what `tidelog.copying.replay.prepare` and `tidelog.copying.copier.copy_partition` raise.
+    """
+    from tidelog.copying.replay import prepare
+
+    begun, tasks = prepare(request, map_dir)
+    done = {result.source.partition: result for (result,) in run_tasks(spark, "replay", tasks, _copy, progress)}
+    rows, lines = _look_back(begun, Path(map_dir).absolute(), done)
+    return JobResult(spark.createDataFrame(rows, SCHEMA), Summary(COLUMNS, tuple(lines)))
+
+
+def _copy(task: CopyTask) -> Iterable[Row]:
+    from tidelog.copying.copier import copy_partition
+
+    return [(copy_partition(task),)]
+
+
+def _look_back(begun: Replay, folder: Path, done: dict[int, CopyResult]) -> tuple[list[Row], list[tuple[Any, ...]]]:
+    """Return the rows and the summary's lines, from the map and from what this run did."""
+    from tidelog.copying.offset_map import OffsetMap
+
+    offsets = OffsetMap.open(folder)
+    mapped = set(offsets.partitions())
+    target_topic = begun.request.target_topic
+    rows: list[Row] = []
+    lines: list[tuple[Any, ...]] = []
+    for source in sorted(begun.targets()):
+        runs = offsets.partition(source).runs if source in mapped else []
+        for run in runs:
+            count = run.record_count if run.record_count >= 0 else None
+            time = run.max_timestamp if run.max_timestamp >= 0 else None
+            target = (target_topic, run.target_partition, run.target_offset)
+            rows.append((*source, run.source_offset, run.last_source_offset, *target, count, time))
+        result = done.get(source.partition)
+        start, end = begun.ranges[source.partition]
+        lines.append(
+            (
+                *source,
+                start,
+                end,
+                f"{target_topic}-{source.partition}",
+                sum(max(0, run.record_count) for run in runs),
+                runs[0].target_offset if runs else None,
+                result.records if result else 0,
+                f"{result.batches - result.rebuilt_batches} of {result.batches} batches" if result else None,
+                "no" if result and not result.is_exact else "yes",
+            )
+        )
+    return rows, lines

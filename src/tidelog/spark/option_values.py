@@ -1,0 +1,113 @@
+"""Single values of options, of the source's and the sink's: each is read, or refused with a line that names the option.
+
+`given` has the user's options by names in lower case, as everywhere in `tidelog.spark`. Nothing here imports PySpark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tidelog.client.addresses import parse_addresses
+from tidelog.clock import Clock
+from tidelog.errors import InvalidArgumentError
+from tidelog.times import parse_time
+
+BROKERS = "kafka.bootstrap.servers"
+CLIENT = "kafka."
+"""What the names of options begin with that are a Kafka client's."""
+
+INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def folder(given: Mapping[str, str], option: str) -> str:
+    """Return an absolute path, of a path or a `file:` URI."""
+    text = given[option.lower()].strip()
+    if not text:
+        raise InvalidArgumentError(f"option {option} is empty")
+    if _URL.match(text):
+        parts = urlsplit(text)
+        if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
+            raise InvalidArgumentError(f"option {option}: a folder that every worker can open is needed, not {text}")
+        text = unquote(parts.path)
+    # Workers have working folders of their own: what is relative is so to the driver's.
+    return os.fspath(Path(text).absolute())
+
+
+def broker_addresses(given: Mapping[str, str], option: str, text: str) -> str:
+    """Return addresses, once they and the protocol that is asked for are known to be possible."""
+    try:
+        parse_addresses(text)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"option {option}: {error}") from None
+    protocol = given.get(f"{CLIENT}security.protocol", "PLAINTEXT").strip()
+    if protocol.upper() != "PLAINTEXT":
+        raise InvalidArgumentError(f"option {CLIENT}security.protocol: only PLAINTEXT is spoken to brokers, not {protocol}")
+    return text
+
+
+def check_topic(option: str, topic: str) -> None:
+    """Refuse what is no topic's name."""
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise InvalidArgumentError(f"option {option}: {topic!r} is no topic name (letters, digits, '.', '_', '-')")
+
+
+def json_object(option: str, text: str, expected: str) -> dict[str, object]:
+    """Return a JSON object; `expected` is what the error shows beside the text."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise InvalidArgumentError(f"option {option}: {expected}, got {text}")
+    return document
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value of a JSON document is an integer; its true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def time(given: Mapping[str, str], option: str, clock: Clock) -> int | None:
+    """Return a time in epoch ms, None where the option is not given."""
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    try:
+        return parse_time(text, clock)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"option {option}: {error}") from None
+
+
+def choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
+    """Return one of `choices`, the first where the option is not given."""
+    text = given.get(option.lower(), choices[0]).strip().lower()
+    if text not in choices:
+        raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {given[option.lower()]!r}")
+    return text
+
+
+def boolean(given: Mapping[str, str], option: str, default: bool | None) -> bool | None:
+    """Return whether the option says true."""
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"option {option}: true or false expected, got {text!r}")
+    return text.strip().lower() == "true"
+
+
+def positive(given: Mapping[str, str], option: str) -> int | None:
+    """Return a positive number, None where the option is not given."""
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    if not INTEGER.fullmatch(text.strip()) or int(text) <= 0:
+        raise InvalidArgumentError(f"option {option}: a positive number expected, got {text!r}")
+    return int(text)

@@ -1,0 +1,25 @@
+"""Errors that are meant for people, at the edge to Spark, which shows the stack of whatever is raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from tidelog.errors import TidelogError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def plainly(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function raise Tidelog's errors afresh, so that their stack is one line."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TidelogError as error:
+            raise error.with_traceback(None) from None
+
+    return call

@@ -1,0 +1,34 @@
+"""The rows of a task on their way to Spark, the same for batches and streams."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from tidelog.errors import TidelogError
+from tidelog.scanning.arrow import coalesce
+from tidelog.scanning.report import ScanReport
+from tidelog.spark.columns import arrow_schema, spark_batch
+
+BATCH_ROWS = 65_536
+"""Rows of an Arrow batch: far above the cost of handing one over, far below what hurts in memory."""
+
+_log = logging.getLogger("tidelog.spark")
+
+
+def spark_rows(
+    rows: Iterator[pa.RecordBatch], columns: Sequence[str], report: ScanReport, where: object
+) -> Iterator[pa.RecordBatch]:
+    """Yield a scan's batches with exactly the schema that Spark expects; then log what `report` has to say of `where`."""
+    schema = arrow_schema(columns)
+    try:
+        for batch in coalesce(rows, BATCH_ROWS):
+            yield spark_batch(batch, schema)
+    except TidelogError as error:
+        raise error.with_traceback(None) from None  # as `plainly`, which is not for generators
+    # Said when planned, for the whole log.
+    report.above_high_watermark = 0
+    for notice in report.notices():
+        _log.warning("%s: %s", where, notice)

@@ -1,0 +1,124 @@
+"""To brokers: one transaction a commit, or sent by the tasks.
+
+| guarantee | who sends | what a reader sees |
+|---|---|---|
+| exactly-once | the driver, once all tasks are done | read_committed: all rows of a commit or none; else aborted ones too |
+| at-least-once | each task, idempotently | rows of tasks that failed and ran again come twice |
+
+A micro-batch's transaction::
+
+    InitProducerId(transactional id)     fences a driver that still runs elsewhere, ends what a dead one left open
+    OffsetFetch(group, stable)           has (query, batch) been committed? then this is a replay: nothing more is done
+    Produce ...                          the batches that the tasks have spooled
+    TxnOffsetCommit(group)               (query, batch), in the metadata of partition 0 of each topic written to
+    EndTxn(commit)
+
+The group, `tidelog-sink-<transactional id>`, has no members. It stands under every topic of the micro-batch, so that one topic's
+deletion does not take it. Brokers forget it `offsets.retention.minutes` (7 days) after the last commit: a query that rests longer
+than that, and was killed between its transaction's end and Spark's note of it, writes one micro-batch again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tidelog.client import transactions_supported
+from tidelog.client.batch_appender import BatchAppender
+from tidelog.client.cluster import Cluster
+from tidelog.client.committed import committed_offsets
+from tidelog.errors import BrokerError, ProducerFencedError, UnsupportedForMessageFormatError, UnsupportedVersionError
+from tidelog.log.names import TopicPartition
+from tidelog.spark.sink.epochs import Epoch, is_replay, parse_epoch
+from tidelog.spark.sink.sink_options import SinkOptions
+from tidelog.spark.sink.spool import SpooledBatches
+from tidelog.wire.error_codes import ErrorCode
+
+GROUP_PREFIX = "tidelog-sink-"
+"""Of the groups that keep epochs: a transactional id may be named as some group of consumers is."""
+
+CLIENT_ID = "tidelog-spark"
+
+_HINT = "deliveryGuarantee at-least-once writes there, with rows that may come twice"
+
+
+@contextmanager
+def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
+    """In a task: tell how many partitions a topic has. A missing one is created as the broker does.
+
+    That raises UnknownTopicOrPartitionError where the broker creates none.
+    """
+    with _cluster(options) as cluster:
+        yield lambda topic: len(cluster.topic(topic, create=True).partitions)
+
+
+def send_from_task(options: SinkOptions, batches: Iterator[tuple[TopicPartition, bytearray]]) -> int:
+    """In a task, at-least-once: send the batches, and return the number of records when all are acknowledged."""
+    with _cluster(options) as cluster, BatchAppender(cluster) as appender:
+        appender.init()
+        for key, batch in batches:
+            appender.append(key, batch)
+        return sum(appended.record_count for appended in appender.flush())
+
+
+def commit_to_broker(options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None) -> None:
+    """On the driver, exactly-once: write all of it in one transaction.
+
+    `options.transactional_id` is set. A stream's `options.query_id` and `batch_id` are set: the transaction commits
+    `epochs.Epoch(query_id, batch_id).to_json()`, and `epochs.is_replay` says what to skip; a batch write has neither.
+
+    Raises ProducerFencedError: another driver writes with the same transactional id, or the time was too short.
+    UnsupportedVersionError, UnsupportedForMessageFormatError: no transactions there. Either way nothing was committed.
+    """
+    name = options.transactional_id
+    assert name is not None
+    group = GROUP_PREFIX + name
+    epoch = None if batch_id is None else Epoch(options.query_id or "", batch_id)
+    with _cluster(options) as cluster:
+        if not transactions_supported(cluster):
+            raise UnsupportedVersionError(f"the brokers take no transactions; {_HINT}", path=options.place)
+        timeout_ms = options.transaction_timeout_ms
+        with BatchAppender(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms) as appender:
+            try:
+                appender.init()
+                if epoch is not None and is_replay(last_epoch(cluster, group, epoch.query_id), epoch, options.place):
+                    return
+                _append(cluster, appender, spooled, group, epoch)
+            except ProducerFencedError as error:
+                error.message += f" ({timeout_ms} ms, option transactionTimeout)"
+                raise
+            except UnsupportedForMessageFormatError as error:
+                error.message += f"; {_HINT}"
+                raise
+            except BrokerError as error:
+                if error.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                    error.message += (
+                        f": {timeout_ms} ms (option transactionTimeout) is more than the brokers' transaction.max.timeout.ms"
+                    )
+                raise
+
+
+def last_epoch(cluster: Cluster, group: str, query_id: str) -> Epoch | None:
+    """Return the last micro-batch that a query has committed under any topic; None for none."""
+    kept = (parse_epoch(metadata) for _, metadata in committed_offsets(cluster, group, None).values())
+    return max((epoch for epoch in kept if epoch is not None and epoch.query_id == query_id), default=None)
+
+
+def _append(
+    cluster: Cluster, appender: BatchAppender, spooled: Sequence[SpooledBatches], group: str, epoch: Epoch | None
+) -> None:
+    topics = sorted({key.topic for one in spooled for key in one.keys})
+    cluster.refresh(topics)
+    appender.begin()
+    for one in spooled:
+        for key, batch in one.batches():
+            appender.append(key, batch)
+    if epoch is not None:
+        position = (epoch.batch_id + 1, epoch.to_json())
+        appender.send_offsets(group, {TopicPartition(topic, 0): position for topic in topics})
+    appender.commit()
+
+
+def _cluster(options: SinkOptions) -> Cluster:
+    assert options.brokers is not None
+    return Cluster.at(options.brokers, CLIENT_ID)

@@ -1,0 +1,59 @@
+"""Which micro-batch of which query a target has: what makes a replayed one known again.
+
+A target keeps, for each transactional id, the last (query, batch) that it committed, together with that batch's rows. After a
+crash Spark sends the last micro-batch again, and no other:
+
+| the target has | comes | so |
+|---|---|---|
+| nothing, or another query's | any | new: a checkpoint that begins anew is another query |
+| (q, n) | (q, n) | a replay: committed already, skipped |
+| (q, n) | (q, more than n) | new |
+| (q, n) | (q, less than n) | an error: the checkpoint is older than the target, and rows would be lost or come twice |
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from tidelog.errors import InvalidArgumentError
+
+
+class Epoch(NamedTuple):
+    """A micro-batch."""
+
+    query_id: str
+    batch_id: int
+
+    def to_json(self) -> str:
+        """Return it as the metadata of a committed offset."""
+        return json.dumps({"query": self.query_id, "epoch": self.batch_id}, separators=(",", ":"))
+
+
+def parse_epoch(text: str) -> Epoch | None:
+    """Return what `Epoch.to_json` wrote; None for anything else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    query_id, batch_id = found.get("query"), found.get("epoch")
+    if not isinstance(query_id, str) or not isinstance(batch_id, int) or isinstance(batch_id, bool):
+        return None
+    return Epoch(query_id, batch_id)
+
+
+def is_replay(committed: Epoch | None, epoch: Epoch, place: str) -> bool:
+    """Whether the target has this epoch already. Raises InvalidArgumentError where it has a later one of the same query."""
+    if committed is None or committed.query_id != epoch.query_id or committed.batch_id < epoch.batch_id:
+        return False
+    if committed.batch_id == epoch.batch_id:
+        return True
+    raise InvalidArgumentError(
+        "the query's checkpoint is older than what the target has of this query: continue from the newer checkpoint, or begin"
+        " a new one (rows from its start on are written again)",
+        path=place,
+        found=f"batch {epoch.batch_id}",
+        expected=f"batch {committed.batch_id} or later",
+    )

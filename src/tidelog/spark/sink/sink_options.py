@@ -1,0 +1,243 @@
+"""The options of `write` and `writeStream` to `format("tidelog")`: what each one is, and the checks that need no target.
+
+Names and meanings are those of Spark's Kafka connector where it has them, so that a job written for `format("kafka")` needs
+another format's name. Option names are case-insensitive.
+
+| | a broker | a folder |
+|---|---|---|
+| named by | `kafka.bootstrap.servers`, or `path` = host:port | `path` |
+| a stream's guarantee | exactly-once unless said otherwise | exactly-once |
+| a batch write's | at-least-once unless said otherwise | all or nothing |
+| a topic that is missing | as the broker creates it | `partitions`, `topic.<property>` |
+
+Invariant: a `SinkOptions` is complete and consistent in itself. Which query writes (`query_id`) and, where the user named none,
+its `transactional_id` are known to the tasks only: `for_query` adds them. Nothing here imports PySpark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
+
+from tidelog.client.addresses import is_address
+from tidelog.config import LogConfig
+from tidelog.errors import InvalidArgumentError
+from tidelog.records.compression import Codec
+from tidelog.spark.option_values import BROKERS, CLIENT, broker_addresses, check_topic, folder
+from tidelog.times import parse_duration
+
+DEFAULT_BATCH_BYTES = 65_536
+"""Of a batch before compression. Four times a producer's `batch.size`: rows come in bulk here, nobody waits for a few."""
+
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+"""A producer's `transaction.timeout.ms`: after that long a broker aborts what a dead driver has left open."""
+
+SINK_OPTIONS: dict[str, str] = {
+    "path": "the Kafka data folder (log.dirs) to write segments into; or a broker's host:port",
+    "kafka.bootstrap.servers": "brokers to write to, where no path is given: host:port, several with commas between",
+    "topic": "the topic of every row; without it each row's column topic says so",
+    "includeHeaders": "false leaves the column headers out",
+    "compression": "none, gzip, snappy, lz4 or zstd (also kafka.compression.type)",
+    "batchSize": "bytes of a batch before compression (also kafka.batch.size)",
+    "deliveryGuarantee": "exactly-once or at-least-once",
+    "transactionalId": "the name that the target knows this writer by (also kafka.transactional.id); by default the query's id",
+    "transactionTimeout": "how long brokers keep an open transaction, e.g. 60s (also kafka.transaction.timeout.ms)",
+    "spoolDir": "a folder that tasks and driver see, for what tasks hand over",
+    "partitions": "a folder's new topics: how many partitions",
+    "topic.<property>": "a folder's new topics: a property under Kafka's name, e.g. topic.segment.bytes",
+}
+"""Every option that means something here, and what, in one line."""
+
+SPARKS_OWN = ("checkpointLocation", "queryName")
+"""What Spark puts among a stream's options."""
+
+ALIASES = {
+    "compression": "kafka.compression.type",
+    "batchSize": "kafka.batch.size",
+    "transactionalId": "kafka.transactional.id",
+    "transactionTimeout": "kafka.transaction.timeout.ms",
+}
+"""Options that a producer has under another name."""
+
+REFUSED_OF_PRODUCERS = ("kafka.key.serializer", "kafka.value.serializer")
+"""As the connector refuses them: keys and values are bytes or text."""
+
+Delivery = Literal["exactly-once", "at-least-once"]
+
+_TOPIC_PROPERTY = "topic."
+_NUMBER = re.compile(r"[+]?\d{1,10}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """A write, with everything said that the user left out. Exactly one of path and brokers is set."""
+
+    path: str | None
+    """The data folder; None where it goes to brokers."""
+    brokers: str | None
+    """Those, `host:port` with commas between."""
+    topic: str | None
+    include_headers: bool = True
+    codec: Codec = Codec.NONE
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    delivery: Delivery = "exactly-once"
+    transactional_id: str | None = None
+    """What the target knows the writer by; None until the query is known."""
+    query_id: str | None = None
+    """The streaming query's id, which its checkpoint keeps; None of a batch write, and until the query is known."""
+    transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
+    spool_dir: str | None = None
+    partitions: int = 1
+    """Of a topic that a folder does not have yet."""
+    topic_properties: Mapping[str, str] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where it writes to, for messages."""
+        return self.path or self.brokers or ""
+
+    def for_query(self, query_id: str | None) -> SinkOptions:
+        """Return the options of a known query; its transactional id is derived from the query's where the user named none."""
+        name = self.transactional_id
+        if name is None and query_id is not None:
+            name = f"tidelog-{query_id}"
+        return replace(self, query_id=query_id, transactional_id=name)
+
+
+def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Read a write's options.
+
+    Raises InvalidArgumentError, naming the option, for whatever is wrong with them.
+    """
+    given = {key.lower(): value for key, value in options.items()}
+    path, brokers = _target(given)
+    notices = _refuse_unknown(given, path)
+    delivery = _delivery(given, path, streaming)
+    return SinkOptions(
+        path=path,
+        brokers=brokers,
+        topic=_topic(given),
+        include_headers=_choice(given, "includeHeaders", ("true", "false")) == "true",
+        codec=Codec[_choice(given, "compression", ("none", "gzip", "snappy", "lz4", "zstd")).upper()],
+        batch_bytes=_number(given, "batchSize", DEFAULT_BATCH_BYTES),
+        delivery=delivery,
+        transactional_id=_transactional_id(given, delivery),
+        transaction_timeout_ms=_timeout_ms(given),
+        spool_dir=folder(given, "spoolDir") if "spooldir" in given else None,
+        partitions=_number(given, "partitions", 1),
+        topic_properties=_topic_properties(given),
+        notices=notices,
+    )
+
+
+def _target(given: Mapping[str, str]) -> tuple[str | None, str | None]:
+    path = given.get("path", "").strip()
+    option, brokers = ("path", path) if path else (BROKERS, given.get(BROKERS, "").strip())
+    if path and not is_address(path):
+        return folder(given, "path"), None
+    if not brokers:
+        raise InvalidArgumentError(f"option {BROKERS} (brokers) or path (a data folder) is needed: where shall rows go?")
+    return None, broker_addresses(given, option, brokers)
+
+
+def _refuse_unknown(given: Mapping[str, str], path: str | None) -> tuple[str, ...]:
+    known = {name.lower() for name in (*SINK_OPTIONS, *ALIASES.values(), *SPARKS_OWN)}
+    used = known | {f"{CLIENT}security.protocol"} if path is None else known
+    ignored, unknown = [], []
+    for key in given:
+        if key in REFUSED_OF_PRODUCERS:
+            raise InvalidArgumentError(f"option {key}: keys and values are written as they are, cast them to string or binary")
+        if path is not None and key == BROKERS:
+            ignored.append(key)
+        elif key in used or (key.startswith(_TOPIC_PROPERTY) and key != _TOPIC_PROPERTY):
+            if path is None and (key == "partitions" or key.startswith(_TOPIC_PROPERTY)):
+                raise InvalidArgumentError(f"option {key} is for a folder's new topics; brokers create theirs as they are set up")
+        elif key.startswith(CLIENT):
+            ignored.append(key)
+        else:
+            unknown.append(key)
+    if unknown:
+        names = ", ".join(sorted(SINK_OPTIONS))
+        raise InvalidArgumentError(f"unknown option {', '.join(sorted(unknown))}: format tidelog writes with {names}")
+    return (f"options without effect here: {', '.join(sorted(ignored))}",) if ignored else ()
+
+
+def _topic(given: Mapping[str, str]) -> str | None:
+    text = given.get("topic")
+    if text is None:
+        return None
+    topic = text.strip()
+    check_topic("topic", topic)
+    return topic
+
+
+def _delivery(given: Mapping[str, str], path: str | None, streaming: bool) -> Delivery:
+    if "deliveryguarantee" not in given:
+        return "exactly-once" if streaming or path is not None else "at-least-once"
+    chosen = cast("Delivery", _choice(given, "deliveryGuarantee", ("exactly-once", "at-least-once")))
+    # A folder's commit is a rename either way.
+    return "exactly-once" if path is not None else chosen
+
+
+def _transactional_id(given: Mapping[str, str], delivery: Delivery) -> str | None:
+    option, text = _given(given, "transactionalId")
+    if text is None:
+        return None
+    if not text.strip():
+        raise InvalidArgumentError(f"option {option} is empty")
+    if delivery == "at-least-once":
+        raise InvalidArgumentError(f"option {option} needs deliveryGuarantee exactly-once: at-least-once has no transactions")
+    return text.strip()
+
+
+def _timeout_ms(given: Mapping[str, str]) -> int:
+    option, text = _given(given, "transactionTimeout")
+    if text is None:
+        return DEFAULT_TRANSACTION_TIMEOUT_MS
+    try:
+        timeout_ms = parse_duration(text)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"option {option}: {error}") from None
+    if not 0 < timeout_ms < 2**31:
+        raise InvalidArgumentError(f"option {option}: 1 ms to 24 days expected, got {text!r}")
+    return timeout_ms
+
+
+def _topic_properties(given: Mapping[str, str]) -> dict[str, str]:
+    properties = {key.removeprefix(_TOPIC_PROPERTY): value for key, value in given.items() if key.startswith(_TOPIC_PROPERTY)}
+    try:
+        LogConfig.from_properties(properties)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"options {_TOPIC_PROPERTY}*: {error}") from None
+    return properties
+
+
+def _given(given: Mapping[str, str], option: str) -> tuple[str, str | None]:
+    """Return an option under the name that it was given by. Both names: they must agree."""
+    names = [name for name in (option, ALIASES.get(option, option)) if name.lower() in given]
+    if not names:
+        return option, None
+    values = {given[name.lower()].strip() for name in names}
+    if len(values) > 1:
+        raise InvalidArgumentError(f"options {' and '.join(names)} disagree")
+    return names[0], values.pop()
+
+
+def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
+    option, text = _given(given, option)
+    chosen = choices[0] if text is None else text.lower()
+    if chosen not in choices:
+        raise InvalidArgumentError(f"option {option}: {' or '.join(choices)} expected, got {text!r}")
+    return chosen
+
+
+def _number(given: Mapping[str, str], option: str, default: int) -> int:
+    option, text = _given(given, option)
+    if text is None:
+        return default
+    if not _NUMBER.fullmatch(text) or not 0 < int(text) < 2**31:
+        raise InvalidArgumentError(f"option {option}: a positive number expected, got {text!r}")
+    return int(text)

@@ -1,0 +1,201 @@
+"""The objects that Spark calls to write: in each task, and on the driver when all tasks are done.
+
+| | tasks | the driver's commit |
+|---|---|---|
+| exactly-once, a stream | build and spool batches | one transaction or rename with the query's epoch in it; skips replays |
+| exactly-once, a batch write | the same | the same, without an epoch |
+| at-least-once | send batches themselves, as the connector does | nothing |
+
+Which query it is, tasks learn from Spark's local properties: those are there wherever the checkpoint lies. Their messages tell
+the driver. Every object is pickled on its way; Spark makes a writer for each micro-batch, and one more for its commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.spark.plain_errors import plainly
+from tidelog.spark.sink.sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from tidelog.log.names import TopicPartition
+    from tidelog.spark.sink.spool import SpooledBatches
+
+QUERY_ID = "sql.streaming.queryId"
+"""Spark's local property: the id that a query's checkpoint keeps."""
+
+BATCH_ID = "streaming.sql.batchId"
+"""Spark's local property: the number of the micro-batch."""
+
+_log = logging.getLogger("tidelog.spark")
+
+
+@plainly
+def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> TidelogArrowWriter:
+    """Return the writer of a batch write. Raises InvalidArgumentError for options, columns, and a mode that would overwrite."""
+    options = _checked(given, schema, streaming=False)
+    if overwrite:
+        raise InvalidArgumentError("a log is only ever appended to: write with mode append", path=options.place)
+    return TidelogArrowWriter(options)
+
+
+@plainly
+def stream_writer(given: Mapping[str, str], schema: StructType) -> TidelogStreamWriter:
+    """Return the writer of a stream's micro-batch; output mode complete writes each result anew, as the connector does.
+
+    Raises InvalidArgumentError for options and columns.
+    """
+    return TidelogStreamWriter(_checked(given, schema, streaming=True))
+
+
+def _checked(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> SinkOptions:
+    from tidelog.spark.sink.column_rules import check_columns
+    from tidelog.spark.sink.sink_options import parse_sink_options
+
+    options = parse_sink_options(given, streaming=streaming)
+    for notice in options.notices:
+        _log.warning("%s", notice)
+    check_columns([(field.name, field.dataType.simpleString()) for field in schema], options)
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWrote(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    spooled: SpooledBatches | None
+    """None where the task has sent its rows itself."""
+    query_id: str | None
+
+
+class TidelogArrowWriter(DataSourceArrowWriter):
+    """A batch write."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _write(self.options, iterator, None, None)
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _commit(self.options, _spooled(messages), None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _discard(_spooled(messages))
+
+
+class TidelogStreamWriter(DataSourceStreamArrowWriter):
+    """One micro-batch of a stream."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+        batch_id = None if context is None else context.getLocalProperty(BATCH_ID)
+        return _write(self.options.for_query(query_id), iterator, query_id, None if batch_id is None else int(batch_id))
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
+        from tidelog.spark.sink.spool import sweep
+
+        options = self.options.for_query(next((message.query_id for message in _ours(messages)), None))
+        _commit(options, _spooled(messages), batchId)
+        if options.delivery == "exactly-once" and options.transactional_id is not None:
+            sweep(options.spool_dir, options.transactional_id, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
+        _discard(_spooled(messages))
+
+
+def _write(options: SinkOptions, rows: Iterator[pa.RecordBatch], query_id: str | None, batch_id: int | None) -> TaskWrote:
+    from tidelog.spark.sink.spool import Spool
+
+    with _partition_counts(options) as partitions:
+        batches = _batches(options, rows, partitions)
+        if options.delivery == "at-least-once":
+            from tidelog.spark.sink.broker_target import send_from_task
+
+            send_from_task(options, batches)
+            return TaskWrote(None, query_id)
+        with Spool(options.spool_dir, options.transactional_id or "", batch_id) as spool:
+            for key, batch in batches:
+                spool.add(key, batch)
+            return TaskWrote(spool.finish(), query_id)
+
+
+def _batches(
+    options: SinkOptions, rows: Iterator[pa.RecordBatch], partitions: Callable[[str], int]
+) -> Iterator[tuple[TopicPartition, bytearray]]:
+    from tidelog.spark.sink.row_batches import RowBatches
+
+    made: RowBatches | None = None
+    for batch in rows:
+        if made is None:
+            made = RowBatches(batch.schema, options, partitions)
+        yield from made.add(batch)
+    if made is not None:
+        yield from made.finish()
+
+
+def _partition_counts(options: SinkOptions) -> AbstractContextManager[Callable[[str], int]]:
+    if options.path is not None:
+        from tidelog.spark.sink import folder_target
+
+        return folder_target.partition_counts(options)
+    from tidelog.spark.sink import broker_target
+
+    return broker_target.partition_counts(options)
+
+
+def _commit(options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None) -> None:
+    """Commit what there is, and remove the spool files. Of no rows there is nothing to be known again later."""
+    try:
+        if not any(one.record_count for one in spooled):
+            return
+        if batch_id is not None and options.query_id is None:
+            raise InvalidArgumentError(
+                f"the query's id is not known: Spark tells tasks no {QUERY_ID}; deliveryGuarantee at-least-once needs none",
+                path=options.place,
+            )
+        if options.transactional_id is None:
+            options = replace(options, transactional_id=f"tidelog-write-{uuid.uuid4()}")
+        if options.path is not None:
+            from tidelog.spark.sink.folder_target import commit_to_folder
+
+            commit_to_folder(options, spooled, batch_id)
+        else:
+            from tidelog.spark.sink.broker_target import commit_to_broker
+
+            commit_to_broker(options, spooled, batch_id)
+    finally:
+        _discard(spooled)
+
+
+def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWrote]:
+    return [cast("TaskWrote", message) for message in messages if message is not None]
+
+
+def _spooled(messages: Sequence[WriterCommitMessage | None]) -> list[SpooledBatches]:
+    return [message.spooled for message in _ours(messages) if message.spooled is not None]
+
+
+def _discard(spooled: Sequence[SpooledBatches]) -> None:
+    for one in spooled:
+        one.delete()

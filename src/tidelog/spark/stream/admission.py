@@ -1,0 +1,120 @@
+"""How much of what is there a batch takes. Pure: numbers and times, no logs.
+
+| limit | a batch ends |
+|---|---|
+| maxOffsetsPerTrigger | after so many offsets: each partition's share is that of its backlog, and none is passed over for ever |
+| maxTimePerTrigger | in each partition before its first record that reaches the batch's end time, see `TimeLimit` |
+| minOffsetsPerTrigger | where it would be smaller it waits, but not longer than maxTriggerDelay since the last one |
+
+All of them together: the smallest. Every batch takes something where there is something, so a stream never stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+K = TypeVar("K")
+
+WINDOW_OFFSETS = 100
+"""How many offsets are looked at to tell what time it is in a partition: more than one, because any one may be wrong."""
+
+
+def share(available: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]:
+    """Return how many of each partition's `available` offsets make `limit` together, or all of them if these are fewer.
+
+    By the size of the backlogs, rounded down; what rounding leaves goes first to those that would get nothing, from number
+    `turn` on (so that with each turn others come first), then to those that lost most by it. Exactly `limit`, always.
+    """
+    total = sum(available.values())
+    if total <= limit:
+        return dict(available)
+    shares = {key: count * limit // total for key, count in available.items()}
+    left = limit - sum(shares.values())
+    empty = [key for key, count in available.items() if count and not shares[key]]
+    first = turn % len(empty) if empty else 0
+    rest = sorted((key for key in available if shares[key]), key=lambda key: -(available[key] * limit % total))
+    for key in [*empty[first:], *empty[:first], *rest][:left]:
+        shares[key] += 1
+    return shares
+
+
+class Window(NamedTuple):
+    """The records that come next in a partition: offsets, and timestamps (epoch ms, -1 none). `behind` is where they end."""
+
+    offsets: Sequence[int]
+    timestamps: Sequence[int]
+    behind: int
+
+
+class TimeLimit:
+    """At most `span_ms` of the log's time in a batch.
+
+    A batch's **end time** is `span_ms` behind the oldest record that comes next in any partition; in each partition the batch
+    ends before the first record that reaches it. So partitions that are far apart in time are read in step, the one behind
+    first, and the batches of a replay are like those of the days when it was written. "What comes next" are a partition's next
+    `WINDOW_OFFSETS`, and three rules keep it going when their times are not in order:
+
+    | a record among them | |
+    |---|---|
+    | older than the end of the batch before: late; or without timestamp | is read along, and does not set the batch's time back |
+    | newer than others that follow it there | is read along with them, and does not take the batch's time ahead |
+    | of the future | counts as of now: nobody waits for it |
+
+    From `span_ms` before now on there is no limit: a stream that has caught up reads what there is.
+    """
+
+    def __init__(self, span_ms: int) -> None:
+        self.span_ms = span_ms
+        self._end_ms = self._before_ms = 0
+
+    def ends(self, windows: Mapping[K, Window], now_ms: int) -> tuple[int, dict[K, int]] | None:
+        """Return the next batch's end time (epoch ms), and for each partition that it reads the offset that it reads at least to.
+
+        From that offset on the first record that reaches the end time ends it. None: everything may be read.
+        """
+        heads = {key: self._head(window, now_ms) for key, window in windows.items()}
+        ahead = [time_ms for time_ms, _ in heads.values() if time_ms is not None]
+        if ahead:
+            end_ms = min(ahead) + self.span_ms
+        elif heads and self._end_ms:
+            end_ms = self._end_ms
+        else:
+            return None
+        if end_ms > now_ms:
+            return None
+        self._before_ms, self._end_ms = self._end_ms, end_ms
+        return end_ms, {key: least for key, (time_ms, least) in heads.items() if time_ms is None or time_ms < end_ms}
+
+    def cut(self) -> None:
+        """Take note that the batch did not get as far as its end time: what is left of it is not late."""
+        self._end_ms = self._before_ms
+
+    def _head(self, window: Window, now_ms: int) -> tuple[int | None, int]:
+        """Return a window's time, None if all is late, and the offset behind the record that it is taken from."""
+        ahead = [
+            (timestamp, offset)
+            for offset, timestamp in zip(window.offsets, window.timestamps, strict=True)
+            if timestamp >= self._end_ms
+        ]
+        if not ahead:
+            return None, window.behind
+        timestamp, offset = min(ahead)
+        return min(timestamp, now_ms), offset + 1
+
+
+class Patience:
+    """Whether a batch waits for more: minOffsetsPerTrigger and maxTriggerDelay. Times are of a clock that nobody sets."""
+
+    def __init__(self, min_offsets: int | None, max_delay_ms: int) -> None:
+        self._min_offsets = min_offsets
+        self._max_delay_ms = max_delay_ms
+        self._last_ms: int | None = None
+
+    def waits(self, available: int, now_ms: int) -> bool:
+        """Whether to wait with so many offsets. If not, a batch begins now. The first one of a query never waits."""
+        is_enough = self._min_offsets is None or available >= self._min_offsets
+        if not is_enough and self._last_ms is not None and now_ms - self._last_ms < self._max_delay_ms:
+            return True
+        self._last_ms = now_ms
+        return False

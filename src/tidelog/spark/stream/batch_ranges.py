@@ -1,0 +1,145 @@
+"""Which offsets a batch reads, and which are lost. Pure: positions and what the logs hold now.
+
+| partition | reads from | lost |
+|---|---|---|
+| goes on | its position | offsets below the log start, or behind the log's end: truncated, or another topic of the name |
+| new since the last batch | 0 | what lies below the log start |
+| gone | nowhere | whatever it had |
+| began anew (deleted and created again) | its log start | what the old one had |
+
+With `failOnDataLoss` every loss is an error; without, it is told and the stream goes on. A partition that begins anew then has
+a batch whose end lies *before* its start: that is how a checkpoint tells, so a batch that is planned again after a crash
+reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import NamedTuple
+
+from tidelog.errors import OffsetOutOfRangeError
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import MAX_OFFSET
+from tidelog.spark.stream.offsets import Positions
+
+MAX_NAMED = 5
+"""How many losses an error names one by one."""
+
+
+class Span(NamedTuple):
+    """What a partition holds: offsets `[start_offset, end_offset)` can be read now, others up to `log_end_offset` are there."""
+
+    start_offset: int
+    end_offset: int
+    log_end_offset: int
+
+
+class Reach(NamedTuple):
+    """What a batch may read of a partition: `[start_offset, end_offset)`. `position` is the stream's, None in a new one."""
+
+    position: int | None
+    start_offset: int
+    end_offset: int
+
+    @property
+    def offsets(self) -> int:
+        return self.end_offset - self.start_offset
+
+
+def reaches(
+    positions: Positions, spans: Mapping[TopicPartition, Span], anew: Set[TopicPartition]
+) -> tuple[dict[TopicPartition, Reach], list[str]]:
+    """Return what the next batch may read, and what was lost, a sentence each.
+
+    `anew` are the partitions known to have been deleted and created again, however many records they have by now.
+    """
+    found: dict[TopicPartition, Reach] = {}
+    losses = [_gone(key, positions[key]) for key in sorted(positions.keys() - spans.keys())]
+    for key, span in spans.items():
+        position = positions.get(key)
+        if position is None:
+            losses += _below(key, 0, span, span.end_offset)
+            found[key] = Reach(None, span.start_offset, span.end_offset)
+        elif key in anew or position > span.log_end_offset:
+            losses.append(
+                f"{_name(key)} ends at {span.log_end_offset}, the stream was at {position}"
+                + (": it was deleted and created again" if key in anew else ": it was cut, or deleted and created again")
+            )
+            # Less than the position, see the module; the rest comes with the batch behind that.
+            start, most = span.start_offset, position - 1
+            if start >= most:
+                start, most = position, MAX_OFFSET
+            found[key] = Reach(position, start, max(start, min(span.end_offset, most)))
+        else:
+            losses += _below(key, position, span, span.end_offset)
+            start = max(position, span.start_offset)
+            found[key] = Reach(position, start, max(start, span.end_offset))
+    return found, losses
+
+
+def ends(reached: Mapping[TopicPartition, Reach], taken: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return the position behind a batch that takes so many offsets of each partition."""
+    found: dict[TopicPartition, int] = {}
+    for key, reach in reached.items():
+        count = taken.get(key, 0)
+        if count or (reach.position is None and not reach.offsets):
+            found[key] = reach.start_offset + count
+        elif reach.position is not None:
+            found[key] = reach.position
+    return found
+
+
+def batch_ranges(
+    start: Positions, end: Positions, spans: Mapping[TopicPartition, Span], *, is_first: bool = False
+) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
+    """Return the offsets `[first, behind)` that the batch between two positions reads, and what was lost, a sentence each.
+
+    `is_first`: the very first batch is planned again after a crash; its start was looked up anew and may lie behind its end,
+    which then means that it read nothing.
+    """
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    losses: list[str] = []
+    for key, stop in end.items():
+        position, span = start.get(key), spans.get(key)
+        if position == stop or (is_first and position is not None and stop < position):
+            continue
+        if span is None:
+            losses.append(_gone(key, position or 0))
+            continue
+        first = position or 0
+        if stop < first:
+            first = span.start_offset
+        losses += _below(key, first, span, stop)
+        first = max(first, span.start_offset)
+        if stop > max(first, span.log_end_offset):
+            behind = max(first, span.log_end_offset)
+            losses.append(f"{_name(key)} offsets [{behind}, {stop}), {stop - behind:,} of them: the log ends at {behind}")
+        stop = min(stop, span.log_end_offset)
+        if first < stop:
+            found[key] = first, stop
+    return found, losses
+
+
+def loss(losses: list[str], place: str) -> OffsetOutOfRangeError:
+    """Return the one error that names what was lost."""
+    more = f"; and {len(losses) - MAX_NAMED} more partitions" if len(losses) > MAX_NAMED else ""
+    return OffsetOutOfRangeError(
+        f"records were lost before the stream read them: {'; '.join(losses[:MAX_NAMED])}{more} "
+        "(failOnDataLoss=false goes on with what there is)",
+        path=place,
+    )
+
+
+def _below(key: TopicPartition, first: int, span: Span, stop: int) -> list[str]:
+    behind = min(span.start_offset, max(first, stop))
+    if first >= behind:
+        return []
+    return [f"{_name(key)} offsets [{first}, {behind}), {behind - first:,} of them: the log starts at {span.start_offset}"]
+
+
+def _gone(key: TopicPartition, position: int) -> str:
+    return f"{_name(key)} is gone, the stream was at {position}"
+
+
+def _name(key: TopicPartition) -> str:
+    return f"{key.topic}-{key.partition}"

@@ -1,0 +1,48 @@
+"""A stream's position: for each partition the next offset to read, as JSON in Spark's checkpoints.
+
+It is the connector's form, `{"topicA": {"0": 23, "1": 42}}`, so a checkpoint of `format("kafka")` can be gone on with. Spark
+compares positions as texts: topics and partitions are therefore always in order, and what has not moved is the same text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.log.names import TopicPartition
+
+Positions = Mapping[TopicPartition, int]
+
+Document = dict[str, dict[str, int]]
+
+_NUMBER = re.compile(r"\d{1,10}", re.ASCII)
+
+
+def to_json(positions: Positions) -> Document:
+    """Return a position as what becomes JSON."""
+    document: Document = {}
+    for key in sorted(positions):
+        document.setdefault(key.topic, {})[str(key.partition)] = positions[key]
+    return document
+
+
+def from_json(document: object) -> dict[TopicPartition, int]:
+    """Return the position that a checkpoint holds. Raises InvalidArgumentError for what is none."""
+    positions: dict[TopicPartition, int] = {}
+    if not isinstance(document, dict):
+        raise _strange(document)
+    for topic, partitions in document.items():
+        if not isinstance(partitions, dict):
+            raise _strange(document)
+        for number, offset in partitions.items():
+            if not _NUMBER.fullmatch(number) or not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+                raise _strange(document)
+            positions[TopicPartition(topic, int(number))] = offset
+    return positions
+
+
+def _strange(document: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "a checkpoint's offsets are those of another source", found=str(document)[:200], expected='{"topic": {"0": 23}}'
+    )

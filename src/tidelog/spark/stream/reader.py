@@ -1,0 +1,282 @@
+"""What Spark calls when a query reads a stream.
+
+| Spark calls | when | where |
+|---|---|---|
+| `prepareForTriggerAvailableNow` | once, with `availableNow` | a process beside the driver, which lives as long as the query |
+| `initialOffset` | for a query without a checkpoint; and again where its first batch was not finished | there |
+| `latestOffset` | before a batch: up to where it reads | there |
+| `partitions` | the batch's tasks; after a crash without `latestOffset` before, from what the checkpoint says | there |
+| `commit`, `reportLatestOffset` | after a batch | there |
+| `read` | one task | a worker |
+
+What the process keeps: connections or opened logs (`places`), how far the log's time came (`admission.TimeLimit`), which
+topics were seen. All of it can be lost: after a restart the checkpoint's offsets are enough.
+
+Where a query starts at the latest records, its first batch is empty on purpose: it only brings the start into the checkpoint.
+Else a crash in the first batch would leave nothing that says where it began, and a second start would be later. With
+`availableNow` it would be the last batch too; and there is nothing behind the latest records then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from tidelog.clock import SteadyClock, SystemClock
+from tidelog.errors import UnknownTopicOrPartitionError
+from tidelog.log.names import TopicPartition
+from tidelog.spark.bounds import resolve_ranges, select_partitions
+from tidelog.spark.options import LATEST
+from tidelog.spark.plain_errors import plainly
+from tidelog.spark.stream.admission import WINDOW_OFFSETS, Patience, TimeLimit, Window, share
+from tidelog.spark.stream.batch_ranges import Reach, Span, batch_ranges, ends, loss, reaches
+from tidelog.spark.stream.offsets import Document, from_json, to_json
+from tidelog.spark.stream.places import StreamPlace
+from tidelog.spark.stream.stream_options import StreamOptions
+from tidelog.spark.tasks import TASK_BYTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NO_LIMIT = 2**62
+"""Told to Spark where there is no limit in offsets: "all available" is what `once` says, and it means no limit of any kind."""
+
+_log = logging.getLogger("tidelog.spark")
+
+
+class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module. It is pickled to the workers before anything is opened, and `read` needs nothing that is open."""
+
+    def __init__(self, options: StreamOptions, default_parallelism: int | None) -> None:
+        self.options = options
+        self.default_parallelism = default_parallelism
+        self._place: StreamPlace | None = None
+        self._target: dict[TopicPartition, Span] | None = None
+        self._seen: dict[TopicPartition, Span] = {}
+        self._is_fresh_look = self._has_looked = False
+        self._ids: dict[str, uuid.UUID] = {}
+        self._initial: Document = {}
+        self._is_first = False
+        self._is_anchored = True
+        self._turn = 0
+        self._time = None if options.max_time_ms is None else TimeLimit(options.max_time_ms)
+        self._patience = Patience(options.min_offsets, options.max_delay_ms)
+        self._clock = SystemClock()
+        self._steady = SteadyClock()
+
+    # --- What Spark calls
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name, as those below
+        return ReadMaxRows(self.options.max_offsets or NO_LIMIT)
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._look()
+        later = {key: span for key, span in self._target.items() if span.end_offset < span.log_end_offset}
+        if later and self.options.read.brokers is None:
+            key, span = next(iter(later.items()))
+            _log.warning(
+                "%d partitions hold more than may be read now, e.g. %s-%d offsets [%d, %d): past the high-watermark checkpoint, "
+                "or in open transactions",
+                len(later),
+                *key,
+                span.end_offset,
+                span.log_end_offset,
+            )
+
+    @plainly
+    def initialOffset(self) -> Document:  # noqa: N802
+        """Return where a new query starts.
+
+        Raises what `select_partitions` and `resolve_ranges` raise.
+        """
+        for notice in self.options.read.notices:
+            _log.warning("%s", notice)
+        starts = self._starts()
+        self._initial = to_json(starts)
+        self._is_first = True
+        return self._initial
+
+    @plainly
+    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
+        """Return where the batch from `start` on ends; `start` itself where there is nothing to read, or too little.
+
+        Raises OffsetOutOfRangeError for records that are lost, unless failOnDataLoss is false.
+        """
+        is_first, self._is_first = self._is_first, False
+        if is_first and start == self._initial and not self._is_anchored and self._target is None:
+            return start
+        positions = from_json(start)
+        spans = self._look(positions) if self._target is None else self._target
+        reached, losses = reaches(positions, spans, self._anew(positions, spans))
+        self._tell(losses)
+        taken = self._admit({key: reach for key, reach in reached.items() if reach.offsets}, limit)
+        self._remember_ids(reached, taken)
+        return to_json(ends(reached, taken))
+
+    @plainly
+    def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
+        """Return the tasks of the batch between two positions; none where there is nothing."""
+        from tidelog.spark.stream.stream_tasks import plan_batch
+
+        options = self.options.read
+        if start == end:
+            return []
+        first, behind = from_json(start), from_json(end)
+        if not self._is_fresh_look:
+            self._look(first or behind)
+        self._is_fresh_look = False
+        ranges, losses = batch_ranges(first, behind, self._seen, is_first=self._is_first)
+        self._tell(losses)
+        tasks = plan_batch(
+            self._opened(),
+            ranges,
+            wanted=options.min_partitions or self.default_parallelism or os.cpu_count() or 1,
+            is_wanted_by_user=options.min_partitions is not None,
+            max_task_offsets=self.options.max_task_offsets,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a task as Arrow batches with exactly the schema that Spark expects."""
+        from tidelog.scanning.report import ScanReport
+        from tidelog.spark.columns import scan_columns
+        from tidelog.spark.reading import BATCH_ROWS, spark_rows
+        from tidelog.spark.stream.stream_tasks import read_task
+
+        columns, report = self.options.read.columns, ScanReport()
+        rows = read_task(partition.value, scan_columns(columns), BATCH_ROWS, report)
+        return spark_rows(rows, columns, report, partition.value.splits[0])
+
+    def reportLatestOffset(self) -> Document | None:  # noqa: N802
+        """Return how far the log goes that the last batch was planned from: with the batch's end, the lag."""
+        return to_json({key: span.end_offset for key, span in self._seen.items()}) if self._seen else None
+
+    def commit(self, end: Document) -> None:
+        """Do nothing: the checkpoint is what counts."""
+
+    def stop(self) -> None:
+        if self._place is not None:
+            self._place.close()
+            self._place = None
+
+    # --- The log as it is
+
+    def _opened(self) -> StreamPlace:
+        if self._place is None:
+            from tidelog.spark.stream.broker_place import BrokerStreamPlace
+            from tidelog.spark.stream.folder_place import FolderStreamPlace
+
+            read = self.options.read
+            self._place = FolderStreamPlace(read) if read.brokers is None else BrokerStreamPlace(read)
+        return self._place
+
+    def _look(self, before: Collection[TopicPartition] = ()) -> dict[TopicPartition, Span]:
+        """Return what the partitions that are read hold now; `before` are those that the query has read."""
+        place, options = self._opened(), self.options.read
+        try:
+            keys = select_partitions(options, place, warns=not self._has_looked)
+        except UnknownTopicOrPartitionError:
+            # A query may outlive its topics, if nobody minds losses.
+            if options.fail_on_data_loss or not before:
+                raise
+            existing = place.topics()
+            keys = [key for key in self._named(existing) if key[1] in existing.get(key[0], ())]
+        self._seen = place.spans([TopicPartition(*key) for key in keys])
+        self._is_fresh_look = self._has_looked = True
+        return self._seen
+
+    def _named(self, existing: dict[str, list[int]]) -> list[tuple[str, int]]:
+        options = self.options.read
+        if options.assigned is not None:
+            return sorted(options.assigned)
+        return sorted((topic, number) for topic in options.topics or () for number in existing.get(topic, ()))
+
+    def _anew(self, positions: dict[TopicPartition, int], spans: dict[TopicPartition, Span]) -> set[TopicPartition]:
+        """Return the partitions whose topic is another one than this process knew under the name."""
+        now = self._opened().topic_ids(spans)
+        return {key for key in positions if key.topic in now and self._ids.get(key.topic, now[key.topic]) != now[key.topic]}
+
+    def _remember_ids(self, reached: dict[TopicPartition, Reach], taken: dict[TopicPartition, int]) -> None:
+        late = {key.topic for key, reach in reached.items() if reach.offsets and not taken.get(key)}
+        now = self._opened().topic_ids(reached)
+        self._ids.update((topic, topic_id) for topic, topic_id in now.items() if topic not in late or topic not in self._ids)
+
+    def _tell(self, losses: list[str]) -> None:
+        if not losses:
+            return
+        if self.options.read.fail_on_data_loss:
+            raise loss(losses, self.options.read.place)
+        for text in losses:
+            _log.warning("records were lost before the stream read them: %s", text)
+
+    # --- Where to start, and how much to take
+
+    def _starts(self) -> dict[TopicPartition, int]:
+        options = self.options.read
+        spans = self._look() if self._target is None else self._target
+        place = self._opened()
+        if options.starting.option == "startTime":
+            assert options.start_ms is not None
+            starts = place.starts_for(spans, options.start_ms)
+        else:
+            resolved = resolve_ranges(options, place, list(spans))
+            starts = {key: first if (first := resolved[key][0]) is not None else span.start_offset for key, span in spans.items()}
+        bound = options.starting
+        # The same whenever it is looked up; what startTime skips, its filter leaves out anyway.
+        self._is_anchored = bound.option == "startTime" or (not bound.by_time and all(bound.of(key) != LATEST for key in spans))
+        if self._target is not None:
+            # Nothing that came since is to be read, and where a query starts is no loss.
+            starts = {key: min(start, self._target[key].end_offset) for key, start in starts.items()}
+        return starts
+
+    def _admit(self, reached: dict[TopicPartition, Reach], limit: ReadLimit) -> dict[TopicPartition, int]:
+        """Return how many offsets of each partition the next batch takes."""
+        available = {key: reach.offsets for key, reach in reached.items()}
+        if not available or isinstance(limit, ReadAllAvailable):
+            return available
+        # A query that ends when it has read what there was has nothing to wait for.
+        if self._target is None and self._patience.waits(sum(available.values()), self._steady.now_ms()):
+            return {}
+        if self._time is not None:
+            available = self._within_time(reached, self._time)
+        if self.options.max_offsets is not None:
+            shares = share(available, self.options.max_offsets, self._turn)
+            self._turn += 1
+            if self._time is not None and shares != available:
+                self._time.cut()
+            return shares
+        return available
+
+    def _within_time(self, reached: dict[TopicPartition, Reach], time_limit: TimeLimit) -> dict[TopicPartition, int]:
+        windows = {key: self._window(key, reach.start_offset, reach.end_offset) for key, reach in reached.items()}
+        limited = time_limit.ends(windows, self._clock.now_ms())
+        if limited is None:
+            return {key: reach.offsets for key, reach in reached.items()}
+        end_ms, least = limited
+        asked = {key: (first, reached[key].end_offset) for key, first in least.items()}
+        found, is_whole = self._opened().reach(asked, end_ms)
+        if not is_whole:
+            time_limit.cut()
+        return {key: found[key] - reach.start_offset if key in found else 0 for key, reach in reached.items()}
+
+    def _window(self, key: TopicPartition, first: int, behind: int) -> Window:
+        place, behind = self._opened(), min(behind, first + WINDOW_OFFSETS)
+        batches = [
+            batch
+            for split in place.splits({key: (first, behind)}, 1, TASK_BYTES)
+            for batch in place.read(split, ("offset", "timestamp"))
+        ]
+        offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+        timestamps = [ms for batch in batches for ms in batch.column("timestamp").cast("int64").fill_null(-1).to_pylist()]
+        return Window(offsets, timestamps, behind)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_place": None}

@@ -1,0 +1,81 @@
+"""The options of a stream: those of a batch without an end, and how much a batch takes.
+
+| option | |
+|---|---|
+| maxOffsetsPerTrigger | offsets of a batch, at most, as the connector counts: gaps of a compacted log count too |
+| minOffsetsPerTrigger, maxTriggerDelay | no batch before there are so many offsets, or so much time went by since the last one |
+| maxTimePerTrigger | the log's time in a batch, at most (`admission.TimeLimit` has the rule) |
+| maxRecordsPerPartition | offsets of a task, at most |
+
+Spans of time are written as everywhere in Tidelog (`10m`, `1h30m`) or as Spark does (`10min`, `500ms`); digits alone are
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tidelog.clock import SystemClock
+from tidelog.errors import InvalidArgumentError
+from tidelog.spark.option_values import positive
+from tidelog.spark.options import Bound, ReadOptions, parse_options
+from tidelog.times import parse_duration
+
+TRIGGER_DELAY_MS = 15 * 60_000
+"""The connector's."""
+
+_SPARK_SPAN = re.compile(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)", re.ASCII)
+_SPARK_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_STARTING = ("startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """A stream, with everything said that the user left out."""
+
+    read: ReadOptions
+    """What it reads. Its `starting` is a Bound named startTime where that alone says where to start."""
+    max_offsets: int | None
+    min_offsets: int | None
+    max_delay_ms: int
+    max_time_ms: int | None
+    max_task_offsets: int | None
+
+
+def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """Read a stream's options. Raises InvalidArgumentError, naming the option, for whatever is wrong with them."""
+    given = {key.lower(): value for key, value in options.items()}
+    read = parse_options(options, SystemClock(), is_stream=True)
+    if read.start_ms is not None and not any(name in given for name in _STARTING):
+        read = replace(read, starting=Bound("startTime", everywhere=read.start_ms, by_time=True))
+    most, least = positive(given, "maxOffsetsPerTrigger"), positive(given, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise InvalidArgumentError(f"option minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
+    max_time_ms = _span(given, "maxTimePerTrigger")
+    if max_time_ms == 0:
+        raise InvalidArgumentError("option maxTimePerTrigger: a batch of no time would hold nothing")
+    delay_ms = _span(given, "maxTriggerDelay")
+    return StreamOptions(
+        read=read,
+        max_offsets=most,
+        min_offsets=least,
+        max_delay_ms=TRIGGER_DELAY_MS if delay_ms is None else delay_ms,
+        max_time_ms=max_time_ms,
+        max_task_offsets=positive(given, "maxRecordsPerPartition"),
+    )
+
+
+def _span(given: Mapping[str, str], option: str) -> int | None:
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    match = _SPARK_SPAN.fullmatch(text.strip().lower())
+    if match is not None:
+        amount, unit = int(match[1]), match[2]
+        return amount // 1_000 if unit == "us" else amount * _SPARK_UNITS_MS[unit]
+    try:
+        return parse_duration(text)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"option {option}: {error}") from None
