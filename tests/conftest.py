@@ -1,15 +1,27 @@
-"""How the tests are dealt out to workers: file by file, but all that need Spark to one of them, first, and the studies too.
+"""How tests are collected quickly and dealt out to workers: file by file, but all that need Spark to one, first; the studies too.
 
 A Spark session takes longer to start than most tests that use it, and a second one beside it takes memory and processor of
 the first. The studies are run once for all that look at them. `make test` names the number of workers; without pytest-xdist, or
-without `-n`, nothing here matters but the order.
+without `-n`, nothing of that matters but the order.
+
+Each worker collects everything. In a fresh clone most of that is pytest rewriting the asserts of each file, which it keeps for
+the next time: so every second worker begins at the other end, and takes from the middle on what the first has kept.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+from tests.examples import DEFAULT, IS_SOAK, drawn
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -18,6 +30,51 @@ if TYPE_CHECKING:
 SPARK = "tests/spark/"
 TOGETHER = (SPARK, "tests/studies/")
 """What is dealt out as one."""
+
+TESTS = Path(__file__).parent
+INTEROP = TESTS / "interop"
+WITHOUT_INTEROP = "not interop"
+"""What `make test` marks."""
+
+
+def _fsync(fd: int) -> None:
+    """Fail where a sync would, and leave the disk alone."""
+    os.fstat(fd)
+
+
+if not IS_SOAK:
+    # There are tens of thousands, and nobody loses power: what is synced, and when, is seen by tests that look at the calls.
+    # Processes of their own sync as ever; who must have bytes on the disk calls `os.fdatasync`.
+    os.fsync = _fsync  # type: ignore[assignment]
+
+settings.register_profile("tests", max_examples=drawn(DEFAULT))
+settings.load_profile("tests")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # All of that folder has the mark.
+    return True if collection_path == INTEROP and config.getoption("markexpr") == WITHOUT_INTEROP else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    # What is collected stays until the end: the collector of garbage need not look through it again and again.
+    gc.disable()
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    if int(worker) % 2 and session.config.args_source == pytest.Config.ArgsSource.TESTPATHS:
+        _import_backwards()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def _import_backwards() -> None:
+    for path in sorted(TESTS.rglob("test_*.py"), reverse=True):
+        if INTEROP not in path.parents:
+            with contextlib.suppress(Exception):  # The collection meets it too, and says more.
+                import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ def forget(directory: Path) -> None:
     """Write the files of a folder to their disk and drop them from memory, where the system does that."""
     for path in directory.iterdir():
         fd = os.open(path, os.O_RDWR)
-        os.fsync(fd)
+        os.fdatasync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
 

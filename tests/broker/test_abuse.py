@@ -12,12 +12,13 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.broker.bad_frames import BAD_FRAMES, BadFrame, sized, verdict_of
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
+from tests.examples import examples
 from tidelog.broker.apis import api_versions
 from tidelog.broker.dispatch import APIS
 from tidelog.records.batch import CREATE_TIME
@@ -76,7 +77,7 @@ def test_bad_frames_end_as_with_kafka(broker: RunningBroker, client: RawClient, 
 
 
 def test_random_bytes(broker: RunningBroker, client: RawClient, log_end: None) -> None:
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(100, suppress_health_check=list(HealthCheck))
     @given(st.binary(max_size=300), st.booleans(), st.integers(-1, 90), st.integers(-1, 20))
     def run(data: bytes, has_size: bool, api_key: int, version: int) -> None:
         if has_size:

@@ -9,11 +9,12 @@ import zlib
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
+from tests.examples import examples
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.apis import api_versions
 from tidelog.broker.node import Node
@@ -107,7 +108,7 @@ def answer_later(broker: RunningBroker, api: Put) -> None:
 
 
 def test_requests_of_any_size_in_pieces_of_any_size(broker: RunningBroker) -> None:
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(40, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def run(data: st.DataObject) -> None:
         sizes = data.draw(

@@ -1,4 +1,4 @@
-"""docs/broker.md: its tables are those of the code, its examples run."""
+"""docs/broker.md, docs/transactions.md: their tables are those of the code, their examples run."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import pytest
 
 from tidelog.broker.config import BROKER_PROPERTIES
 from tidelog.broker.dispatch import APIS
+from tidelog.broker.group_lags import Scraped
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.prometheus import BrokerCollector, Snapshot
+from tidelog.client.lag import NextRecord, PartitionLag, Precision, Retention
 from tidelog.storage.topic_statistics import TopicStatistics
 from tidelog.testing import plugin
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^##+ (.+?)\n(.*?)(?=^##+ |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+TRANSACTIONS = (Path(__file__).resolve().parents[2] / "docs" / "transactions.md").read_text(encoding="utf-8")
 
 
 def test_apis_and_versions() -> None:
-    documented = re.findall(r"^\| (\w+) \| (\d+) to (\d+) \|", SECTIONS["What it speaks"], re.MULTILINE)
-    assert {name: (int(first), int(last)) for name, first, last in documented} == {
+    documented = re.findall(r"^\| (\w+) \| (\d+)(?: to (\d+))? \|", SECTIONS["What it speaks"], re.MULTILINE)
+    assert {name: (int(first), int(last or first)) for name, first, last in documented} == {
         api.request.API_NAME: (api.min_version, api.max_version) for api in APIS
     }
 
@@ -37,7 +40,22 @@ def test_metrics() -> None:
     metrics.api(0, "Produce").microseconds.record(1)
     metrics.fetched("orders", 1)
     metrics.topics["orders"].append_latency_ms.record(1)
-    collected = BrokerCollector(lambda: Snapshot(metrics, {"orders": TopicStatistics(partitions=1)})).collect()
+    lag = PartitionLag(
+        topic="orders",
+        partition=0,
+        now_ms=2,
+        committed_offset=0,
+        log_start_offset=0,
+        end_offset=9,
+        high_watermark=9,
+        next_record=NextRecord(0, 1),
+        group_per_second=2,
+        topic_per_second=1,
+        retention=Retention(Precision.NEVER),
+    )
+    collected = BrokerCollector(
+        lambda: Snapshot(metrics, {"orders": TopicStatistics(partitions=1)}), lambda: Scraped({"app": 1}, [("app", lag)], 0)
+    ).collect()
     served = {family.name + ("_total" if family.type == "counter" else "") for family in collected if family.samples}
     assert set(re.findall(r"`(tidelog_\w+)`", SECTIONS["Metrics"].partition("KIP-32 wants")[0])) == served
 
@@ -52,3 +70,9 @@ def test_examples(example: str, shown: str, capsys: pytest.CaptureFixture[str]) 
     exec(compile(example, "broker.md", "exec"), {})
     assert shown in capsys.readouterr().out
     assert len(EXAMPLES) == 3
+
+
+def test_the_example_of_transactions(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```", TRANSACTIONS, re.MULTILINE | re.DOTALL)
+    exec(compile(example, "transactions.md", "exec"), {})
+    assert capsys.readouterr().out == "[b'kept']\n"

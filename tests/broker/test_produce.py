@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.broker.conftest import RunningBroker, StartBroker
@@ -23,6 +23,7 @@ from tests.broker.produce_helpers import (
     some_records,
 )
 from tests.broker.raw import RawClient
+from tests.examples import examples
 from tidelog.broker.apis import produce
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError, RecordValidationError
@@ -352,7 +353,7 @@ class TestRefused:
 
 
 class TestTransactions:
-    """There is no coordinator: what Kafka answers while it has none."""
+    """While there is no coordinator; with one: `tests.broker.transactions`."""
 
     BATCH = bytes(build_batch_v2(some_records(), producer=Producer(5, 0, 0), is_transactional=True))
 
@@ -390,7 +391,7 @@ class TestBytes:
         values = [r.value for h in iter_headers(data) for r in iter_records(h, data[h.position : h.end_position])]
         assert values == [b"%d" % i * 200 + b" 0" for i in range(50)]
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(data=st.data())
     def test_damaged_records_are_refused_or_sound(self, data: st.DataObject) -> None:
         """Whatever bytes change: `_look` says a Kafka error code, or leaves it to the log."""

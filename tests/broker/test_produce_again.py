@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker.conftest import RunningBroker
+from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
+from tests.broker.transactions.producers import TransactionalProducer, committed
 from tidelog.broker.apis import produce_again
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
@@ -173,3 +174,21 @@ def test_who_never_repeats_is_not_remembered(broker: RunningBroker, client: RawC
     client.ask(request("t", batch(50), partition=0), 9)
     client.ask(request("t", batch(50), partition=0), 9)
     assert not repeated
+
+
+def test_in_a_transaction(start_broker: StartBroker, repeated: list[int]) -> None:
+    """While it is open in the log nobody is asked about it; before and behind that the request goes the usual way."""
+    broker = start_broker(transaction_state_log_num_partitions=1)
+    broker.create_topic("t")
+    with TransactionalProducer(broker.address) as me:
+        me.init()
+        for is_open in (True, False, True):
+            if is_open:
+                me.add(("t", 0))
+            before = len(repeated)
+            codes = [me.produce("t", version=9) for _ in range(4)]
+            assert codes == [ErrorCode.NONE if is_open else ErrorCode.INVALID_TXN_STATE] * 4
+            assert len(repeated) - before == (3 if is_open else 0)
+            if is_open:
+                me.end()
+        assert len(committed(me.client, "t")) == 8

@@ -121,10 +121,10 @@ class TestSorting:
         }
         assert found.unused == (
             "num.network.threads",
-            "offsets.topic.replication.factor",
             "process.roles",
             "zookeeper.connect",
         )
+        assert found.config.offsets_topic_replication_factor == 1
         assert found.unknown == ("no.such.property", "retention.ms")
 
     def test_a_topics_own_name_counts_where_nobody_can_mean_kafka(self):

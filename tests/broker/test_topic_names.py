@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.broker.raw import RawClient
+from tests.examples import examples
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
@@ -105,7 +106,7 @@ def error_code(answer: Any) -> int:
 
 
 @given(NAMES)
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_name_leads_out_of_the_folder(place: Place, name: str) -> None:
     try:
         name.encode()

@@ -74,7 +74,7 @@ def run_ok(*args: object, clock: Clock | None = None) -> Ran:
 
 def start(*args: object, **options: Any) -> subprocess.Popen[bytes]:
     """Start `tidelog ARGS` as a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1", **options.pop("env", {})}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **options.pop("env", {})}
     command = [sys.executable, "-m", "tidelog", *(str(arg) for arg in args)]
     return subprocess.Popen(command, env=environment, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 

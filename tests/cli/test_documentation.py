@@ -8,7 +8,7 @@ import shlex
 import click
 import pytest
 
-from tests.cli.conftest import ROOT, run_ok
+from tests.cli.conftest import ROOT, run
 from tidelog.cli.app import COMMANDS, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_TERMINATED, cli
 from tidelog.cli.dump import KINDS
 
@@ -76,7 +76,8 @@ def test_examples_are_what_the_commands_say(line: str, shown: str, monkeypatch: 
     monkeypatch.chdir(ROOT)
     program, *args = shlex.split(line)
     assert program == "tidelog"
-    ran = run_ok(*args)
+    ran = run(*args)
+    assert ran.exit_code == (1 if shown.startswith("tidelog: ") else 0), ran.stderr
     # How many bytes a search reads is no promise.
     pattern = re.escape(shown).replace(re.escape("; ... read"), r"; [0-9.]+ [KM]?i?B read")
     assert re.fullmatch(pattern, ran.stderr + ran.stdout), ran.stderr + ran.stdout

@@ -105,6 +105,7 @@ def test_a_broker_from_its_start_to_its_end(tmp_path: Path) -> None:
         assert metrics['tidelog_append_latency_seconds_bucket{le="+Inf",topic="orders"}'] == appends
         assert metrics['tidelog_append_latency_seconds_bucket{le="4294967.296",topic="orders"}'] == 0, "2013 is longer ago"
         assert metrics['tidelog_partitions{topic="orders"}'] == 3
+        assert metrics["tidelog_group_partitions_left_out"] == 0
         assert metrics['tidelog_log_bytes{topic="orders"}'] > 9
         assert metrics["tidelog_connections"] >= 1
         assert 1 <= metrics['tidelog_requests_total{api="Produce"}'] <= 9

@@ -32,7 +32,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog.Broker]:
     """An empty broker; topics of three partitions come into being when they are asked for."""
     folder: Path = tmp_path_factory.mktemp("broker") / "data"
-    with tidelog.Broker(data_dir=folder, num_partitions=3) as running:
+    with tidelog.Broker(data_dir=folder, num_partitions=3, offsets_topic_num_partitions=3) as running:
         yield running
 
 

@@ -20,8 +20,11 @@ from typing import Any, Self
 from tidelog.wire.codec import Message, decode
 from tidelog.wire.headers import read_request_header, response_chunks
 from tidelog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from tidelog.wire.messages.describe_groups import DescribeGroupsRequest
 from tidelog.wire.messages.fetch import FetchRequest
+from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
+from tidelog.wire.messages.list_groups import ListGroupsRequest
 from tidelog.wire.messages.list_offsets import ListOffsetsRequest
 from tidelog.wire.messages.metadata import (
     MetadataRequest,
@@ -30,20 +33,24 @@ from tidelog.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tidelog.wire.messages.offset_commit import OffsetCommitRequest
+from tidelog.wire.messages.offset_fetch import OffsetFetchRequest
 from tidelog.wire.messages.produce import ProduceRequest
 
-REQUESTS: dict[int, type[Message]] = {
-    cls.API_KEY: cls
-    for cls in (ApiVersionsRequest, FetchRequest, InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest)
-}
-VERSIONS = {
+VERSIONS: dict[type[Message], int] = {
     MetadataRequest: 12,
     ListOffsetsRequest: 7,
     FetchRequest: 12,
     ProduceRequest: 9,
     InitProducerIdRequest: 4,
     ApiVersionsRequest: 3,
+    FindCoordinatorRequest: 4,
+    ListGroupsRequest: 4,
+    DescribeGroupsRequest: 5,
+    OffsetFetchRequest: 8,
+    OffsetCommitRequest: 8,
 }
+REQUESTS = {cls.API_KEY: cls for cls in VERSIONS}
 CLOSE = object()
 
 Answer = Callable[[Any, int], Any]

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelog
 from tests.broker.raw import RawClient
+from tests.examples import examples
 from tests.log.golden import Case, cases
 from tidelog import NewRecord, NotFound
 from tidelog.client.client import Client
@@ -145,7 +146,7 @@ class TestProduceAndRead:
 
 
 class TestRanges:
-    @settings(max_examples=8, deadline=None)
+    @examples(8)
     @given(data=st.data())
     def test_a_range_is_exactly_its_records(self, broker: tidelog.Broker, data: st.DataObject) -> None:
         """Late, early, equal times over several batches and partitions; what a plain filter finds is what is read."""

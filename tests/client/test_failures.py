@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelog
 from tests.client.scripted import CLOSE, VERSIONS, ScriptedBroker, metadata
+from tests.examples import examples
 from tidelog import NotFound
 from tidelog.client.connection import Connection
 from tidelog.errors import (
@@ -430,7 +431,7 @@ class TestNonsense:
         with cluster.connect() as client, pytest.raises(ProtocolError, match="all partitions"):
             client.offsets_for_times({("t", 0): 1})
 
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(junk=st.binary(max_size=60))
     def test_random_answers(self, junk: bytes) -> None:
         """Whatever comes, it is one of our errors, and soon."""

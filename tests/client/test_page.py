@@ -12,14 +12,16 @@ import pytest
 
 import tidelog
 from tidelog.client.client import Client
+from tidelog.client.groups import commit_offsets
 from tidelog.client.offsets import NotFound
+from tidelog.log.names import TopicPartition
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_examples(broker: tidelog.Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    first, answers = EXAMPLES
+    first, answers, groups = EXAMPLES
     names: dict[str, object] = {"tidelog": tidelog}
     exec(first.replace("localhost:9092", broker.bootstrap_servers), names)
     (said,) = capsys.readouterr().out.splitlines()
@@ -30,6 +32,13 @@ def test_examples(broker: tidelog.Broker, capsys: pytest.CaptureFixture[str]) ->
     none = f"TopicPartition(topic='orders', partition={{}}) {NotFound.NOTHING_THAT_LATE.value}"
     found = "TopicPartition(topic='orders', partition={}) 0 1373448600000 0"
     assert capsys.readouterr().out.splitlines() == [(found if n == partition else none).format(n) for n in (0, 1)]
+    with tidelog.connect(broker.bootstrap_servers) as client:
+        client.cluster.topic("refunds", create=True)
+        commit_offsets(client.cluster, "billing", {TopicPartition("orders", partition): 1})
+    exec(groups.replace("localhost:9092", broker.bootstrap_servers), names)
+    lag, *changes = capsys.readouterr().out.splitlines()
+    assert lag.startswith(f"orders {partition} 1 0 0 TimeToEnd(")
+    assert sorted(changes) == ["1 0 1 0", *["None 0 0 0"] * 3]
 
 
 def test_every_call_and_argument_is_named() -> None:

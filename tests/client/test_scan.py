@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelog
+from tests.examples import examples
 from tests.log.golden import GOLDEN, RELEASES
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, UnknownTopicOrPartitionError
 from tidelog.scanning.brokers import MIN_SPLIT_OFFSETS, plan_from_brokers, read_any_split, read_broker_split
@@ -35,7 +36,7 @@ def test_everything_that_kafka_wrote(release: str, topic: str, golden: dict[str,
         assert found.equals(wanted)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_any_range(data: st.DataObject, golden: dict[str, str]) -> None:
     release, topic = data.draw(st.sampled_from(TOPICS))

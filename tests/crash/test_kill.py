@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-KILLS = 300 if os.environ.get("TIDELOG_SOAK") else 20
+KILLS = 300 if os.environ.get("TIDELOG_SOAK") else 10
 
 
 @pytest.mark.parametrize("seed", [1, 2])

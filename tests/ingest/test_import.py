@@ -18,10 +18,11 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from aiokafka.partitioner import murmur2
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.conftest import Ran, run, run_ok, run_process, start
+from tests.examples import examples
 from tests.ingest.folders import bases, headers, records
 from tidelog.clock import ManualClock, SystemClock
 from tidelog.errors import CorruptDataError
@@ -470,7 +471,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 KEYS = st.one_of(st.none(), st.binary(max_size=6))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 2**40), st.one_of(st.none(), st.binary(max_size=6)), st.binary(max_size=60)), max_size=60

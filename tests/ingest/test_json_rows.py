@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidelog.errors import InvalidArgumentError
 from tidelog.ingest.json_rows import encode_rows, plain_text
 
@@ -129,7 +130,7 @@ def columns() -> st.SearchStrategy[pa.Array]:
     return st.one_of(*plain, *lists, *structs)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(columns(), min_size=1, max_size=4), st.integers(0, 4), st.integers(0, 5))
 def test_rows_read_back_equal(found: list[tuple[pa.DataType, list[Any]]], start: int, length: int) -> None:
     names = [f"c{i}" for i in range(len(found))]

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidelog.errors import CorruptDataError, InvalidArgumentError, StorageError, TidelogError
 from tidelog.ingest import csv_source, json_lines
 from tidelog.ingest.formats import format_of, open_source
@@ -176,7 +177,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(table=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=12), block=st.sampled_from([64, 100, 1000]))
 def test_any_csv_is_read_and_digits_stay(
     table: list[tuple[str, str, str]], block: int, tmp_path_factory: pytest.TempPathFactory

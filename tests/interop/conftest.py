@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.interop.spark_program import SparkProgram
 from tests.kafka import Kafka391, why_not
 
 
@@ -34,3 +35,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
     }
     with Kafka391(tmp_path_factory.mktemp("kafka-3.9.1"), properties) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def spark_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProgram]:
+    """A Spark driver in a process of its own, with Spark's Kafka connector."""
+    with SparkProgram(tmp_path_factory.mktemp("spark")) as program:
+        yield program

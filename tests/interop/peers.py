@@ -44,14 +44,20 @@ class Tidelog:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Peer]:
-    """A broker with its data in `folder/data`, where something may be already; Tidelog, or the Kafka that was asked for."""
+def served(folder: Path, properties: Mapping[str, str] | None = None) -> Iterator[Peer]:
+    """A broker with its data in `folder/data`, where something may be already; Tidelog, or the Kafka that was asked for.
+
+    Properties are a broker's, by Kafka's names.
+    """
+    properties = dict(properties or {})
     if AGAINST in ("2.4.1", "3.9.1"):
-        with (Kafka241 if AGAINST == "2.4.1" else Kafka391)(folder) as broker:
+        with (Kafka241 if AGAINST == "2.4.1" else Kafka391)(folder, properties) as broker:
             yield broker
         return
     data = folder / "data"
-    command = [sys.executable, "-m", "tidelog", "serve", "--data", data, "--listen", "127.0.0.1:0"]
+    command: list[str | Path] = [sys.executable, "-m", "tidelog", "serve", "--data", data, "--listen", "127.0.0.1:0"]
+    for name, value in properties.items():
+        command += ["--property", f"{name}={value}"]
     with (
         (folder / "serve.err").open("w") as said,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as process,

@@ -59,15 +59,21 @@ def main(bootstrap: str, source: str, sink: str, from_ms: str, to_ms: str, folde
     Path(folder, "answers.json").write_text(json.dumps(answers))
 
 
-def start_session() -> SparkSession:
+def connector_settings() -> dict[str, str]:
+    """Return what a quiet session on the loopback address needs to have the connector beside our source."""
     classpath(CONNECTOR)
-    config = {
+    return {
         "spark.jars": ",".join(str(jar) for jar in sorted((JARS / CONNECTOR).glob("*.jar"))),
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+    }
+
+
+def start_session() -> SparkSession:
+    config = connector_settings() | {
         "spark.driver.memory": "512m",
         "spark.sql.shuffle.partitions": "1",
         # It lives for seconds: compiled quickly rather than well.

@@ -59,9 +59,10 @@ def write(folder: Path, *, epoch: int = 0) -> dict[str, Seen]:
     return seen
 
 
-def hand_over(source: Path, kafka: Kafka391) -> str:
+def hand_over(source: Path, kafka: Kafka391, *options: str) -> str:
     """Run the command, stop Kafka when it asks for that, start Kafka when it is done."""
-    command = [sys.executable, "-m", "tidelog", "handover", source, "--to", kafka.data, "--bootstrap-server", kafka.bootstrap]
+    folders: list[str | Path] = [source, "--to", kafka.data, "--bootstrap-server", kafka.bootstrap]
+    command = [sys.executable, "-m", "tidelog", "handover", *folders, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = []

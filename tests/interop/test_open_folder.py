@@ -65,6 +65,8 @@ def test_a_killed_brokers_folder_is_read_as_the_broker_reads_it_again(killed_bro
     topics: list[LiveTopic] = live_topics.create(broker, {"grows": {}, "shrinks": live_topics.SETTINGS["shrinks"]})
     with Writer(broker, topics, rounds_s=0.005):
         wait_acknowledged(topics, 3000)
+        for topic in topics:
+            topic.is_killed = True
         broker.kill()
         acknowledged = [topic.acknowledged for topic in topics]
         before = [rows_of(tidelog.scan(broker.data, topic.name)) for topic in topics]

@@ -1,7 +1,7 @@
 """The tables say what the definitions inside Kafka's own jars say: 3.9.1, which knows all old versions, and the newest 4.x.
 
 Every message, version, field, type, nullability, tag and default is compared, and random messages are encoded by an interpreter
-of the definitions that shares nothing with the codec.
+of the definitions that shares nothing with the codec. What coordinators keep is defined in jars of their own.
 """
 
 from __future__ import annotations
@@ -12,16 +12,30 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.jars import classpath
-from tests.wire.definitions import Definition, from_jar
+from tests.wire.definitions import Definition, from_jar, snake
 from tests.wire.judging import declaration_differences, judge_bytes, versions_of
+from tests.wire.random_messages import stored_classes
 
 RELEASES = ("3.9.1", "4.4.0")
+COORDINATORS = {"3.9.1": "3.9.1", "4.4.0": "kafka-coordinators-4.4.0"}
+"""Where each release's coordinators are: those of 4.4.0 are no clients."""
 
 
 @functools.cache
 def definitions(release: str) -> dict[str, Definition]:
-    (jar,) = Path(classpath(release)).parent.glob("kafka-clients-*.jar")
-    return from_jar(jar)
+    return _of(release, f"kafka-clients-{release}.jar")
+
+
+@functools.cache
+def stored(release: str) -> dict[str, Definition]:
+    """What is in the internal topics, and what members tell each other."""
+    jars = COORDINATORS[release]
+    parts = [_of(jars, f"kafka-{part}-coordinator-{release}.jar") for part in ("group", "transaction")]
+    return definitions(release) | parts[0] | parts[1]
+
+
+def _of(jars: str, name: str) -> dict[str, Definition]:
+    return from_jar(Path(classpath(jars)).parent / name)
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -35,6 +49,19 @@ def test_bytes(release: str) -> None:
         judge_bytes(cls, definitions(release)[cls.__name__], version, rounds=20)
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_coordinators_keep(release: str) -> None:
+    classes = stored_classes()
+    assert declaration_differences(stored(release), classes) == []
+    for cls, version in versions_of(stored(release), classes):
+        judge_bytes(cls, stored(release)[cls.__name__], version, rounds=50)
+
+
 def test_every_version_is_judged_by_a_release() -> None:
     judged = {pair for release in RELEASES for pair in versions_of(definitions(release))}
     assert judged >= {(cls, version) for cls, _ in judged for version in cls.VERSIONS}
+    kept = {pair for release in RELEASES for pair in versions_of(stored(release), stored_classes())}
+    assert kept == {(cls, version) for cls in stored_classes() for version in cls.VERSIONS}
+    newest = stored(RELEASES[-1])
+    names = {field.name for cls in stored_classes() for field in cls.FIELDS if field.tag is not None}
+    assert names <= {snake(field["name"]) for cls in stored_classes() for field in newest[cls.__name__]["fields"]}

@@ -23,6 +23,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from tests.kafka.java import wait_until
+
 TIMEOUT_S = 30
 
 
@@ -86,11 +88,27 @@ def produce(
 
 
 def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None:
-    """Create topics with these settings."""
+    """Create topics with these settings, and wait for their leaders."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = [NewTopic(name, partitions, 1, config=dict(config)) for name, config in configs.items()]
     for created in admin.create_topics(wanted, request_timeout=TIMEOUT_S).values():
         created.result(TIMEOUT_S)
+    wait_for_leaders(admin, dict.fromkeys(configs, partitions))
+
+
+def wait_for_leaders(admin: AdminClient, topics: Mapping[str, int]) -> None:
+    """Wait until each partition of the topics answers: Kafka's brokers hear of new ones after whoever made them."""
+    ends = {TopicPartition(topic, number): OffsetSpec.latest() for topic, count in topics.items() for number in range(count)}
+
+    def all_lead() -> bool:
+        try:
+            for answer in admin.list_offsets(ends, request_timeout=TIMEOUT_S).values():
+                answer.result(TIMEOUT_S)
+        except KafkaException:
+            return False
+        return True
+
+    wait_until(all_lead, f"the leaders of {', '.join(topics)}")
 
 
 def alter_topic(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:

@@ -90,7 +90,7 @@ def test_a_file_system_that_cannot_tell(fd: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_is_cached(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    os.fsync(fd)
+    os.fdatasync(fd)
     found = is_cached(fd, 0, len(DATA))
     if found is None:
         pytest.skip("this system cannot tell")

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.log import build
 from tests.log.build import LogBuilder
 from tidelog.errors import TidelogError
@@ -28,9 +29,8 @@ from tidelog.records.records import Record, iter_records
 MAX_TIME = 30
 TARGETS = range(MAX_TIME + 2)
 
-quick = settings(
-    max_examples=60,
-    deadline=None,
+quick = examples(
+    60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 

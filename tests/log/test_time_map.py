@@ -14,9 +14,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.log.build import LogBuilder, batch, marker
 from tests.log.golden import GOLDEN
 from tests.records.conftest import KERNELS
@@ -259,7 +260,7 @@ def logs(draw: st.DrawFn) -> list[bytes]:
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(batches=logs(), block_bytes=st.sampled_from([1, 80, 300, 65536]), cuts=st.lists(st.integers(0, 14), max_size=3))
 def test_a_map_says_what_the_records_say_however_it_grew(batches: list[bytes], block_bytes: int, cuts: list[int]) -> None:
     """Built at once by both kernels, and in pieces: the same bytes, and what looking at every record gives."""
@@ -369,7 +370,7 @@ class TestHoles:
         assert found.blocks_in_time(every, T - 3_581_000, T) == found.blocks_in_time(every, T - 3_580_999, T + 19_006)[-1:]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     times=st.lists(
         st.one_of(st.integers(T, T + 300), st.integers(-10, 2 * T), st.sampled_from([MIN_INT64, MAX_INT64])), max_size=60

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.records.helpers import with_right_crc
 from tidelog.errors import TidelogError
 from tidelog.records.append_kernel import COMPILED, take_plain_batch
@@ -139,7 +140,7 @@ records = st.lists(
         leader_epoch=st.integers(0, 2**31 - 1),
     ),
 )
-@settings(max_examples=250, deadline=None)
+@examples(250)
 def test_it_is_never_of_another_opinion(
     fields: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
     damage: list[tuple[int, int]],

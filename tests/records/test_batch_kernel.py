@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelog.records
+from tests.examples import examples
 from tests.records.helpers import with_right_crc
 from tidelog.errors import CorruptBatchError
 from tidelog.records import batch_kernel as installed_kernel
@@ -241,14 +242,14 @@ def log_of(seed: int, batches: int) -> tuple[int, bytes]:
 logs = st.builds(log_of, st.integers(0, 2**32), st.integers(0, 60))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(log=logs, interval=st.sampled_from([0, 1, 150, 1000]), chunk=st.sampled_from([18, 61, 300, 10_000]))
 def test_agrees_with_the_model(kernel: ModuleType, log: tuple[int, bytes], interval: int, chunk: int) -> None:
     base, data = log
     assert_agrees(walk(kernel, data, base, interval, chunk), model(data, base, interval))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     log=logs,
     damage=st.lists(st.tuples(st.integers(0, 2**16), st.integers(1, 255)), max_size=2),
@@ -378,7 +379,7 @@ def replay(headers: Iterator[BatchHeader]) -> dict[int, Kept]:
     return state
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(log=logs)
 def test_told_enough(log: tuple[int, bytes]) -> None:
     base, data = log

@@ -190,6 +190,22 @@ def test_set_max_timestamp_without_a_change_touches_nothing() -> None:
     assert batch == before
 
 
+@pytest.mark.parametrize("codec", list(Codec))
+def test_set_producer(codec: Codec) -> None:
+    """Who sends a finished batch is written into it, and taken out again: byte for byte as if it had been built so."""
+    records = simple_records(3)
+    plain = build_batch_v2(records, codec=codec)
+    batch = bytearray(b"before") + plain
+    producer = Producer(7_000_000_000, 3, MAX_INT32)
+    for is_transactional in (True, False):
+        patch.set_producer(batch, *producer, is_transactional=is_transactional, index=6)
+        assert batch[6:] == build_batch_v2(records, codec=codec, producer=producer, is_transactional=is_transactional)
+    patch.set_producer(batch, -1, -1, -1, is_transactional=False, index=6)
+    assert batch == b"before" + plain
+    with pytest.raises(UnsupportedForMessageFormatError, match="v1 knows no producers"):
+        patch.set_producer(build_message_set(records, 1), *producer, is_transactional=False)
+
+
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_set_no_timestamp_type_not_allowed(magic: int) -> None:
     """DefaultRecordBatchTest, AbstractLegacyRecordBatchTest.testSetNoTimestampTypeNotAllowed: there is no such type to set."""

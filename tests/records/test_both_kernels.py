@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.records.conftest import KERNELS
 from tests.records.helpers import raw_batch_v2, with_right_crc
 from tests.records.strategies import Batch, batches
@@ -21,7 +22,7 @@ def kernel() -> None:
 damages = st.lists(st.tuples(st.integers(0, 2**16), st.integers(1, 255)), min_size=1, max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(batch=batches(), damage=damages)
 def test_damage_under_a_right_checksum(batch: Batch, damage: list[tuple[int, int]]) -> None:
     """Bytes that a wrong program wrote and summed up: both kernels say the same, records or error."""
@@ -33,14 +34,14 @@ def test_damage_under_a_right_checksum(batch: Batch, damage: list[tuple[int, int
     assert_same(broken)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(section=st.binary(max_size=80), count=st.integers(-2, 12), base=st.sampled_from([0, -1, 2**63 - 1, -(2**63)]))
 def test_sections_of_anything(section: bytes, count: int, base: int) -> None:
     """A records section of random bytes."""
     assert_same(raw_batch_v2(section, count, base_offset=abs(base) % 2**63, base_timestamp=base))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(batch=batches(), index=st.integers(0, 2**16), value=st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), repeat=st.integers(1, 12))
 def test_long_varints_and_lengths(batch: Batch, index: int, value: int, repeat: int) -> None:
     """Runs of one byte: endless varints, lengths of 0, of -1, and of the largest."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.records.helpers import FORMATS, LEGACY_CODECS, V2_CODECS, read_all, simple_records
 from tests.records.strategies import Batch, batches
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, UnsupportedCompressionTypeError
@@ -159,7 +160,7 @@ class TestRebuild:
         ]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(found=batches(), magic=st.sampled_from([1, 2]), codec=st.sampled_from(V2_CODECS), back=st.sampled_from([0, 1, 2]))
 def test_there_and_back(found: Batch, magic: int, codec: Codec, back: int) -> None:
     """A batch rebuilt in a format from v1 on, and converted down: offsets, keys, values stay, times where the format has any."""

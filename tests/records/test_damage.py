@@ -7,9 +7,10 @@ import tracemalloc
 from contextlib import suppress
 from types import ModuleType
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.records.conftest import INTERPRETED, KERNELS
 from tests.records.helpers import raw_batch_v2
 from tests.records.strategies import Batch, batches
@@ -42,7 +43,7 @@ def is_under_checksum(batch: Batch, index: int) -> bool:
     return index >= 16 if batch.magic == 2 else index >= 12
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(batch=batches(), index=st.integers(0, 2**16), bit=st.integers(0, 7))
 def test_flipped_bits(batch: Batch, index: int, bit: int) -> None:
     index %= len(batch.data)
@@ -61,7 +62,7 @@ def test_flipped_bits(batch: Batch, index: int, bit: int) -> None:
         assert [record[1:] for record in found] == [record[1:] for record in batch.records][: len(found)]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(batch=batches(), cut=st.integers(0, 2**16))
 def test_cut_bytes(batch: Batch, cut: int) -> None:
     """A cut log is read up to its last whole batch."""

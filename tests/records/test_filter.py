@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.records.helpers import FORMATS, V2_CODECS, header_of, read_all, with_right_crc
 from tests.records.strategies import Batch, batches
 from tidelog.errors import CorruptBatchError, InvalidRecordError, UnsupportedForMessageFormatError
@@ -403,7 +404,7 @@ def test_a_negative_timestamp() -> None:
         filter_to(with_right_crc(data), Predicate(lambda record: record.offset == 0))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(batch=batches(), data=st.data())
 def test_records_that_stay_are_the_same(batch: Batch, data: st.DataObject) -> None:
     """Whatever goes, what stays has the same offset, time, key, value and headers, and the batch is what a builder builds."""
@@ -442,7 +443,7 @@ def test_records_that_stay_are_the_same(batch: Batch, data: st.DataObject) -> No
                 assert header.max_timestamp == header_of(again).max_timestamp
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(all_batches=st.lists(batches(max_records=4), min_size=1, max_size=4), cut=st.integers(1, 40))
 def test_bytes_read(all_batches: list[Batch], cut: int) -> None:
     """Whole batches are read, a partial one is not."""
@@ -501,7 +502,7 @@ class TestOffsetTable:
 class TestPasses:
     """Runs of plain batches at one go give what one batch after the other gives."""
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(all_batches=st.lists(batches(max_records=5), min_size=1, max_size=6), data=st.data())
     def test_run_or_single(self, kernel: ModuleType, all_batches: list[Batch], data: st.DataObject) -> None:
         log = b"".join(batch.data for batch in all_batches)
@@ -523,7 +524,7 @@ class TestPasses:
         ]
         assert set(run.producers) == set(taken)
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(all_batches=st.lists(batches(max_records=5), min_size=1, max_size=6), start=st.sampled_from([0, 3, 2**31]))
     def test_map(self, kernel: ModuleType, all_batches: list[Batch], start: int) -> None:
         """The keys of plain batches, from an offset on."""

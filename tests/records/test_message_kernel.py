@@ -8,10 +8,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelog.records
+from tests.examples import examples
 from tests.records.strategies import Batch, batches
 from tidelog.records import conversion, message_kernel
 from tidelog.records.batch import iter_headers
@@ -39,7 +40,7 @@ KERNELS = {"interpreted": interpreted()} | ({"compiled": message_kernel} if mess
 
 
 @pytest.mark.parametrize("chosen", KERNELS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(batch=batches(), magic=st.sampled_from([0, 1]), skipped=st.integers(0, 3))
 def test_the_same_as_record_by_record(chosen: str, batch: Batch, magic: int, skipped: int) -> None:
     header = next(iter_headers(batch.data))

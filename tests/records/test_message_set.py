@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidelog.errors import InvalidTimestampError, RecordValidationError, TidelogError
 from tidelog.records import validation
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, iter_headers
@@ -69,7 +70,7 @@ def both(sent: bytes, rules: ValidationRules) -> tuple[Any, Any]:
         return by_columns, outcome(sent, rules)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(records=records_to_send, magic=st.sampled_from([0, 1]), codec=st.sampled_from(CODECS), rules=rules_of_topics)
 def test_like_one_by_one(records: list[Record], magic: int, codec: Codec, rules: ValidationRules) -> None:
     """Bytes, headers, offsets and times; or the error with its records."""
@@ -78,7 +79,7 @@ def test_like_one_by_one(records: list[Record], magic: int, codec: Codec, rules:
     assert by_columns == one_by_one
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     offsets=st.lists(st.integers(0, 9), min_size=1, max_size=6),
     damage=st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size=3),

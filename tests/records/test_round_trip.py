@@ -5,9 +5,10 @@ from __future__ import annotations
 from array import array
 from types import ModuleType
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.records.helpers import header_of, read_all
 from tests.records.strategies import Batch, batches, headers, payloads, timestamps
 from tests.records.test_columns import entries, longs, seen
@@ -24,7 +25,7 @@ from tidelog.records.compression import Codec
 from tidelog.records.records import Record
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(batch=batches())
 def test_batches_are_read_as_they_were_built(batch: Batch) -> None:
     assert read_all(batch.data) == batch.records
@@ -37,7 +38,7 @@ def test_batches_are_read_as_they_were_built(batch: Batch) -> None:
     assert entries(columns.values()) == seen(columns.value_views()) == [record.value for record in batch.records]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(batch=batches(), bounds=st.tuples(*[st.none() | st.integers(-1, 2**62)] * 2, *[st.none() | st.integers(0, 2**41)] * 2))
 def test_bounds_are_a_plain_filter(batch: Batch, bounds: tuple[int | None, ...]) -> None:
     start, end, low, high = bounds
@@ -58,7 +59,7 @@ def test_bounds_are_a_plain_filter(batch: Batch, bounds: tuple[int | None, ...])
     assert columns.without_timestamp == missing or (not looked_into and columns.without_timestamp == 0)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     rows=st.lists(st.tuples(timestamps, payloads, payloads, headers), min_size=1, max_size=30),
     limit=st.integers(1, 3000),
@@ -113,7 +114,7 @@ def test_varints(kernel: ModuleType, value: int) -> None:
     assert out == encode_varint(len(body)) + body
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(batch=batches())
 def test_headers_tell_what_is_inside(batch: Batch) -> None:
     headers = list(iter_headers(batch.data))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.records.strategies import Batch, batches
 from tidelog.records import search_kernel
 from tidelog.records.batch import iter_headers
@@ -20,7 +21,7 @@ def kernel() -> None:
     """One run is enough: the interpreted kernel has no part in this."""
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     parts=st.lists(batches(), min_size=1, max_size=3),
     timestamp=st.integers(0, 2**63 - 1) | st.integers(0, 10),
@@ -46,7 +47,7 @@ def test_what_is_found_is_right(parts: list[Batch], timestamp: int, skipped: int
         first_match(bytes(data), -1, offset, timestamp, offset)  # whatever is there, it ends
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.binary(max_size=200), timestamp=st.integers(-(2**63), 2**63 - 1))
 def test_bytes_of_anything(data: bytes, timestamp: int) -> None:
     first_match(data, -1, 0, timestamp, 0)

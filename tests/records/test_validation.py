@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.records.conftest import KERNELS
 from tests.records.helpers import FORMATS, LEGACY_CODECS, V2_CODECS, raw_batch_v2, read_all, with_right_crc
 from tests.records.strategies import Batch, batches
@@ -41,7 +42,6 @@ START = 1_234_567
 EPOCH = 15
 
 COMPRESSED = [(magic, codec) for magic, codec in FORMATS if codec is not Codec.NONE]
-UNCOMPRESSED = [(0, Codec.NONE), (1, Codec.NONE), (2, Codec.NONE)]
 
 
 def validate(
@@ -672,7 +672,7 @@ class TestRules:
 # --- Properties -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     found=batches(),
     magic=st.sampled_from([0, 1, 2]),
@@ -703,7 +703,7 @@ def test_whatever_is_taken_can_be_read(
         assert [r.timestamp for r in records] == [r.timestamp for r in found.records]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(section=st.binary(max_size=80), count=st.integers(0, 12), base=st.sampled_from([0, -1, NOW, 2**63 - 1, -(2**63)]))
 def test_the_check_is_as_strict_as_the_reader(kernel: ModuleType, section: bytes, count: int, base: int) -> None:
     """A records section of random bytes: what the check lets pass, offsets in order, the reader reads; else neither does."""
@@ -720,7 +720,7 @@ def test_the_check_is_as_strict_as_the_reader(kernel: ModuleType, section: bytes
         assert read != count or list(rows.column("offset")) != list(range(count))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(found=batches(), damage=st.lists(st.tuples(st.integers(0, 2**16), st.integers(1, 255)), max_size=2), data=st.data())
 def test_both_kernels_judge_alike(found: Batch, damage: list[tuple[int, int]], data: st.DataObject) -> None:
     """The compiled and the interpreted kernel, over sound and damaged records sections."""

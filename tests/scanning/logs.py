@@ -61,7 +61,8 @@ class LogBuilder:
         self.directory = data_dir / f"{topic}-{partition}"
         self.directory.mkdir(parents=True)
         self.next_offset = start_offset
-        self.rows: list[Row] = []
+        self._rows: list[Row] = []
+        self._appended: list[tuple[list[Record], int, Codec, int | None, int]] = []
         self.aborted: list[tuple[int, int, int]] = []
         self.open: dict[int, int] = {}
         self._config = LogConfig(segment_bytes=1 << 30, index_interval_bytes=index_interval_bytes)
@@ -105,8 +106,15 @@ class LogBuilder:
             self.open.setdefault(producer_id, base)
         self.next_offset = base + len(records)
         self._write(data, base)
-        for record in kept:
-            self.rows.append(self._row(record, magic, codec, append_time, producer_id))
+        self._appended.append((kept, magic, codec, append_time, producer_id))
+
+    @property
+    def rows(self) -> list[Row]:
+        """What was appended so far; made when somebody asks."""
+        for kept, *how in self._appended:
+            self._rows += [self._row(record, *how) for record in kept]
+        self._appended.clear()
+        return self._rows
 
     def end_transaction(self, producer_id: int, timestamp: int, *, commit: bool) -> None:
         """Append the marker that ends the producer's transaction."""

@@ -7,10 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelog
+from tests.examples import examples
 from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, Row, expected, plain, rows_of
 from tidelog.errors import CorruptDataError, TidelogError
 from tidelog.records.batch import iter_headers
@@ -45,7 +46,7 @@ def unprotected(log: Path) -> set[int]:
     return {last.position + i for i in (*range(8), *range(12, 16))}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_flipped_or_cut_bytes(sound: LogBuilder, data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError
 from tidelog.records.batch import CREATE_TIME
@@ -101,7 +102,7 @@ def counted(splits: tuple[Split, ...]) -> Counted:
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(steps)
 def test_counts_are_those_of_the_messages(made: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.log.golden import Case, cases
 from tests.scanning.logs import TOPIC
 from tests.scanning.test_property import NOON, steps, write
@@ -53,7 +54,7 @@ def one_by_one(log: Log, times: list[int]) -> list[tuple[int, int]]:
 moments = st.lists(st.one_of(st.integers(NOON - 2, NOON + 40), st.integers(0, 4)), max_size=40)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(30, suppress_health_check=list(HealthCheck))
 @given(
     happened=st.lists(steps(), min_size=1, max_size=25),
     times=moments,

@@ -11,10 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tidelog
+from tests.examples import examples
 from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
 from tidelog.records.compression import Codec
 from tidelog.scanning.plan import plan
@@ -77,7 +78,7 @@ def write(directory: Path, happened: list[dict[str, Any]], **how: Any) -> LogBui
     return builder
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_scan_equals_a_plain_filter(data: st.DataObject) -> None:
     happened = data.draw(st.lists(steps(), max_size=16), label="log")

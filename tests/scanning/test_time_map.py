@@ -12,10 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tidelog
+from tests.examples import examples
 from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
 from tests.scanning.test_property import NOON, steps, write
 from tests.scanning.test_split import compact
@@ -305,7 +306,7 @@ def spoil(path: Path, where: int, mask: int) -> None:
     path.write_bytes(data)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 @pytest.mark.usefixtures("quiet")
 def test_a_scan_with_maps_is_a_scan_without_is_a_plain_filter(data: st.DataObject) -> None:

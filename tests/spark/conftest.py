@@ -23,6 +23,8 @@ CONFIG = {
     "spark.log.level": "OFF",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
+    # On a machine with much else to do a Python process may take longer than 15 s to begin.
+    "spark.python.authenticate.socketTimeout": "120s",
     # A zone with summer time, far from UTC: a naive step anywhere would show.
     "spark.sql.session.timeZone": "America/New_York",
 }
@@ -32,10 +34,14 @@ LONG = (
     "test_brokers.py",
     "test_index_jobs.py",
     "test_job_command.py",
+    "test_lag_job.py",
     "test_latency_job.py",
     "test_lookups.py",
     "test_migrate.py",
     "test_retention_job.py",
+    "test_stream_spark.py",
+    "test_sink_spark.py",
+    "test_sink_to_brokers.py",
     "test_study_job.py",
     "test_time_map.py",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -12,16 +13,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cli.conftest import ROOT, run, run_ok, run_process, start
+from tests.kafka.java import free_port
 from tests.log.golden import GOLDEN
 from tidelog.cli.job import SUBMIT_SCRIPT
 from tidelog.errors import TidelogError
+from tidelog.log.names import TopicPartition
 from tidelog.spark import ensure_java
+from tidelog.spark.bootstrap import Cut
 from tidelog.spark.jobs.job_session import job_session
 from tidelog.studies.work_dir import PREFIX
 
@@ -104,6 +109,48 @@ def test_errors_are_one_line(spark: SparkSession, data: Path, tmp_path: Path) ->
     assert ran.exit_code == 1
     assert ran.error.endswith(f"({index})")
     assert "Java" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("lag", "{nobody}"),
+        ("bootstrap", "{nobody}", "--subscribe", "topic", "--cut", "cut"),
+        ("replay", "{data}", "two-partitions", "--target", "{nobody}", "--map", "map"),
+        ("mirror", "{data}", "--target", "{nobody}", "--map", "map"),
+        ("failover", "{nobody}", "--group", "group", "--map", "map"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_nobody_waits_for_spark_to_hear_of_a_dead_address(
+    command: tuple[str, ...], data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tidelog.spark.jobs.job_session.job_session", None)
+    nobody = f"127.0.0.1:{free_port()}"
+    ran = run("job", *(word.format(data=data, nobody=nobody) for word in command))
+    assert ran.exit_code == 1
+    assert ran.error == f"tidelog: no connection to a broker: Connection refused ({nobody})"
+
+
+def test_a_kept_cut_needs_its_source_no_more(data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[str] = []
+
+    @contextlib.contextmanager
+    def nothing(name: str, *_: object) -> Iterator[None]:
+        started.append(name)
+        raise TidelogError("Spark is not for this test")
+        yield
+
+    monkeypatch.setattr("tidelog.spark.jobs.job_session.job_session", nothing)
+    source = f"127.0.0.1:{free_port()}"
+    key = TopicPartition("two-partitions", 0)
+    Cut(source, None, 1, {key: 0}, {key: 10}).save(tmp_path / "cut")
+    asked = ("job", "bootstrap", source, "--subscribe", "two-partitions", "--cut", tmp_path / "cut")
+    assert "Spark is not for this test" in run(*asked, "--history-source", data).error
+    assert started == ["tidelog job bootstrap"]
+    assert f"Connection refused ({source})" in run(*asked).error
+    assert len(started) == 1
 
 
 def test_a_bug_in_a_worker_is_one_line_too(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,9 +125,9 @@ def test_load_takes_the_path(spark: SparkSession) -> None:
     )
 
 
-@pytest.fixture(params=["false", "true"], ids=["no pushdown", "pushdown"])
+@pytest.fixture(params=[pytest.param("false", id="no pushdown", marks=pytest.mark.interop), pytest.param("true", id="pushdown")])
 def pushdown(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    """PySpark's filter pushdown off (its default) and on: the source takes no part either way."""
+    """PySpark's filter pushdown off (its default; `make interop`) and on: the source takes no part either way."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", request.param)
     yield request.param
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")

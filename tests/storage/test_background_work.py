@@ -249,6 +249,32 @@ class TestTimeMaps:
             assert made == [1, 1, 2]
             log.segments.add(going)
 
+    def test_files_that_are_gone_are_no_news(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """One segment's file goes while it waits for a thread, another one has gone before its turn comes."""
+        with managed(tmp_path, tidelog_time_map_enable=False) as manager:
+            manager.create_topic("t", 1, {"segment.bytes": 1000})
+            log = manager.log("t", 0)
+            fill(log, 40)
+            writer = TimeMapWriter(manager.scheduler)
+            manager.tick()
+            first, second, third = list(log.segments)[:3]
+            for segment in (first, second, third):
+                writer.add(log, segment)
+            log.segments.remove(second.base_offset)
+            hidden = first.log.path.with_suffix(".gone")
+
+            def elsewhere(work: Callable[[], object], done: Callable[[object], None]) -> None:
+                first.log.path.rename(hidden)
+                result = work()
+                hidden.rename(first.log.path)
+                done(result)
+
+            manager.scheduler.tick(elsewhere)
+            manager.tick()
+            assert maps(log) == [third.base_offset]
+            assert caplog.text == ""
+            log.segments.add(second)
+
     def test_many_short_segments_are_not_done_all_at_once(self, tmp_path: Path) -> None:
         with managed(tmp_path, tidelog_time_map_enable=False) as manager:
             manager.create_topic("t", 1, {"segment.bytes": 200})

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.storage.compacting import abort, all_records, commit, compacted_log, read_committed
 from tests.storage.partition_logs import NOW_MS
 from tidelog.clock import ManualClock
@@ -161,7 +162,7 @@ def world(slots: int) -> Iterator[World]:
         shutil.rmtree(directory)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(steps=st.lists(operations, min_size=5, max_size=40), slots=st.sampled_from([3, 5, 100]))
 def test_like_a_dict(steps: list[tuple], slots: int) -> None:
     with world(slots) as one:

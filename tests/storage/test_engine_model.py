@@ -187,7 +187,7 @@ class EngineModel(RuleBasedStateMachine):
     @precondition(lambda self: self.log_end_offset > self.log_start_offset)
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
-        # What was compacted was below the high watermark, and no leader asks a follower to give that up.
+        # What was compacted, and the markers that said how, was below the high watermark: no leader takes that back.
         lowest = max(self.log_start_offset, min(self.compacted_to, self.log_end_offset))
         target = lowest + int(share * (self.log_end_offset - lowest))
         assert self.log.truncate_to(target) == (target < self.log_end_offset)
@@ -231,7 +231,7 @@ class EngineModel(RuleBasedStateMachine):
         if cleanable.first_uncleanable_offset <= self.log_start_offset:
             return
         make_cleaner(clock=self.clock).clean(cleanable)
-        end = self.compacted_to = cleanable.first_uncleanable_offset
+        end, self.compacted_to = cleanable.first_uncleanable_offset, self.log.last_stable_offset
         aborted = self.aborted_offsets()
         latest = {r[1]: o for o, r in sorted(self.records.items()) if o < end and o not in aborted and r[1] != b"control"}
         found = self.read_all()

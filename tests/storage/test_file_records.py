@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.storage.segment_files import batch, full_disk, log_file, messages, offsets_in, open_descriptors, short_writes
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
 from tidelog.log.patience import NotCachedError, no_waiting
@@ -410,7 +411,7 @@ class TestFullDisk:
         assert path.read_bytes() == SET[0] + SET[2]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(sizes=st.lists(st.integers(1, 20_000), max_size=12), start=st.integers(0, 12), magic=st.sampled_from([0, 1, 2]))
 def test_every_batch_is_found(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], start: int, magic: int) -> None:
     """Walks through batches of all sizes, read in chunks of all sizes, from any batch on."""

@@ -8,9 +8,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.storage.verifying import INTERVAL_BYTES, golden_partitions, verified
 
 ENTRY_BYTES = {".index": 8, ".timeindex": 12, ".txnindex": 34}
@@ -88,7 +89,7 @@ KINDS: list[Damage] = [flip, nudge, drop, insert, repeat, swap, shift, cut, blan
     place=st.floats(0, 1, exclude_max=True),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_damage_is_found(index: Path, damage: Damage, place: float, seed: int) -> None:
     size = ENTRY_BYTES[index.suffix]
     data = index.read_bytes()
@@ -122,7 +123,7 @@ def test_damage_is_found(index: Path, damage: Damage, place: float, seed: int) -
     index=st.sampled_from([path for path in INDEXES if path.suffix == ".index" and "kafka-3.9.1/log" in str(path)]),
     numbers=st.sets(st.integers(0, 200), min_size=1, max_size=6),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_an_interval_is_found_in_spite_of_damage(index: Path, numbers: set[int]) -> None:
     """Of closed segments: behind the last right entry of a live index anything may be what a truncation left."""
     data = bytearray(index.read_bytes())

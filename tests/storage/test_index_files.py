@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.examples import examples
 from tests.storage.segment_files import full_disk, open_descriptors, short_writes
 from tidelog.errors import (
     CorruptIndexError,
@@ -626,7 +626,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("_folder")
 class TestIndexFileModel(IndexFileMachine.TestCase):
-    settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+    settings = examples(60, stateful_step_count=20)
 
 
 class TestOftenAsked:

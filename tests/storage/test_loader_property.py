@@ -10,9 +10,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, batch, open_log, records
 from tidelog.log.names import file_name
 from tidelog.records.builder import Producer
@@ -81,7 +82,7 @@ def damage_indexes(log: PartitionLog, kinds: list[str]) -> None:
                 path.write_bytes(bytes(size) if kind == "zeros" else bytes((13 * i + 5) % 241 for i in range(size)))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=5, max_size=40),
     flushed=st.integers(0, 40),

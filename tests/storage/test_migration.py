@@ -12,10 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tidelog
+from tests.examples import examples
 from tests.log.build import LogBuilder, batch, marker
 from tests.log.golden import GOLDEN
 from tests.scanning.logs import ROW_COLUMNS, plain, rows_of
@@ -37,7 +38,6 @@ from tidelog.storage.migration.segment_migration import MigratedSegment, migrate
 from tidelog.storage.topics_file import read_topics
 
 SOURCE = GOLDEN / "kafka-2.4.1" / "log"
-OFFSET_COMMITS = "__consumer_offsets"
 
 
 def migrate(source: Path, out_dir: Path, topic: str | None = None, **how: int) -> list[MigratedSegment]:
@@ -206,7 +206,7 @@ def test_gaps_transactions_producers_and_configuration(tmp_path: Path) -> None:
     assert records(out_dir, "t")[-1].offset == 323
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(10, suppress_health_check=list(HealthCheck))
 @given(
     happened=st.lists(steps(), min_size=1, max_size=25),
     indexes=st.sampled_from([frozenset({".index", ".timeindex"}), frozenset({".index"}), frozenset()]),

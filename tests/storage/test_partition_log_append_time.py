@@ -6,9 +6,10 @@ import logging
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, batch, config, headers, messages, open_log, records
 from tidelog.clock import ManualClock
 from tidelog.errors import RecordValidationError
@@ -190,7 +191,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_append_times_follow_each_other(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]) -> None:
     """Over switches of type, moves of the clock, rolls and restarts of both kinds: each is the later of now and the last."""
     clock = ManualClock(NOW_MS)

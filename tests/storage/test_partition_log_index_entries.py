@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.storage.partition_logs import bases, headers, offset_entries, open_log, records, time_entries, timed
 from tidelog.log.log import Log
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     timestamps=st.lists(st.lists(st.integers(-1, 5000), min_size=1, max_size=4), min_size=1, max_size=40),
     segment_bytes=st.integers(400, 3000),

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, batch, config, end_txn, messages, open_log, records, timed
 from tidelog.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
 from tidelog.log.time_search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
@@ -244,7 +245,7 @@ BATCHES = st.lists(st.lists(TIMES, min_size=1, max_size=4), min_size=1, max_size
 
 
 @given(BATCHES, st.integers(0, 40), st.booleans())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_the_answers_are_those_of_a_plain_scan(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], start: int, reopen: bool
 ) -> None:

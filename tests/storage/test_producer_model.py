@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.examples import examples
 from tests.storage.producers import DAY_MS, NOW_MS, batch, manager
 from tidelog.clock import ManualClock
 from tidelog.errors import (
@@ -315,5 +315,5 @@ class Producers(RuleBasedStateMachine):
         assert (None if found is None else found.message_offset) == min(unstable, default=None)
 
 
-Producers.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Producers.TestCase.settings = examples(60, stateful_step_count=40)
 test_producers_follow_the_model = Producers.TestCase

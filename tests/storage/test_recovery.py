@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.log.build import batch, marker
 from tests.log.golden import GOLDEN
 from tidelog.clock import ManualClock
@@ -353,7 +354,7 @@ def entries_of(state: ProducerStateManager) -> dict[int, list[object]]:
     return {key: [getattr(entry, name) for name in entry.__slots__] for key, entry in state.active_producers.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 2**32), batches=st.integers(0, 60))
 def test_state_as_if_every_batch_had_been_told(tmp_path_factory: pytest.TempPathFactory, seed: int, batches: int) -> None:
     """Recovery tells the state of few batches; it is the same as if it had been told of all."""

@@ -27,6 +27,22 @@ def test_tasks_run_when_they_are_due_in_order_of_time() -> None:
     assert scheduler.next_due_ms is None
 
 
+def test_what_is_cancelled_takes_no_memory_until_its_time() -> None:
+    """A session that is over must not be kept, with all that hangs on it, until it would have ended."""
+    clock = ManualClock(0)
+    scheduler = Scheduler(clock)
+    ran: list[int] = []
+    for index in range(10_000):
+        one = scheduler.schedule("session", partial(ran.append, index), delay_ms=100_000)
+        if index % 1_000:
+            one.cancel()
+        assert scheduler.next_due_ms == 100_000
+    assert len(scheduler._waiting) < 1100
+    clock.advance(100_000)
+    assert scheduler.tick() == 10
+    assert ran == list(range(0, 10_000, 1_000))
+
+
 def test_periodic_tasks_come_again_but_only_once_a_tick() -> None:
     clock = ManualClock(0)
     scheduler = Scheduler(clock)

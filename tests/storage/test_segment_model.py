@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.examples import examples
 from tests.storage.segment_files import (
     batch,
     full_disk,
@@ -178,4 +178,4 @@ def _folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("_folder")
 class TestSegmentModel(SegmentMachine.TestCase):
-    settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+    settings = examples(60, stateful_step_count=25)

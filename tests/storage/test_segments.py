@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.storage.segment_files import messages, open_descriptors, open_segment, put
 from tidelog.errors import InvalidArgumentError, NotFoundError
 from tidelog.storage.segment.segment import LogSegment
@@ -147,7 +148,7 @@ def test_descriptors_of_segments_that_are_not_active(tmp_path: Path) -> None:
     segments.close_handlers()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(bases=st.sets(st.integers(0, 30), max_size=12), removed=st.sets(st.integers(0, 30)), data=st.data())
 def test_against_a_sorted_list(
     tmp_path_factory: pytest.TempPathFactory, bases: set[int], removed: set[int], data: st.DataObject

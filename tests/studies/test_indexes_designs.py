@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidelog.clock import ManualClock
 from tidelog.log.log import Log
 from tidelog.log.time_search import find_offset
@@ -244,7 +245,7 @@ def test_the_closest_minute_misses_a_message_of_the_future(tmp_path: Path) -> No
     assert "offset 2; offset 1 has 13:00:00.000 already; 1 missed" in found.example
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     st.lists(st.integers(0, 3 * HOUR_MS), min_size=1, max_size=40),
     st.lists(st.integers(-1, 3 * HOUR_MS + 1), min_size=1, max_size=8),

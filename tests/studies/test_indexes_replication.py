@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidelog.errors import InvalidArgumentError
 from tidelog.storage.partition.retention import SegmentFacts
 from tidelog.studies.indexes.replicated import Replica, TimeEntry, decode, encode, entry_overhead_bytes
@@ -58,7 +59,7 @@ def model(appended: list[tuple[int, int]], roll_ms: int) -> Index:
 APPENDED = st.lists(st.tuples(st.integers(-30_000, 90_000), st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(APPENDED, st.integers(60_000, 600_000), st.integers(1, 2_000))
 def test_leader_and_follower_have_the_models_index(steps: list[tuple[int, int, int]], roll_ms: int, max_bytes: int) -> None:
     leader, follower = Replica(roll_ms), Replica(roll_ms)
@@ -124,7 +125,7 @@ class TestWire:
 
 class TestRetention:
     @given(st.lists(st.integers(0, 10 * DAY_MS), min_size=1, max_size=8), st.integers(0, 12 * DAY_MS))
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     def test_deletions_are_those_of_a_check_at_every_moment(self, last: list[int], from_ms: int) -> None:
         facts = [SegmentFacts(10 * i, 10 * i + 10, 100, i == len(last) - 1) for i in range(len(last))]
         told = deletions(facts, lambda base: last[base // 10], from_ms)

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidelog.errors import InvalidRecordError
 from tidelog.studies.options import fetch_response, leader_change, replicas
 from tidelog.studies.options.broker import Broker, IndexCopy, deletion_times
@@ -33,7 +34,7 @@ def broker(option: Option, copy: IndexCopy = IndexCopy.FETCHED_LATE, segment_ms:
 # --- retention
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 10_000)), min_size=1, max_size=12), st.integers(0, 5_000))
 def test_segments_go_when_all_before_them_are_old_enough(pieces, retention_ms):
     """Oldest first: a segment waits for the largest time up to its own, and a millisecond more."""
@@ -124,7 +125,7 @@ def test_rebuilt_times_are_those_of_the_recovery():
 # --- the index on its way
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.text(max_size=20), st.binary(max_size=50), st.lists(st.tuples(st.integers(-1, 2**62), st.integers(0, 2000)), max_size=5)
 )
@@ -146,7 +147,7 @@ def test_a_fetch_response_is_what_the_draft_lays_out(topic, messages, entries):
 # --- rolling
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.integers(0, 40 * MINUTE_MS), min_size=1, max_size=40), st.sampled_from(OPTIONS))
 def test_a_leader_rolls_by_the_first_append_time(gaps, option):
     times = np.cumsum(gaps).tolist()
@@ -159,7 +160,7 @@ def test_a_leader_rolls_by_the_first_append_time(gaps, option):
     assert leader.base_offsets == bases
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.tuples(st.integers(0, 10 * MINUTE_MS), st.integers(1, 4), st.booleans()), min_size=1, max_size=40),
     st.sampled_from(OPTIONS),
@@ -179,7 +180,7 @@ def test_a_follower_has_the_leaders_bytes_segments_and_index(steps, option):
     assert leader.fetch(0).entries == (), "consumers are sent no index"
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.tuples(st.integers(0, 5 * MINUTE_MS), st.integers(1, 4)), min_size=1, max_size=30),
     st.integers(0, 130),
@@ -257,7 +258,7 @@ def test_the_engine_is_alike_on_all_replicas_and_right(subject, by_size, tmp_pat
 # --- a slower new leader
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.integers(-60_000, 60_000), min_size=2, max_size=30), st.sampled_from(OPTIONS))
 def test_append_times_are_the_later_of_last_and_clock(clock_steps, option):
     one = broker(option)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, bases, batch, config, open_log, timed
 from tests.studies import policies_model as model
 from tidelog.clock import ManualClock
@@ -51,7 +52,7 @@ def engine(clocks: list[int], batches: list[bytearray], **properties: str) -> tu
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(APPENDS)
 def test_the_accepted_rule_is_the_engines(appends: list[tuple[int, int]]) -> None:
     clocks, stamps = times(appends)
@@ -62,7 +63,7 @@ def test_the_accepted_rule_is_the_engines(appends: list[tuple[int, int]]) -> Non
     assert alone == segmentation(starts, np.array(clocks), SEGMENT).one_message
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(APPENDS)
 def test_with_append_times_as_well(appends: list[tuple[int, int]]) -> None:
     clocks, stamps = times(appends)
@@ -72,7 +73,7 @@ def test_with_append_times_as_well(appends: list[tuple[int, int]]) -> None:
         assert found == starts.tolist()
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(APPENDS)
 def test_without_timestamps_the_engine_goes_by_the_segments_create_time(appends: list[tuple[int, int]]) -> None:
     clocks, stamps = times(appends)
@@ -81,7 +82,7 @@ def test_without_timestamps_the_engine_goes_by_the_segments_create_time(appends:
     assert found == starts.tolist()
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.lists(st.lists(st.integers(-250, 250), min_size=1, max_size=4), min_size=1, max_size=15))
 def test_of_a_batch_the_largest_timestamp_counts(batches: list[list[int]]) -> None:
     stamps = [[NOW_MS + off for off in one] for one in batches]

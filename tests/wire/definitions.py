@@ -23,11 +23,13 @@ Definition = dict[str, Any]
 FIXED = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "bool": "?", "uuid": "16s"}
 KINDS = {"bool": "boolean", "bytes": "data", "uuid": "uuid16"}
 LIMITS = {"int8": 1 << 7, "int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
+RENAMED = {("TxnOffsetCommitRequest", "GenerationIdOrMemberEpoch"): "GenerationId"}
+"""Fields that a newer Kafka calls otherwise, by message and newest name."""
 EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "bool": False, "uuid": uuid.UUID(int=0), "records": None, "float64": 0.0}
 
 
 def from_jar(jar: Path) -> dict[str, Definition]:
-    """Every definition in a kafka-clients jar, by its name."""
+    """Every definition in a jar of Kafka's, by its name."""
     with zipfile.ZipFile(jar) as archive:
         texts = [archive.read(name).decode() for name in archive.namelist() if re.fullmatch(r"common/message/\w+\.json", name)]
     return _by_name(texts)
@@ -39,6 +41,15 @@ def from_folder(folder: Path) -> dict[str, Definition]:
 
 def _by_name(texts: list[str]) -> dict[str, Definition]:
     plain = [json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)) for text in texts]
+    for definition in plain:
+        if definition["type"] == "coordinator-key":
+            # Newer releases call the version that a key begins with a kind of record, and say nothing of versions.
+            definition["validVersions"] = str(definition["apiKey"])
+        for field in definition.get("fields", []):
+            if definition["type"] == "coordinator-key":
+                field["versions"] = definition["validVersions"]
+            field.setdefault("versions", field.get("taggedVersions"))
+            field["name"] = RENAMED.get((definition["name"], field["name"]), field["name"])
     return {definition["name"]: definition for definition in plain}
 
 

@@ -6,8 +6,10 @@ import importlib
 import pkgutil
 import random
 import uuid
+from types import ModuleType
 from typing import Any
 
+import tidelog.wire.coordinator
 import tidelog.wire.messages
 from tidelog.wire.decoder_source import kind_of
 from tidelog.wire.fields import ZERO_UUID, Field, Message, Struct
@@ -18,10 +20,16 @@ TEXTS = ("", "a", "topic", "größe", "数据", "\N{GRINNING FACE}", "x" * 126, 
 
 def message_classes() -> list[type[Message]]:
     """Every request and response there is."""
-    modules = [
-        importlib.import_module(f"tidelog.wire.messages.{module.name}")
-        for module in pkgutil.iter_modules(tidelog.wire.messages.__path__)
-    ]
+    return _messages_in(tidelog.wire.messages)
+
+
+def stored_classes() -> list[type[Message]]:
+    """Everything that coordinators keep."""
+    return _messages_in(tidelog.wire.coordinator)
+
+
+def _messages_in(package: ModuleType) -> list[type[Message]]:
+    modules = [importlib.import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
     values = [value for module in modules for value in vars(module).values()]
     return [value for value in values if isinstance(value, type) and issubclass(value, Message) and value is not Message]
 
@@ -49,8 +57,10 @@ def _value(kind: str, of: Any, name: str, version: int, rng: random.Random) -> A
         return random_struct(of, version, rng)
     if name.endswith("error_code"):
         return rng.randrange(-1, 120)
-    if name == "log_append_time_ms":
-        return rng.choice((-1, 0, 1_700_000_000_000, 1_700_000_000_125))  # of others, kio loses a millisecond
+    if name == "transaction_start_time_ms":
+        return rng.choice((0, 1_700_000_000_000))  # kio cannot read the -1 of one that has not begun
+    if name in ("log_append_time_ms", "retention_time_ms"):
+        return rng.choice((-1, 0, 1_700_000_000_000, 1_700_000_000_125))  # of others, kio loses a millisecond or fails
     if kind in NUMBERS:
         bits, signed = NUMBERS[kind]
         value = rng.getrandbits(rng.randrange(bits + 1))

@@ -7,9 +7,10 @@ import random
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.wire.random_messages import every_version, message_classes, random_struct
 from tidelog.errors import ProtocolError
 from tidelog.wire.codec import Message, decode, decoder, encode
@@ -29,7 +30,7 @@ def random_data(cls: type[Message], version: int, rng: random.Random) -> bytes:
 
 
 @given(pair=st.sampled_from(VERSIONS), seed=st.integers(0, 1 << 30))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_truncated(pair: tuple[type[Message], int], seed: int) -> None:
     """Whatever stands behind the end, it is not read."""
     data = random_data(*pair, random.Random(seed))
@@ -41,7 +42,7 @@ def test_truncated(pair: tuple[type[Message], int], seed: int) -> None:
 
 
 @given(pair=st.sampled_from(VERSIONS), seed=st.integers(0, 1 << 30))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_bytes_behind(pair: tuple[type[Message], int], seed: int) -> None:
     data = random_data(*pair, random.Random(seed))
     with pytest.raises(ProtocolError, match="left behind"):
@@ -49,7 +50,7 @@ def test_bytes_behind(pair: tuple[type[Message], int], seed: int) -> None:
 
 
 @given(pair=st.sampled_from(VERSIONS), seed=st.integers(0, 1 << 30), data=st.data())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_changed(pair: tuple[type[Message], int], seed: int, data: st.DataObject) -> None:
     """A few bytes are others: it is read, and then written as something that is read as the same, or it is refused."""
     frame = bytearray(random_data(*pair, random.Random(seed)))
@@ -65,7 +66,7 @@ def test_changed(pair: tuple[type[Message], int], seed: int, data: st.DataObject
 
 
 @given(pair=st.sampled_from(VERSIONS), frame=st.binary(max_size=200))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_random(pair: tuple[type[Message], int], frame: bytes) -> None:
     try:
         decode(*pair, frame)
@@ -74,7 +75,7 @@ def test_random(pair: tuple[type[Message], int], frame: bytes) -> None:
 
 
 @given(frame=st.binary(max_size=60))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_random_headers(frame: bytes) -> None:
     with contextlib.suppress(ProtocolError):
         _header, position = read_request_header(frame)

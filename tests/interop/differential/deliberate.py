@@ -1,6 +1,6 @@
 """Where Tidelog answers something else than Kafka, on purpose. Each line names the case, the field, both values, and why.
 
-`docs/broker.md` has the same table for readers. A line that no answer bears out any more is a failure (test_the_table).
+`docs/broker.md` has the same table for readers. A line that no answer bears out any more is a failure (test_whole_table).
 """
 
 from __future__ import annotations
@@ -91,6 +91,64 @@ TABLE: tuple[Deliberate, ...] = (
         -1,
         2,
         "a batch of format v2 that is shorter than its header trips Kafka; here it is CORRUPT_MESSAGE",
+    ),
+    Deliberate(
+        r".*: the same protocol twice v\d+",
+        r"\.(protocol_name|members\[0\]\.metadata byte \d+)",
+        ...,
+        ...,
+        "a member that names a protocol twice: Kafka counts it twice, and then takes it for one that not all members have",
+    ),
+    Deliberate(
+        r"a: join with unreadable metadata v9",
+        "",
+        "waits",
+        ...,
+        "a consumer's metadata that is none: Kafka's group waits for ever; here its members are told the generation",
+    ),
+    Deliberate(
+        r"no groups v9",
+        "",
+        "silent",
+        ...,
+        "OffsetFetch for no groups at all: Kafka never answers; here nothing is found",
+    ),
+    Deliberate(
+        r"broker's (offsets\.topic\.replication\.factor|transaction\.state\.log\.(replication\.factor|min\.isr)) v\d",
+        r"\[[12]\]",
+        ...,
+        ...,
+        "copies of the coordinators' topics: Kafka's default is 3, of which 2 must be there; one broker has 1",
+    ),
+    Deliberate(
+        r"(offsets|records) of a newer epoch v\d",
+        r".*\.(error_code|base_offset|log_start_offset|log_append_time_ms)",
+        ...,
+        ...,
+        "an epoch that the producer was not given, while its transaction is open in the log: Kafka writes what comes with it, "
+        "and cannot end the transaction any more; here it is refused as it is before there is anything",
+    ),
+    Deliberate(
+        r"none v5",
+        "",
+        "silent",
+        ...,
+        "AddPartitionsToTxn for no transactions at all: Kafka never answers; here nothing is added",
+    ),
+    Deliberate(
+        r"a partition twice v\d+",
+        r".*\.results_by_partition",
+        ...,
+        ...,
+        "AddPartitionsToTxn that names a partition twice: Kafka says twice that it is added, here it is said once",
+    ),
+    Deliberate(
+        r"(.* )?describe v0",
+        r"\.transaction_states\[0\]\.transaction_start_time_ms",
+        "now",
+        -1,
+        "a producer that got a new epoch, and has no transaction: until it is started again, Kafka remembers when the last one "
+        "began; here none has",
     ),
 )
 

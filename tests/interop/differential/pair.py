@@ -8,7 +8,8 @@ An answer is a response, or how the connection ended. Masked is what each broker
 | cluster_id, host, port, log_dir | not at all |
 | the broker's own id, wherever ids of brokers stand | "broker" |
 | a topic's id | the topic's name |
-| producer_id, session_id | whether there is one |
+| session_id | whether there is one |
+| producer_id, in fields and in the headers of batches | what stands for it in `Side.producers`; else whether there is one |
 | error_message, documentation: each has its own words | whether there is one |
 | a time of this test's run, in fields and in the headers of batches | "now" |
 | total_bytes, usable_bytes | not at all |
@@ -41,7 +42,7 @@ BROKER_IDS = {
     "node_id", "leader_id", "controller_id", "broker_id", "broker_ids", "replica_nodes", "isr_nodes", "offline_replicas",
 }  # fmt: skip
 ONES_OWN = {"cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes"}
-TIMES = {"timestamp", "log_append_time_ms"}
+TIMES = {"timestamp", "log_append_time_ms", "last_timestamp", "transaction_start_time_ms"}
 HASHED = {
     "MetadataResponseTopic": "name",
     "MetadataResponsePartition": "partition_index",
@@ -58,6 +59,9 @@ HASHED = {
     "CreatePartitionsTopicResult": "name",
     "DeleteRecordsTopicResult": "name",
     "DeleteRecordsPartitionResult": "partition_index",
+    "DeletableGroupResult": "group_id",
+    "ListedGroup": "group_id",
+    "TransactionState": "transactional_id",
 }
 """What Kafka keeps in hash maps on its way to the answer, and the field that it is sorted by here."""
 TEXTS = {"error_message", "batch_index_error_message", "documentation"}
@@ -80,6 +84,8 @@ class Side:
         self.broker_id = -1
         self.last: Any = None
         """The last response, unmasked."""
+        self.producers: dict[int, int] = {}
+        """What stands for producers' ids, which are the broker's own."""
         self.compares_tails = True
         """Whether what is cut off behind the last whole batch of a fetch is compared."""
         self._client: RawClient | None = None
@@ -136,8 +142,10 @@ class Side:
             return [self.masked(element, name) for element in in_order(value)]
         if name in BROKER_IDS and value == self.broker_id:
             return "broker"
-        if (name == "session_id" and value > 0) or (name == "producer_id" and value >= 0):
+        if name == "session_id" and value > 0:
             return "some"
+        if name == "producer_id" and value >= 0:
+            return self.producers.get(value, "some")
         if name in TEXTS:
             return None if value is None else "a text"
         if name in TIMES:
@@ -159,7 +167,9 @@ class Side:
             for header in iter_headers(bytes(data)):
                 end = header.end_position
                 batch = data[header.position : end]
-                _mask_batch(batch, header, self._time)
+                if header.magic == 2 and header.producer_id in self.producers:
+                    _mask_producer(batch, header, self.producers[header.producer_id])
+                _mask_batch(batch, read_header(batch), self._time)
                 parts.append(self._unpacked(batch) if header.magic == 1 and header.is_compressed else batch)
         except CorruptBatchError as error:
             parts.append(repr(error).encode())
@@ -198,6 +208,13 @@ def _mask_batch(batch: bytearray, header: BatchHeader, as_time: Callable[[int], 
             _INT64.pack_into(batch, where, 0)
     if was_right:
         _UINT32.pack_into(batch, crc_at, compute_crc(header.magic, batch))
+
+
+def _mask_producer(batch: bytearray, header: BatchHeader, stand_in: int) -> None:
+    was_right = compute_crc(2, batch) == header.crc
+    _INT64.pack_into(batch, 43, stand_in)
+    if was_right:
+        _UINT32.pack_into(batch, 17, compute_crc(2, batch))
 
 
 class Difference(NamedTuple):

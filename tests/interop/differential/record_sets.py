@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog.records.batch import compute_crc
@@ -176,6 +176,3 @@ def with_attributes(magic: int, attributes: int) -> bytes:
     data[17] = attributes
     struct.pack_into(">I", data, 12, zlib.crc32(data[16:]))
     return bytes(data)
-
-
-MakeSets = Callable[[], Iterator[RecordSet]]

@@ -13,36 +13,66 @@ from typing import Any
 import pytest
 
 from tests.broker.raw import response_class
+from tests.interop.differential.crowd import Crowd
 from tests.interop.differential.pair import Pair, Side
 from tests.interop.differential.record_sets import build, records
 from tests.interop.differential.requests import fetch, list_offsets, produce
 from tidelog.errors import ProtocolError
 from tidelog.wire.codec import Message, decoder
-from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.headers import read_request_header, read_response, request_chunks
+from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from tidelog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.wire.messages.delete_groups import DeleteGroupsRequest
 from tidelog.wire.messages.describe_cluster import DescribeClusterRequest
 from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tidelog.wire.messages.describe_groups import DescribeGroupsRequest
+from tidelog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from tidelog.wire.messages.describe_transactions import DescribeTransactionsRequest
+from tidelog.wire.messages.end_txn import EndTxnRequest
+from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.wire.messages.heartbeat import HeartbeatRequest
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
+from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tidelog.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tidelog.wire.messages.list_groups import ListGroupsRequest
+from tidelog.wire.messages.list_transactions import ListTransactionsRequest
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidelog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tidelog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from tidelog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from tidelog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+)
+from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tidelog.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 
 TOPIC = "protocol"
 
 
 @pytest.fixture(scope="module")
-def ready(pair: Pair) -> Iterator[Pair]:
+def ready(pair: Pair, coordinators: None) -> Iterator[Pair]:
     pair.create(TOPIC)
     pair.ask("filling", produce(TOPIC, build(records(3, random.Random(1)), 2)), 7)
-    # Kafka has no producer ids to give until its controller has given it some.
-    for _ in range(2000):
-        pair.kafka.ask(InitProducerIdRequest(None, 1000), 1, has_answer=True)
-        if pair.kafka.last.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            break
     pair.check()
     yield pair
 
@@ -143,12 +173,54 @@ def requests() -> list[tuple[Message, int]]:
     ]
 
 
-@pytest.mark.parametrize("index", range(len(requests())))
+def group_requests() -> list[tuple[Message, int]]:
+    """Those of groups and transactions; nobody they name is known, and nothing waits."""
+    committed = [OffsetCommitRequestTopic(TOPIC, partitions=[OffsetCommitRequestPartition(0, 1, committed_metadata="m")])]
+    in_transaction = [
+        TxnOffsetCommitRequestTopic(TOPIC, partitions=[TxnOffsetCommitRequestPartition(0, 1, committed_metadata="m")])
+    ]
+    wanted = [OffsetFetchRequestGroup("changed", topics=[OffsetFetchRequestTopics(TOPIC, partition_indexes=[0])])]
+    added = [AddPartitionsToTxnTopic(TOPIC, [0])]
+    return [
+        (FindCoordinatorRequest("changed"), 2),
+        (FindCoordinatorRequest(coordinator_keys=["changed"]), 4),
+        (JoinGroupRequest("changed", 9000, 9000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"m")]), 4),
+        (SyncGroupRequest("changed", 1, "m", None, "consumer", "range", [SyncGroupRequestAssignment("m", b"a")]), 3),
+        (SyncGroupRequest("changed", 1, "m", None, "consumer", "range", [SyncGroupRequestAssignment("m", b"a")]), 5),
+        (HeartbeatRequest("changed", 1, "m"), 3),
+        (HeartbeatRequest("changed", 1, "m"), 4),
+        (LeaveGroupRequest("changed", "m"), 2),
+        (LeaveGroupRequest("changed", members=[MemberIdentity("m")]), 5),
+        (OffsetCommitRequest("changed", -1, "", None, -1, committed), 2),
+        (OffsetCommitRequest("changed", -1, "", None, -1, committed), 8),
+        (OffsetFetchRequest("changed", [OffsetFetchRequestTopic(TOPIC, [0])]), 5),
+        (OffsetFetchRequest(groups=wanted), 9),
+        (OffsetDeleteRequest("changed", [OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(0)])]), 0),
+        (DescribeGroupsRequest(["changed"]), 4),
+        (DescribeGroupsRequest(["changed"]), 5),
+        (ListGroupsRequest(["Stable"], ["classic"]), 5),
+        (DeleteGroupsRequest(["changed"]), 1),
+        (DeleteGroupsRequest(["changed"]), 2),
+        (AddPartitionsToTxnRequest([], "changed", 5, 0, added), 2),
+        (AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("changed", 5, 0, True, added)]), 4),
+        (AddOffsetsToTxnRequest("changed", 5, 0, "group"), 3),
+        (EndTxnRequest("changed", 5, 0, True), 3),
+        (TxnOffsetCommitRequest("changed", "changed", 5, 0, -1, "", None, in_transaction), 3),
+        (DescribeTransactionsRequest(["changed"]), 0),
+        (ListTransactionsRequest(["Ongoing"], [5], 5), 1),
+        (DescribeProducersRequest([TopicRequest(TOPIC, [0])]), 0),
+    ]
+
+
+REQUESTS = [*((one, 80) for one in requests()), *((one, 30) for one in group_requests())]
+
+
+@pytest.mark.parametrize("index", range(len(REQUESTS)))
 def test_changed_requests(ready: Pair, index: int) -> None:
-    message, version = requests()[index]
+    (message, version), count = REQUESTS[index]
     rng = random.Random(index)
     sound = frame(message, version)
-    for number in range(80):
+    for number in range(count):
         changed = bytearray(sound)
         for _ in range(rng.choice((1, 1, 2))):
             changed[rng.randrange(14, len(changed))] = rng.choice((0, 1, 2, 3, 0x7F, 0x80, 0xFF, rng.randrange(256)))
@@ -160,18 +232,23 @@ def test_changed_requests(ready: Pair, index: int) -> None:
         if changes_something(bytes(changed), message, version):
             continue
         label = f"{type(message).__name__} changed {number} {changed[14:].hex()} v{version}"
-        kafka, tidelog = (answer_of(side, bytes(changed), message, version) for side in ready.sides)
+        kafka, tidelog = (answer_of(ready, side, bytes(changed), message, version) for side in ready.sides)
         ready.asked += 1
         ready.compare(label, kafka, tidelog)
     ready.check()
 
 
 def changes_something(changed: bytes, message: Message, version: int) -> bool:
-    """Whether a request became one that creates topics, which Kafka does later, or one with a session that trips Kafka."""
+    """Whether a request became one that creates topics, which Kafka does later, or one that trips Kafka."""
     try:
         read = decoder(type(message), version, exact=False)(changed, read_request_header(changed, 4)[1])
     except ProtocolError:
         return False
+    # Of nothing at all, Kafka never says anything.
+    if isinstance(read, OffsetFetchRequest):
+        return version >= 8 and not read.groups
+    if isinstance(read, AddPartitionsToTxnRequest):
+        return version >= 4 and not read.transactions
     return getattr(read, "allow_auto_topic_creation", False) or getattr(read, "session_id", 0) < 0
 
 
@@ -184,9 +261,10 @@ def test_negative_sessions(ready: Pair) -> None:
     ready.check()
 
 
-def answer_of(side: Side, changed: bytes, message: Message, version: int) -> Any:
+def answer_of(pair: Pair, side: Side, changed: bytes, message: Message, version: int) -> Any:
     answer = side.ask_bytes(changed)
     if answer == "closed":
         return answer
     _correlation_id, response = read_response(response_class(message), version, answer)
-    return side.masked(response)
+    # Members' ids, too, are each broker's own; nobody is known here.
+    return Crowd(pair).masked(side, response)

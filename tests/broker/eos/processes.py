@@ -1,0 +1,165 @@
+"""Processes of a test: `tidelog serve`, and programs that tell what they do, line by line. Any may be killed at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from tests.kafka.java import free_port
+
+ROOT = Path(__file__).parents[3]
+TIMEOUT_S = 60
+
+
+class Endpoint(Protocol):
+    """A broker as `copying` needs it: Tidelog's here, or Apache Kafka's of `tests/kafka/brokers.py`."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Served:
+    """`tidelog serve` in a process. Folder, port and properties stay when it is killed and started again."""
+
+    def __init__(self, data: Path, properties: Mapping[str, object], port: int | None = None) -> None:
+        self.data = data
+        self.port = port or free_port()
+        self.properties = dict(properties)
+        self.said = data.parent / "serve.err"
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until it serves."""
+        command = [sys.executable, "-m", "tidelog", "serve", "--data", os.fspath(self.data), "--listen", self.bootstrap]
+        for name, value in self.properties.items():
+            command += ["--property", f"{name}={value}"]
+        with self.said.open("ab") as sink:
+            self.process = subprocess.Popen(
+                [*command, "--log-level", "warning"], stdout=subprocess.PIPE, stderr=sink, text=True, cwd=ROOT
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line == f"bootstrap.servers={self.bootstrap}\n", self.said.read_text()[-4000:]
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in order; an error where that fails."""
+        status = self._end(signal.SIGTERM)
+        assert status == 0, f"status {status}: {self.said.read_text()[-4000:]}"
+
+    def _end(self, by: signal.Signals) -> int:
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        assert process.stdout is not None
+        process.send_signal(by)
+        status = process.wait(TIMEOUT_S)
+        process.stdout.close()
+        return status
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop() if kind is None else self.kill()
+
+
+class Program:
+    """A client's process. What it prints are words on a line: what happened, and its particulars."""
+
+    def __init__(self, command: Sequence[str], errors: Path) -> None:
+        self.errors = errors
+        with errors.open("ab") as sink:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sink, text=True, cwd=ROOT)
+        self.events: list[list[str]] = []
+        """What it has told so far, as `expect` and `look` found it."""
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def expect(self, event: str, timeout_s: float = TIMEOUT_S) -> list[str]:
+        """Wait until it tells of an event; return its particulars. AssertionError if it ends before."""
+        while True:
+            try:
+                line = self._lines.get(timeout=timeout_s)
+            except queue.Empty:
+                line = None
+            assert line is not None, f"no {event!r} after {self.events[-3:]}: {self.tail()}"
+            words = line.split()
+            self.events.append(words)
+            if words[0] == event:
+                return words[1:]
+
+    def look(self) -> list[list[str]]:
+        """Return all that it has told until now."""
+        with contextlib.suppress(queue.Empty):
+            while (line := self._lines.get_nowait()) is not None:
+                self.events.append(line.split())
+        return self.events
+
+    def ended(self) -> int | None:
+        """Its status, None while it runs."""
+        return self.process.poll()
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Ask it to end, and return its status."""
+        return self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def show_stacks(self) -> None:
+        """Have a Python program write to its errors where it stands; Java's (SIGQUIT) would go to its output."""
+        self.process.send_signal(signal.SIGUSR1)
+
+    def tail(self) -> str:
+        return self.errors.read_text(errors="replace")[-3000:]
+
+    def _end(self, by: signal.Signals) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(by)
+            self.process.send_signal(signal.SIGCONT)
+        try:
+            status = self.process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(TIMEOUT_S)
+            raise AssertionError(f"it did not end when it was asked to: {self.tail()}") from None
+        self._reader.join(TIMEOUT_S)
+        self.look()
+        return status

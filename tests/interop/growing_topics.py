@@ -1,0 +1,154 @@
+"""Topics that grow while streams read them, and what a plain consumer (librdkafka) says is in them.
+
+Records come in random batches of random codecs, times out of order, some in transactions: committed, aborted, left open for
+a while. `settle` waits until the folder's checkpoint says as much as the broker: a stream from the folder ends there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec  # type: ignore[attr-defined]
+
+from tests.interop.spark_program import written
+from tests.kafka.clients import TIMEOUT_S, NewRow, consume, create_topics, produce, wait_for_leaders
+from tests.kafka.java import wait_until
+from tidelog.log.log_dir import LogDir
+
+BEGIN_MS = 1_600_000_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+SETTINGS = {"segment.bytes": "16384", "index.interval.bytes": "512", "retention.ms": "-1"}
+
+
+class Seen(NamedTuple):
+    """A record as a stream delivers it; the timestamp in ms."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class GrowingTopics:
+    """Topics of one broker, by chance and growing."""
+
+    def __init__(self, bootstrap: str, data: Path, seed: int) -> None:
+        self.bootstrap = bootstrap
+        self.data = data
+        self.chance = random.Random(seed)
+        self.partitions: dict[str, int] = {}
+        self._clock_ms = BEGIN_MS
+        self._open: list[Producer] = []
+
+    def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
+        given = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
+        create_topics(self.bootstrap, {topic: given}, partitions)
+        self.partitions[topic] = partitions
+
+    def add_partition(self, topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self.partitions[topic] += 1
+        admin.create_partitions([NewPartitions(topic, self.partitions[topic])])[topic].result(TIMEOUT_S)
+        wait_for_leaders(admin, {topic: self.partitions[topic]})
+
+    def grow(self, count: int, topics: list[str] | None = None) -> None:
+        """Add about so many records, spread by chance over all partitions."""
+        keys = [(topic, p) for topic in topics or self.partitions for p in range(self.partitions[topic])]
+        while count > 0:
+            topic, partition = self.chance.choice(keys)
+            size = min(count, self.chance.choice((1, 5, 40, 120)))
+            count -= size
+            codec, batch_records = self.chance.choice(CODECS), self.chance.choice((1, 7, 50))
+            rows = self._rows(size)
+            produce(self.bootstrap, topic, rows, partition, batch_records=batch_records, compression_type=codec)
+
+    def transact(self, topic: str, count: int, end: str) -> None:
+        """Add records in a transaction that ends as said: commit, abort, or open until `commit_open`."""
+        name = f"{topic}-{self.chance.getrandbits(60)}"
+        config = {
+            "bootstrap.servers": self.bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
+        producer = Producer(config)
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        for row in self._rows(count):
+            partition = self.chance.randrange(self.partitions[topic])
+            producer.produce(topic, row.value, row.key, partition, timestamp=row.timestamp, headers=list(row.headers))
+        producer.flush(TIMEOUT_S)
+        if end == "open":
+            self._open.append(producer)
+        else:
+            (producer.commit_transaction if end == "commit" else producer.abort_transaction)(TIMEOUT_S)
+
+    def commit_open(self) -> None:
+        while self._open:
+            self._open.pop().commit_transaction(TIMEOUT_S)
+
+    def settle(self) -> None:
+        """Wait until the folder says of its ends what the broker says."""
+
+        def settled() -> bool:
+            marks = LogDir(self.data).high_watermarks
+            return all(marks.get(key) == end for key, end in self.ends().items())
+
+        wait_until(settled, "the high-watermark checkpoint")
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Return the high watermarks."""
+        keys = [TopicPartition(topic, partition) for topic, count in self.partitions.items() for partition in range(count)]
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        asked = admin.list_offsets({key: OffsetSpec.latest() for key in keys}, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+        return {(key.topic, key.partition): found.result(TIMEOUT_S).offset for key, found in asked.items()}
+
+    def rows(self, topic: str, *, isolation: str = "read_uncommitted") -> list[Seen]:
+        """Return what a consumer is given, in order of partition and offset."""
+        return [
+            Seen(topic, partition, row.offset, row.timestamp, row.timestamp_type - 1, row.key, row.value, row.headers)
+            for partition in range(self.partitions[topic])
+            for row in consume(self.bootstrap, topic, partition, isolation=isolation)
+        ]
+
+    def _rows(self, count: int) -> Iterator[NewRow]:
+        chance = self.chance
+        for _ in range(count):
+            self._clock_ms += chance.choice((0, 1, 10, 1000))
+            late = chance.randrange(60_000) if chance.random() < 0.2 else 0
+            early = chance.randrange(30_000) if chance.random() < 0.05 else 0
+            headers = [("h", None if chance.random() < 0.2 else b"%d" % chance.randrange(99))] if chance.random() < 0.3 else []
+            key = None if chance.random() < 0.1 else b"k%d" % chance.randrange(20)
+            value = None if chance.random() < 0.05 else chance.randbytes(chance.randrange(80))
+            yield NewRow(key, value, self._clock_ms - late + early, headers)
+
+
+def seen(sink: Path) -> list[Seen]:
+    """Return what a stream has written, batch by batch, in order of topic, partition and offset within each."""
+    return [row for table in written(sink).values() for row in seen_rows(table)]
+
+
+def seen_rows(table: pa.Table) -> list[Seen]:
+    at = table.column_names.index("timestamp")
+    return [
+        Seen(
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            None if row["timestamp"] is None else row["timestamp"] // 1000,
+            row["timestampType"],
+            row["key"],
+            row["value"],
+            tuple((header["key"], header["value"]) for header in row.get("headers") or ()),
+        )
+        for row in table.set_column(at, "timestamp", table["timestamp"].cast("int64")).to_pylist()
+    ]

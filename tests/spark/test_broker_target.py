@@ -1,0 +1,174 @@
+"""The sink's commits to a broker, without Spark: one transaction each, replays known, whatever else is refused in clear words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidelog
+from tests.client.scripted import VERSIONS, ScriptedBroker
+from tidelog.client.batch_appender import BatchAppender
+from tidelog.client.client import Client
+from tidelog.client.committed import committed_offsets
+from tidelog.errors import (
+    BrokerError,
+    InvalidArgumentError,
+    ProducerFencedError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
+    UnsupportedVersionError,
+)
+from tidelog.log.names import TopicPartition
+from tidelog.spark.sink.broker_target import GROUP_PREFIX, commit_to_broker, last_epoch, partition_counts, send_from_task
+from tidelog.spark.sink.epochs import Epoch
+from tidelog.spark.sink.row_batches import RowBatches
+from tidelog.spark.sink.sink_options import SinkOptions, parse_sink_options
+from tidelog.spark.sink.spool import Spool, SpooledBatches
+
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog.Broker]:
+    folder: Path = tmp_path_factory.mktemp("sink") / "data"
+    with tidelog.Broker(folder, num_partitions=PARTITIONS, offsets_topic_num_partitions=1) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: tidelog.Broker) -> Iterator[Client]:
+    with tidelog.connect(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+@pytest.fixture
+def options(broker: tidelog.Broker, request: pytest.FixtureRequest) -> SinkOptions:
+    """Those of a query of its own."""
+    return parse_sink_options({"path": broker.bootstrap_servers}, streaming=True).for_query(str(request.node.name))
+
+
+def spooled(options: SinkOptions, *rows: tuple[str, int], folder: Path | None = None) -> SpooledBatches:
+    """Return what a task hands over that was given rows of (topic, value)."""
+    table = pa.table(
+        {
+            "topic": pa.array([topic for topic, _ in rows], pa.string()),
+            "value": pa.array([b"%d" % value for _, value in rows], pa.binary()),
+        }
+    )
+    with (
+        partition_counts(options) as partitions,
+        Spool(None if folder is None else str(folder), "writer", 1, inline_bytes=1 << 20 if folder is None else 0) as spool,
+    ):
+        made = RowBatches(table.schema, replace(options, batch_bytes=200), partitions)
+        for batch in table.to_batches():
+            for key, data in made.add(batch):
+                spool.add(key, data)
+        for key, data in made.finish():
+            spool.add(key, data)
+        return spool.finish()
+
+
+def values(client: Client, topic: str, isolation: str = "read_committed") -> list[int]:
+    return sorted(int(record.value or b"") for record in client.read(topic, isolation=isolation))  # type: ignore[arg-type]
+
+
+def test_a_micro_batch_and_its_replay(client: Client, options: SinkOptions) -> None:
+    group = f"{GROUP_PREFIX}{options.transactional_id}"
+    query = options.query_id or ""
+    tasks = [[("a", value) for value in range(50)], [("a", 50), ("b", 51)], []]
+    commit_to_broker(options, [spooled(options, *rows) for rows in tasks], 7)
+    assert (values(client, "a"), values(client, "b")) == (list(range(51)), [51])
+    position = (8, Epoch(query, 7).to_json())
+    assert committed_offsets(client.cluster, group, None) == {TopicPartition("a", 0): position, TopicPartition("b", 0): position}
+
+    commit_to_broker(options, [spooled(options, *rows) for rows in tasks], 7)
+    assert values(client, "a", "read_uncommitted") == list(range(51))
+    # The next one goes to other topics: it is the last one all the same.
+    commit_to_broker(options, [spooled(options, ("c", 1))], 8)
+    commit_to_broker(options, [spooled(options, ("c", 1))], 8)
+    assert values(client, "c") == [1]
+    assert last_epoch(client.cluster, group, query) == Epoch(query, 8)
+    with pytest.raises(InvalidArgumentError, match="checkpoint is older"):
+        commit_to_broker(options, [spooled(options, ("a", 99))], 7)
+    # Another query with the same name begins anew.
+    another = replace(options, query_id="another")
+    commit_to_broker(another, [spooled(options, ("c", 2))], 0)
+    commit_to_broker(another, [spooled(options, ("c", 2))], 0)
+    assert values(client, "c") == [1, 2]
+
+
+def test_a_batch_write(client: Client, options: SinkOptions, tmp_path: Path) -> None:
+    commit_to_broker(options, [spooled(options, *(("whole", value) for value in range(1_000)), folder=tmp_path)], None)
+    assert values(client, "whole") == list(range(1_000))
+    assert committed_offsets(client.cluster, f"{GROUP_PREFIX}{options.transactional_id}", None) == {}
+
+
+def test_a_commit_that_fails_leaves_nothing(client: Client, options: SinkOptions, tmp_path: Path) -> None:
+    first, second = (spooled(options, ("lost", value), folder=tmp_path) for value in (1, 2))
+    second.delete()
+    with pytest.raises(StorageError, match="spoolDir"):
+        commit_to_broker(options, [first, second], 3)
+    assert values(client, "lost") == []
+    commit_to_broker(options, [first], 3)
+    assert values(client, "lost") == [1]
+
+
+def test_a_driver_that_is_overtaken(client: Client, options: SinkOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one driver commits, another one of the same query comes and does it."""
+    batches = [spooled(options, ("race", 1))]
+    commit = BatchAppender.commit
+
+    def overtaken(appender: BatchAppender) -> None:
+        monkeypatch.setattr(BatchAppender, "commit", commit)
+        commit_to_broker(options, batches, 1)
+        commit(appender)
+
+    monkeypatch.setattr(BatchAppender, "commit", overtaken)
+    with pytest.raises(ProducerFencedError, match="option transactionTimeout"):
+        commit_to_broker(options, batches, 1)
+    assert values(client, "race") == [1]
+
+
+def test_tasks_send_themselves(client: Client, options: SinkOptions) -> None:
+    one = spooled(options, *(("sent", value) for value in range(100)))
+    assert send_from_task(options, one.batches()) == 100
+    assert send_from_task(options, iter(())) == 0
+    assert values(client, "sent", "read_uncommitted") == list(range(100))
+
+
+def test_partitions_of_topics(broker: tidelog.Broker, options: SinkOptions, tmp_path: Path) -> None:
+    with partition_counts(options) as partitions:
+        assert partitions("new") == PARTITIONS
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tidelog.client.cluster.CREATION_MS", 50)
+        with tidelog.Broker(tmp_path / "data", auto_create_topics_enable=False) as strict:
+            there = replace(options, brokers=strict.bootstrap_servers)
+            with (
+                pytest.raises(UnknownTopicOrPartitionError, match="the broker creates none"),
+                partition_counts(there) as partitions,
+            ):
+                partitions("new")
+
+
+def test_where_there_are_no_transactions(options: SinkOptions, tmp_path: Path) -> None:
+    with (
+        ScriptedBroker(lambda request, version: None, VERSIONS) as old,
+        pytest.raises(UnsupportedVersionError, match="no transactions; deliveryGuarantee at-least-once"),
+    ):
+        commit_to_broker(replace(options, brokers=old.address), [], 1)
+    with tidelog.Broker(tmp_path / "data", log_message_format_version="0.10.2") as v1:
+        there = replace(options, brokers=v1.bootstrap_servers)
+        batches = spooled(there, ("old", 1))
+        with pytest.raises(UnsupportedForMessageFormatError, match="deliveryGuarantee at-least-once"):
+            commit_to_broker(there, [batches], 1)
+        assert send_from_task(there, batches.batches()) == 1
+
+
+def test_a_timeout_that_brokers_refuse(options: SinkOptions) -> None:
+    with pytest.raises(BrokerError, match=r"option transactionTimeout.*transaction\.max\.timeout\.ms"):
+        commit_to_broker(replace(options, transaction_timeout_ms=2**31 - 1), [], 1)
