@@ -15,9 +15,10 @@ BENCHMARKS = (
     "scan_bench",
     "time_range_bench",
     "find_bench",
-    "spark_bench",
+    "pipeline_bench",
     "lookup_bench",
     "broker_bench",
+    "group_bench",
 )
 
 

@@ -1,8 +1,8 @@
 """`make demo`: the flights of 2013 as a Kafka log, read by time.
 
 Imports 336,776 real flights into a Kafka data folder, finds a moment, reads one day exactly, serves the folder to Kafka
-clients, replays the last three days on Spark and draws the segments. Everything lands in demo/out; the commands shown are
-the ones that run.
+clients, replays the last three days on Spark, as a batch and as a stream, and draws the segments. Everything lands in demo/out;
+the commands shown are the ones that run.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 OUT = HERE / "out"
 LOG = OUT / "log"
+COPY = OUT / "replayed"
 TIDELOG = Path(sys.executable).with_name("tidelog")
 
 DAY_START, DAY_END = "2013-07-10T00:00-04:00", "2013-07-11T00:00-04:00"  # 10 July on New York's clock
@@ -53,6 +54,7 @@ def main() -> None:
 
     title("Replay the last three days on Spark")
     replay()
+    tidelog(f"stat {name(COPY)} departures", first=6)
 
     title("Draw the segments on a time axis")
     picture = draw_segments()
@@ -98,7 +100,7 @@ def replay() -> None:
     chatter = OUT / "spark.log"
     say("starting Spark ...")
     with chatter.open("w") as stderr:
-        done = subprocess.run([sys.executable, HERE / "replay.py", LOG], stderr=stderr, check=False)
+        done = subprocess.run([sys.executable, HERE / "replay.py", LOG, COPY], stderr=stderr, check=False)
     if done.returncode:
         raise SystemExit(f"the replay failed:\n{chatter.read_text()[-4000:]}")
 

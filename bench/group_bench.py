@@ -1,0 +1,111 @@
+"""Groups and transactions beside Apache Kafka 3.9.1: the same clients, one run, one broker after the other, medians.
+
+    python -m bench.group_bench [--runs 3] [--only PART …] [--scale 1.0] [--json]
+
+`--only` takes parts of the cases' names. Needs Java, Maven and a C compiler. Nobody waits for further members of an empty
+group (`group.initial.rebalance.delay.ms=0`). Processor time is the broker's: in ms for what is told in ms, else in seconds
+per million requests or per gigabyte of records. `--scale 0.2` is a trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from typing import Any
+
+from tests.kafka.jars import why_not
+
+from bench.broker import cases, group_cases
+from bench.broker.cases import Case
+from bench.broker.clients import OUT
+from bench.broker.peers import Peer
+from bench.broker_bench import KAFKA, TIDELOG, measured, report
+
+PROPERTIES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+MEMBERS = 100
+GROUPS = 300
+
+
+def catalogue(scale: float) -> list[Case]:
+    """Return the cases; `scale` is of bytes, seconds and repetitions."""
+    s = max(0.5, 3 * scale)
+    rounds, mb = max(3, int(20 * scale)), max(4, int(200 * scale))
+    lines: list[tuple[str, str, float | None, bool, Any]] = [
+        (f"{MEMBERS} members come to a new group", "ms", 1.5, False, group_cases.new_group(MEMBERS)),
+        (f"a group of {MEMBERS} members is rebalanced", "ms", 1.5, False, group_cases.rebalanced(MEMBERS, rounds)),
+        (f"heartbeats of {GROUPS} groups", "req/s", None, True, group_cases.heartbeats(GROUPS, s)),
+        ("commits of 1 group, 1 partition", "req/s", None, True, group_cases.commits(1, 1, s)),
+        (f"commits of {GROUPS} groups, 1 partition", "req/s", None, True, group_cases.commits(GROUPS, 1, s)),
+        (f"commits of {GROUPS} groups, 10 partitions", "req/s", None, True, group_cases.commits(GROUPS, 10, s)),
+        (f"fetches of offsets, {GROUPS} groups, 10 partitions", "req/s", None, True, group_cases.offset_fetches(GROUPS, 10, s)),
+        (
+            "idempotent produce, 16 KiB batches",
+            "MB/s",
+            None,
+            True,
+            group_cases.transactional_produce(16_384, mb, is_transactional=False),
+        ),
+        ("transactional produce, 16 KiB batches", "MB/s", None, True, group_cases.transactional_produce(16_384, mb)),
+        (
+            "transactions of 10 records, librdkafka",
+            "tx/s",
+            None,
+            True,
+            group_cases.client_transactions(10, max(20, int(300 * scale))),
+        ),
+        (
+            "transactions of 1,000 records, librdkafka",
+            "tx/s",
+            None,
+            True,
+            group_cases.client_transactions(1000, max(10, int(100 * scale))),
+        ),
+    ]
+    return [Case(*line) for line in lines]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="groups and transactions beside Apache Kafka 3.9.1")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="cases whose names contain one of these")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds of mixed traffic first: a JVM gets faster")
+    parser.add_argument("--tidelog", action="store_true", help="Tidelog alone: no ratios")
+    parser.add_argument("--json", action="store_true", help="print one JSON line a case instead of the table")
+    options = parser.parse_args(arguments)
+    reason = why_not()
+    if reason and not options.tidelog:
+        print(reason, file=sys.stderr)
+        return 0
+    names = [TIDELOG] if options.tidelog else [KAFKA, TIDELOG]
+    chosen = [case for case in catalogue(options.scale) if not options.only or any(p in case.name for p in options.only)]
+    is_missed = False
+    peers = {name: Peer(name, OUT / f"{name}-groups", PROPERTIES) for name in names}
+    try:
+        for peer in peers.values():
+            peer.__enter__()
+            if options.warm_up:
+                cases.mixed_traffic(peer, options.warm_up)
+        if not options.json:
+            print(f"{'':45} {'Kafka':>10} {'Tidelog':>10}  ratio  target   CPU K → T          p50/p99 µs K → T", flush=True)
+        for case in chosen:
+            try:
+                is_missed |= report(case, measured(case, peers, options.runs), as_json=options.json)
+            except (RuntimeError, OSError) as error:
+                is_missed = True
+                print(f"{case.name:45} failed: {error}", flush=True)
+    finally:
+        for peer in peers.values():
+            peer.__exit__()
+    shutil.rmtree(OUT, ignore_errors=True)
+    return 1 if is_missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
