@@ -155,5 +155,6 @@ def wait_acknowledged(topics: Sequence[LiveTopic], count: int, timeout_s: float 
     """Wait until each topic has that many records."""
     end = time.monotonic() + timeout_s
     while min(topic.acknowledged for topic in topics) < count:
-        assert time.monotonic() < end, [(topic.name, topic.acknowledged, topic.errors[:1]) for topic in topics]
+        if time.monotonic() > end:
+            raise TimeoutError([(topic.name, topic.acknowledged, topic.errors[:1]) for topic in topics])
         time.sleep(0.05)

@@ -142,7 +142,8 @@ def count_words(broker: Endpoint, folder: Path, disturbances: int) -> None:
                 seen[word] += 1
                 assert message.value() == b"%d" % seen[word], f"{word}: {message.value()!r}, after {seen[word] - 1}"
             silent = 0 if messages else silent + 1
-            assert silent < TIMEOUT_S, f"{seen.total()} of {records}: {streams.look()[-3:]} {streams.tail()}"
+            if silent > TIMEOUT_S:
+                raise TimeoutError(f"{seen.total()} of {records}: {streams.look()[-3:]} {streams.tail()}")
             assert streams.ended() is None, streams.tail()
 
     streams = word_count(broker.bootstrap, folder)

@@ -150,7 +150,8 @@ class Scenario:
     def wait(condition: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + TIMEOUT_S
         while not condition():
-            assert time.monotonic() < end, what
+            if time.monotonic() > end:
+                raise TimeoutError(what)
             time.sleep(0.3)
 
     def reset(self) -> None:

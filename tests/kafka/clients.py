@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -109,6 +110,21 @@ def wait_for_leaders(admin: AdminClient, topics: Mapping[str, int]) -> None:
         return True
 
     wait_until(all_lead, f"the leaders of {', '.join(topics)}")
+
+
+def commit_offsets(bootstrap: str, group: str, offsets: Iterable[TopicPartition]) -> None:
+    """Commit for a group without members, until all of it is: a Kafka that has just made its offsets topic is NOT_COORDINATOR.
+
+    librdkafka does not ask again then, and its future does not raise what each partition is told.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    wanted = ConsumerGroupTopicPartitions(group, list(offsets))
+
+    def is_committed() -> bool:
+        (answer,) = admin.alter_consumer_group_offsets([wanted], request_timeout=TIMEOUT_S).values()
+        return all(place.error is None for place in answer.result(TIMEOUT_S).topic_partitions)
+
+    wait_until(is_committed, f"offsets of {group}, as committed")
 
 
 def alter_topic(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:

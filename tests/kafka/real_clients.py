@@ -225,7 +225,8 @@ class KafkaPython(Client):
             consumer.seek_to_beginning(*places)
             deadline = time.monotonic() + TIMEOUT_S
             while any(consumer.position(place) < end for place, end in ends.items()):
-                assert time.monotonic() < deadline, f"{self.name} never got to the ends"
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{self.name} never got to the ends")
                 for place, records in consumer.poll(500).items():
                     rows[places[place]] += [_python_row(record) for record in records]
             return rows
@@ -300,7 +301,8 @@ class AioKafka(Client):
             await consumer.seek_to_beginning(*places)
             deadline = time.monotonic() + TIMEOUT_S
             while any([await consumer.position(place) < end for place, end in ends.items()]):
-                assert time.monotonic() < deadline, f"{self.name} never got to the ends"
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{self.name} never got to the ends")
                 for place, records in (await consumer.getmany(timeout_ms=500)).items():
                     rows[places[place]] += [_python_row(record) for record in records]
         return rows

@@ -227,7 +227,9 @@ def test_ended_while_workers_work(tmp_path: Path, number: signal.Signals, exit_c
     with start(*arguments, start_new_session=True, env={"TMPDIR": str(cases)}) as process:
         deadline = time.monotonic() + 60
         while not any(cases.glob(f"{PREFIX}*")):
-            assert process.poll() is None and time.monotonic() < deadline
+            assert process.poll() is None
+            if time.monotonic() > deadline:
+                raise TimeoutError("no worker has begun to write")
             time.sleep(0.05)
         os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
         stdout, stderr = process.communicate(timeout=60)

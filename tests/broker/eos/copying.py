@@ -39,7 +39,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tests.broker.eos.copier import FENCED, STUCK, insist
 from tests.broker.eos.processes import TIMEOUT_S, Endpoint, Program
-from tests.kafka.clients import create_topics
+from tests.kafka.clients import commit_offsets, create_topics
 
 GROUP = "copiers"
 SOURCE, TARGET = "source", "target"
@@ -63,10 +63,7 @@ class Copying:
         self._seeds = itertools.count(seed)
         create_topics(broker.bootstrap, {SOURCE: {}, TARGET: {}}, partitions)
         # Whoever is told of no offset later is told wrong.
-        begins = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(SOURCE, partition, 0) for partition in range(partitions)])
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        for noted in admin.alter_consumer_group_offsets([begins], request_timeout=TIMEOUT_S).values():
-            noted.result(TIMEOUT_S)
+        commit_offsets(broker.bootstrap, GROUP, [TopicPartition(SOURCE, partition, 0) for partition in range(partitions)])
         self.writer = Producer(
             {
                 "bootstrap.servers": broker.bootstrap,
@@ -141,7 +138,7 @@ class Copying:
                     each.show_stacks()
                 self._watch_for(1)
                 said = "\n".join(f"{name}: {each.tail()}" for name, each in self.copiers.items())
-                raise AssertionError(f"no more than {self.seen} of {self.written}: {self._told()}\n{said}")
+                raise TimeoutError(f"no more than {self.seen} of {self.written}: {self._told()}\n{said}")
 
     def _watch_for(self, seconds: float) -> None:
         for message in self.watcher.consume(50, seconds):

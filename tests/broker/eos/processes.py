@@ -159,7 +159,7 @@ class Program:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(TIMEOUT_S)
-            raise AssertionError(f"it did not end when it was asked to: {self.tail()}") from None
+            raise TimeoutError(f"it did not end when it was asked to: {self.tail()}") from None
         self._reader.join(TIMEOUT_S)
         self.look()
         return status

@@ -300,7 +300,8 @@ class Pair:
         topics = [MetadataRequestTopic(name=name) for name in names]
         deadline = time.monotonic() + 20
         while not self._leads(side, topics, version if side is self.tidelog else self.metadata_version):
-            assert time.monotonic() < deadline, f"{side.name} does not lead {names}"
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{side.name} does not lead {names}")
 
     def _leads(self, side: Side, topics: list[MetadataRequestTopic], version: int) -> bool:
         side.ask(MetadataRequest(topics, False), version, has_answer=True)
