@@ -17,9 +17,10 @@ from tidelog.copying import copier
 from tidelog.copying.copier import CopyResult, CopyTask, committed_positions, copy_partition
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
 from tidelog.copying.planning import plan_copy
-from tidelog.errors import InvalidArgumentError, ProducerFencedError
+from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, ProducerFencedError
 from tidelog.log.names import TopicPartition
 from tidelog.records.compression import Codec
+from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 SOURCE = TopicPartition(TOPIC, 0)
 
@@ -31,7 +32,12 @@ class Dead(BaseException):
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog.Broker]:
     folder: Path = tmp_path_factory.mktemp("target") / "data"
-    options: dict[str, Any] = {"offsets_topic_num_partitions": 1, "transaction_state_log_num_partitions": 1}
+    # Records here are years old, and are to stay.
+    options: dict[str, Any] = {
+        "offsets_topic_num_partitions": 1,
+        "transaction_state_log_num_partitions": 1,
+        "log_retention_ms": -1,
+    }
     with tidelog.Broker(data_dir=folder, **options) as running:
         yield running
 
@@ -203,3 +209,34 @@ def test_one_target_partition_has_one_source(source: LogBuilder, target: tidelog
     copy_partition(task(source, target, name))
     with pytest.raises(InvalidArgumentError, match="has copied something else into two-sources-0"):
         copy_partition(replace(task(source, target, name), source=TopicPartition("other", 0)))
+
+
+def test_a_target_that_was_made_anew_is_not_gone_on_with(
+    source: LogBuilder, target: tidelog.Broker, client: Client, tmp_path: Path
+) -> None:
+    """What was copied before is missing there, and nothing would ever say so."""
+    name = new_topic(client, "anew")
+    whole = task(source, target, name, tmp_path)
+    half = replace(whole, end_offset=100, splits=tuple(replace(split, end_offset=100) for split in whole.splits))
+    copy_partition(half)
+    wish = DeleteTopicsRequest(topics=[], topic_names=[name], timeout_ms=10_000)
+    assert [one.error_code for one in client.cluster.ask_any(wish, DeleteTopicsResponse, newest=5).responses] == [0]
+    client.cluster.topic_now(name, create=True)
+    with pytest.raises(
+        OffsetOutOfRangeError, match=r"anew-0 of the target ends before what was copied into it.* found 0, expected"
+    ):
+        copy_partition(whole)
+    assert not got(client, name)
+
+
+def test_a_map_that_was_lost_passes_nothing_over(
+    source: LogBuilder, target: tidelog.Broker, client: Client, tmp_path: Path
+) -> None:
+    name = new_topic(client, "lost-map")
+    whole = task(source, target, name, tmp_path)
+    copy_partition(replace(whole, end_offset=100, splits=tuple(replace(split, end_offset=100) for split in whole.splits)))
+    (tmp_path / f"{TOPIC}-0.offsetmap").unlink()
+    copy_partition(replace(whole, start_offset=100))
+    maps = OffsetMap.open(tmp_path).partition(SOURCE)
+    assert maps.target_of(50) == (0, False), "before it, and nobody knows how far"
+    assert maps.next_source_offset == whole.end_offset

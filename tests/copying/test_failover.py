@@ -159,6 +159,8 @@ def test_apply(brokers: tuple[RunningBroker, RunningBroker], tmp_path: Path, mon
         assert committed_offsets(client.cluster, "shop")[key].offset == 0
         apply_failover(client.cluster, "shop", planned)
         assert committed_offsets(client.cluster, "shop")[key].offset == 7
+        with connect(source.bootstrap_servers) as wrong, pytest.raises(InvalidArgumentError, match="mirror in another cluster"):
+            plan_failover(wrong.cluster, FailoverOptions(group="shop", map_dir=tmp_path))
         until = FailoverOptions(
             group="other", topics=("orders",), prefix="west.", read_until_ms=NOW + 20, max_latency_ms=5, by="time"
         )

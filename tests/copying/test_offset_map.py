@@ -272,6 +272,19 @@ def test_damage_is_said(tmp_path: Path) -> None:
         OffsetMap.open(tmp_path / "nowhere")
 
 
+def test_a_map_under_another_ones_name_is_refused(tmp_path: Path) -> None:
+    """As of a backup that was put back wrongly: its offsets would send a group to another place."""
+    write(tmp_path, [([0, 0], 0, 0)])
+    other = TopicPartition(SOURCE.topic, SOURCE.partition + 1)
+    map_path(tmp_path, SOURCE).rename(map_path(tmp_path, other))
+    for attempt in (
+        lambda: OffsetMap.open(tmp_path).partition(other),
+        lambda: OffsetMapWriter(tmp_path, other, "copy"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"an offset map of another partition: found flights-3 .*flights-4"):
+            attempt()
+
+
 def test_partitions_of_a_folder(tmp_path: Path) -> None:
     for key in (TopicPartition("a-b", 10), SOURCE):
         OffsetMapWriter(tmp_path, key, "copy").close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,13 @@ import tidelog
 from tests.scanning.logs import TOPIC, LogBuilder
 from tests.scanning.test_property import NOON
 from tidelog.client.client import Client
+from tidelog.copying import replay
 from tidelog.copying.column_rebuilding import TimeRule
 from tidelog.copying.copier import copy_partition
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
 from tidelog.copying.replay import ReplayRequest, prepare, read_replay, remembered
 from tidelog.errors import CorruptDataError, InvalidArgumentError, OffsetOutOfRangeError
+from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 LOW, HIGH = NOON + 55, NOON + 305
 
@@ -25,7 +28,12 @@ LOW, HIGH = NOON + 55, NOON + 305
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog.Broker]:
     folder: Path = tmp_path_factory.mktemp("target") / "data"
-    options: dict[str, Any] = {"offsets_topic_num_partitions": 1, "transaction_state_log_num_partitions": 1}
+    # Records here are years old, and are to stay.
+    options: dict[str, Any] = {
+        "offsets_topic_num_partitions": 1,
+        "transaction_state_log_num_partitions": 1,
+        "log_retention_ms": -1,
+    }
     with tidelog.Broker(data_dir=folder, **options) as running:
         yield running
 
@@ -162,8 +170,12 @@ def test_a_folder_is_one_replay(target: tidelog.Broker, tmp_path: Path) -> None:
     with tidelog.Broker(data_dir=tmp_path / "another") as other, pytest.raises(InvalidArgumentError, match="in another cluster"):
         prepare(replace(asked, target=other.bootstrap_servers), tmp_path / "map")
 
+    text = (tmp_path / "map" / "replay.json").read_text()
     (tmp_path / "map" / "replay.json").write_text("{}")
     with pytest.raises(CorruptDataError, match="the file of a replay: its version: found none, expected 1"):
+        prepare(asked, tmp_path / "map")
+    (tmp_path / "map" / "replay.json").write_text(text.replace(f'"start_ms": {LOW}', '"start_ms": "noon"'))
+    with pytest.raises(CorruptDataError, match="the file of a replay: not what belongs there"):
         prepare(asked, tmp_path / "map")
 
 
@@ -180,6 +192,51 @@ def test_records_that_are_gone_are_an_error(target: tidelog.Broker, tmp_path: Pa
     checkpoint.write_text(f"0\n1\n{TOPIC} 0 61\n")
     with pytest.raises(OffsetOutOfRangeError, match="the log of orders-0 starts at 61, and it was copied up to 60"):
         prepare(asked, tmp_path / "map")
+
+
+def test_of_two_that_begin_at_once_one_counts(
+    target: tidelog.Broker, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a job each, both would copy everything."""
+    (builder,) = build(tmp_path / "data", 1)
+    asked = request(tmp_path / "data", target, "together")
+    plan = replay.plan_copy
+    others = []
+
+    def while_planning(*args: Any, **rest: Any) -> Any:
+        monkeypatch.setattr(replay, "plan_copy", plan)
+        others.append(prepare(asked, tmp_path / "map"))
+        return plan(*args, **rest)
+
+    monkeypatch.setattr(replay, "plan_copy", while_planning)
+    begun, tasks = prepare(asked, tmp_path / "map")
+    ((first, first_tasks),) = others
+    assert begun == first == read_replay(tmp_path / "map")
+    for task in (*first_tasks, *tasks):
+        copy_partition(task)
+    assert [row[1:] for row in got(client, "together", 0)] == [row[1:] for row in wanted(builder)]
+
+
+def test_a_brokers_own_folder_is_no_other_topic(tmp_path: Path) -> None:
+    with tidelog.Broker(data_dir=tmp_path / "data", log_retention_ms=-1) as broker:
+        address = broker.bootstrap_servers
+        with tidelog.connect(address) as client:
+            client.produce_many("orders", [tidelog.NewRecord(b"%d" % at, timestamp=NOON + at) for at in range(5)])
+            asked = ReplayRequest(str(tmp_path / "data"), "orders", address, "orders")
+            with pytest.raises(InvalidArgumentError, match="into the very topic that it reads: found orders"):
+                prepare(asked, tmp_path / "map")
+            assert not (tmp_path / "map").exists()
+            prepare(replace(asked, target_topic="again"), tmp_path / "again")
+            shutil.copytree(tmp_path / "data", tmp_path / "backup")
+            delete_topic(client, "orders")
+            client.cluster.topic("orders", create=True)
+            prepare(replace(asked, source=str(tmp_path / "backup")), tmp_path / "restored")
+
+
+def delete_topic(client: Client, name: str) -> None:
+    wish = DeleteTopicsRequest(topics=[], topic_names=[name], timeout_ms=10_000)
+    answer = client.cluster.ask_any(wish, DeleteTopicsResponse, newest=5)
+    assert [one.error_code for one in answer.responses] == [0]
 
 
 def test_what_makes_no_sense(target: tidelog.Broker, client: Client, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ CLOCK = ManualClock(NOON + 1_000_000)
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog.Broker]:
     options: dict[str, Any] = {"offsets_topic_num_partitions": 1, "transaction_state_log_num_partitions": 1, "num_partitions": 2}
+    # Records of long ago would go at the broker's first look.
+    options["log_retention_ms"] = -1
     with tidelog.Broker(data_dir=tmp_path_factory.mktemp("broker") / "data", **options) as running:
         yield running
 
@@ -170,6 +172,23 @@ def test_a_cut_that_is_there_is_used(tmp_path: Path) -> None:
         (tmp_path / "bad").write_text(text)
         with pytest.raises(CorruptDataError):
             Cut.load(tmp_path / "bad")
+
+
+def test_of_two_cuts_at_once_the_first_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one's history ends elsewhere than the stream of the file begins."""
+    builder = LogBuilder(tmp_path / "data")
+    builder.append([(NOON, None, b"1")])
+    builder.close()
+    data, path = str(tmp_path / "data"), tmp_path / "cut.json"
+    first = take_cut(data, [TOPIC], "-3d", clock=CLOCK)
+
+    def slowly(*args: Any, **rest: Any) -> Cut:
+        first.save(path)
+        return take_cut(data, [TOPIC], "-1d", clock=CLOCK)
+
+    monkeypatch.setattr("tidelog.spark.jobs.bootstrap.take_cut", slowly)
+    assert cut_at(data, [TOPIC], "-1d", path, clock=CLOCK) == (first, False)
+    assert Cut.load(path) == first
 
 
 def test_options_that_the_cut_sets_are_refused() -> None:

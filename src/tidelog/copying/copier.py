@@ -29,11 +29,13 @@ from tidelog.client.batch_appender import Appended, BatchAppender
 from tidelog.client.cluster import Cluster
 from tidelog.client.committed import committed_offsets
 from tidelog.client.groups import commit_offsets
+from tidelog.client.offsets import list_offsets
 from tidelog.copying.offset_map import MapRun, OffsetMapWriter
 from tidelog.copying.offset_map_file import UNKNOWN_COUNT
 from tidelog.copying.source_batches import CopiedBatch, CopyCounts, CopyRules, copied_or_skipped
-from tidelog.errors import InvalidArgumentError, TidelogError, UnsupportedForMessageFormatError
+from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, TidelogError, UnsupportedForMessageFormatError
 from tidelog.log.names import TopicPartition
+from tidelog.log.time_search import LATEST, FoundOffset
 from tidelog.scanning.brokers import AnySplit
 
 CHUNK_BYTES = 8 * 1024 * 1024
@@ -108,7 +110,8 @@ def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyRes
     Raises:
         ProducerFencedError: another copier with this job id has taken over.
         InvalidArgumentError: the offset map does not belong to what the target tells, moved times would be negative.
-        SegmentChangedError, OffsetOutOfRangeError: the source lost what was planned. CorruptDataError: damaged batches, or map.
+        SegmentChangedError, OffsetOutOfRangeError: the source lost what was planned, or the target what was copied.
+        CorruptDataError: damaged batches, or map.
         RecordTooLargeError, InvalidTimestampError: the target refuses a batch. UnknownTopicOrPartitionError
         BrokerUnreachableError, BrokerError, ProtocolError, StorageError
         Whatever is raised: calling again goes on behind the last chunk that was committed.
@@ -138,12 +141,29 @@ def _copy_partition(task: CopyTask, cluster: Cluster, *, is_exact: bool) -> Copy
         committed = committed_positions(cluster, task.job_id, {task.source: task.target}).get(task.source)
         offset_map = None
         if task.map_dir is not None:
+            # A position and no map: that was lost. Where the copy began is not known any more, so nothing is said to lie before.
+            is_lost = committed is not None and committed <= task.start_offset
             offset_map = opened.enter_context(
-                OffsetMapWriter(task.map_dir, task.source, task.target.topic, start_offset=task.start_offset)
+                OffsetMapWriter(task.map_dir, task.source, task.target.topic, start_offset=0 if is_lost else task.start_offset)
             )
             committed = offset_map.settle(committed)
+            _check_end(cluster, task, offset_map.end_target_offset)
         copier = _Copier(task, cluster, appender, offset_map, max(task.start_offset, committed or 0), is_exact)
         return copier.run()
+
+
+def _check_end(cluster: Cluster, task: CopyTask, mapped: int) -> None:
+    """Raise OffsetOutOfRangeError where the target has less than was copied into it: going on would leave it with a part."""
+    found = list_offsets(cluster, {task.target: LATEST})[task.target]
+    assert isinstance(found, FoundOffset)
+    if found.offset < mapped:
+        raise OffsetOutOfRangeError(
+            f"{task.target.topic}-{task.target.partition} of the target ends before what was copied into it: a topic made anew "
+            "under the old name? It needs a new map and job",
+            path=str(cluster),
+            found=found.offset,
+            expected=f"{mapped} or later",
+        )
 
 
 def committed_positions(

@@ -108,7 +108,7 @@ def plan_failover(target: Cluster, options: FailoverOptions) -> list[PartitionFa
     """Return where the group would go on, partition by partition; nothing is changed.
 
     Raises:
-        InvalidArgumentError: too little is known for any position.
+        InvalidArgumentError: too little is known for any position; the mirror's folder is about another cluster.
         NotFoundError: nothing is known of the group, or none of its topics is in the target.
         BrokerError, BrokerUnreachableError, CorruptDataError, StorageError
     """
@@ -137,6 +137,12 @@ class _Planner:
         identity = read_identity(folder)
         if identity is None:
             return OffsetMap.open(folder)
+        self._target.refresh([])  # Only with metadata comes the cluster's id.
+        if self._target.cluster_id is not None and identity.target != self._target.cluster_id:
+            # The source itself, perhaps: its own offsets would be overwritten.
+            raise InvalidArgumentError(
+                "the folder of a mirror in another cluster", path=folder, found=self._target.cluster_id, expected=identity.target
+            )
         self._prefix = identity.prefix
         sources = OffsetMap.open(folder).partitions()
         targets = {source: TopicPartition(identity.prefix + source.topic, source.partition) for source in sources}

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.log.json_files import make_folder, read_json, understanding, write_json
+from tidelog.log.json_files import make_folder, read_json, understanding, write_json, write_new_json
 from tidelog.log.names import TopicPartition
 
 MIRROR_FILE = "mirror.json"
@@ -54,8 +54,10 @@ def claim_folder(folder: str | os.PathLike[str], identity: MirrorIdentity) -> No
     known = read_identity(path)
     if known is None:
         make_folder(path)
-        write_json(path / MIRROR_FILE, VERSION, asdict(identity))
-        return
+        if write_new_json(path / MIRROR_FILE, VERSION, asdict(identity)):
+            return
+        known = read_identity(path)  # Another mirror was faster.
+        assert known is not None
     for name, value in asdict(known).items():
         if value != getattr(identity, name):
             raise InvalidArgumentError(

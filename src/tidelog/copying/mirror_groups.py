@@ -6,7 +6,7 @@
 | one behind what was mirrored so far | the end of what was mirrored: nothing is passed over, and some may be read twice later |
 | in a topic that is not mirrored | none |
 
-The positions of mirrors lie in groups, too: where all groups are asked for, those are left out.
+The positions of mirrors lie in groups, too: where all groups are asked for, those with a mirror's own name are left out.
 
 An offset in the target never goes back here, and a group with members in the target is left alone: it has moved over.
 """
@@ -14,7 +14,6 @@ An offset in the target never goes back here, and a group with members in the ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.groups import DEAD, EMPTY, GroupListing, commit_offsets, committed_offsets, describe_group, list_groups
@@ -24,20 +23,8 @@ from tidelog.log.names import TopicPartition
 from tidelog.storage.groups_folder import FolderGroups
 from tidelog.wire.error_codes import ErrorCode
 
-
-@dataclass(frozen=True, slots=True)
-class SyncedGroup:
-    """What became of a group in the target."""
-
-    group: str
-    partitions: int
-    """Offsets that were set."""
-    is_active: bool
-    """It has members in the target: nothing was set."""
-
-
 JOB_PREFIX = "mirror-"
-"""What the groups begin with that mirrors keep their positions in."""
+"""What the groups begin with that mirrors keep their positions in, unless their jobs were given a name."""
 
 
 def offsets_of_groups(cluster: Cluster, groups: Iterable[str] | None) -> dict[str, dict[TopicPartition, int]]:
@@ -59,13 +46,13 @@ def offsets_of_folder_groups(directory: str, groups: Iterable[str] | None) -> di
     return found
 
 
-def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int], maps: OffsetMap) -> SyncedGroup:
+def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int], maps: OffsetMap) -> None:
     """Set a group's offsets in the target to where the source's are, as far as they are ahead of those that it has there.
 
-    Raises CorruptDataError for a damaged map, BrokerError, BrokerUnreachableError.
+    Nothing is set while it has members there. Raises CorruptDataError for a damaged map, BrokerError, BrokerUnreachableError.
     """
     if describe_group(target, group).state not in (EMPTY, DEAD):
-        return SyncedGroup(group, 0, True)
+        return
     there = {key: one.offset for key, one in committed_offsets(target, group).items()}
     new: dict[TopicPartition, int] = {}
     for source, offset in offsets.items():
@@ -81,10 +68,8 @@ def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int
         try:
             commit_offsets(target, group, new)
         except BrokerError as error:
-            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:
+            if error.error_code != ErrorCode.UNKNOWN_MEMBER_ID:  # Else it has got members since.
                 raise
-            return SyncedGroup(group, 0, True)  # It has got members since.
-    return SyncedGroup(group, len(new), False)
 
 
 def _consumers(listed: Iterable[GroupListing]) -> list[str]:

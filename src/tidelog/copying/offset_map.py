@@ -146,13 +146,17 @@ class OffsetMap:
         return sorted(TopicPartition(topic, int(number)) for topic, dash, number in split if dash and number.isdecimal())
 
     def partition(self, source: TopicPartition) -> PartitionMap:
-        """Return the map of a source partition. Raises NotFoundError, CorruptDataError, StorageError."""
+        """Return the map of a source partition.
+
+        Raises NotFoundError, CorruptDataError, StorageError; InvalidArgumentError for a file that is another partition's.
+        """
         found = self._parts.get(source)
         if found is None:
             path = map_path(self._folder, source)
             state = read_state(path)
             if state is None:
                 raise NotFoundError(f"no offset map of {source.topic}-{source.partition}", path=path)
+            _check_source(state.head, source, path)
             runs, position = state.runs, state.next_source_offset
             if state.staged_position is not None and self._settled.get(source, -1) >= state.staged_position:
                 position = state.staged_position
@@ -174,7 +178,7 @@ class OffsetMapWriter:
     ) -> None:
         """Make or open a map. `start_offset` is where copying begins, for a map that is new.
 
-        Raises InvalidArgumentError if there is a map of another target topic, CorruptDataError, StorageError.
+        Raises InvalidArgumentError if there is a map of another partition or target topic, CorruptDataError, StorageError.
         """
         self._path = map_path(Path(folder), source)
         self._writer = secrets.randbits(64)
@@ -186,6 +190,7 @@ class OffsetMapWriter:
             replace_file(self._path, head_chunk(MapHead(source, target_topic, start_offset)))
             state = read_state(self._path)
             assert state is not None
+        _check_source(state.head, source, self._path)
         if state.head.target_topic != target_topic:
             raise InvalidArgumentError(
                 "an offset map belongs to another target topic",
@@ -205,6 +210,11 @@ class OffsetMapWriter:
     def next_source_offset(self) -> int:
         """Source offset that copying has come to, as far as the map knows: before `settle`, without what is staged."""
         return self._next_source_offset
+
+    @property
+    def end_target_offset(self) -> int:
+        """Target offset behind the last record that was confirmed when the map was opened; 0 where there is none."""
+        return self._state.runs[-1].next_target_offset if self._state.runs else 0
 
     @property
     def is_new(self) -> bool:
@@ -326,6 +336,14 @@ def runs_of_records(
         first, last = offsets[begin].as_py(), offsets[end - 1].as_py()
         runs.append(MapRun(first, last, target_partition, target_offset + begin, end - begin, max_timestamp))
     return runs
+
+
+def _check_source(head: MapHead, source: TopicPartition, path: Path) -> None:
+    """Raise InvalidArgumentError for a map under another one's name: its offsets would be taken for this partition's."""
+    if head.source != source:
+        raise InvalidArgumentError(
+            "an offset map of another partition", path=path, found=f"{head.source.topic}-{head.source.partition}"
+        )
 
 
 @contextlib.contextmanager

@@ -29,11 +29,13 @@ from tidelog.copying.planning import PlannedPartition, plan_copy
 from tidelog.copying.source_batches import CopyRules
 from tidelog.copying.target_topics import TopicShape, ensure_topics, shapes_of_cluster, shapes_of_folder
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from tidelog.log.json_files import make_folder, read_json, understanding, write_json
+from tidelog.log.json_files import make_folder, read_json, understanding, write_new_json
 from tidelog.log.log_dir import LogDir
-from tidelog.log.names import TopicPartition
+from tidelog.log.names import PARTITION_METADATA, TopicPartition, log_dir_name
+from tidelog.log.partition_metadata import read_topic_id
 from tidelog.scanning.brokers import AnySplit, scan_cluster
 from tidelog.scanning.split import Split
+from tidelog.storage.meta_properties import known_cluster_id
 from tidelog.times import format_time
 
 FILE_NAME = "replay.json"
@@ -108,8 +110,8 @@ def prepare(request: ReplayRequest, map_dir: str | os.PathLike[str]) -> tuple[Re
         target.topics()
         if replay is None:
             replay = _begin(request, target, folder)
-        else:
-            _check_same(replay, request, target, folder)
+        # The first of two that began at once has written the file, and that one counts.
+        _check_same(replay, request, target, folder)
         _check_partitions(replay, target)
         positions = committed_positions(target, replay.job_id, replay.targets(), require_stable=False)
     return replay, _tasks(replay, folder, positions)
@@ -134,12 +136,14 @@ def read_replay(folder: Path) -> Replay | None:
     with understanding(path, _WHAT):
         asked = dict(found["request"])
         asked["time"] = TimeRule(asked["time"])
+        asked |= {name: None if asked[name] is None else int(asked[name]) for name in ("start_ms", "end_ms", "shift_ms")}
         asked["partitions"] = None if asked["partitions"] is None else tuple(asked["partitions"])
         ranges = {int(number): (int(start), int(end)) for number, (start, end) in found["ranges"].items()}
         return Replay(found["job_id"], ReplayRequest(**asked), found["target_cluster"], ranges)
 
 
-def _write(replay: Replay, folder: Path) -> None:
+def _write(replay: Replay, folder: Path) -> bool:
+    """Write the file of a new replay; False if somebody else has begun one there since this one looked."""
     asked = asdict(replay.request) | {"time": replay.request.time.value}
     content = {
         "job_id": replay.job_id,
@@ -148,14 +152,15 @@ def _write(replay: Replay, folder: Path) -> None:
         "ranges": {str(number): offsets for number, offsets in replay.ranges.items()},
     }
     make_folder(folder)
-    write_json(folder / FILE_NAME, VERSION, content, indent=1)
+    return write_new_json(folder / FILE_NAME, VERSION, content, indent=1)
 
 
 def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
     if folder.exists() and any(folder.glob("*.offsetmap")):
         raise InvalidArgumentError("the folder holds offset maps of something else", path=folder)
     shape, source_cluster = _look_at_source(request)
-    if source_cluster is not None and source_cluster == target.cluster_id and request.topic == request.target_topic:
+    is_alike = source_cluster is not None and source_cluster == target.cluster_id and request.topic == request.target_topic
+    if is_alike and (is_address(request.source) or _is_folder_of(request, target)):
         raise InvalidArgumentError("a replay into the very topic that it reads", found=request.topic)
     planned = plan_copy(
         request.source, request.topic, start_ms=request.start_ms, end_ms=request.end_ms, partitions=request.partitions
@@ -165,20 +170,34 @@ def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
         ensure_topics(target, {request.target_topic: TopicShape(shape.partitions, configs)})
     ranges = {part.source.partition: _range(part) for part in planned}
     replay = Replay(f"tidelog-replay-{secrets.token_hex(6)}", request, target.cluster_id, ranges)
-    _write(replay, folder)
+    if not _write(replay, folder):
+        began = read_replay(folder)
+        assert began is not None
+        return began
     return replay
 
 
 def _look_at_source(request: ReplayRequest) -> tuple[TopicShape, str | None]:
-    """Return the source topic's shape, and its cluster's id where it is brokers."""
+    """Return the source topic's shape, and its cluster's id where there is one."""
     if not is_address(request.source):
-        return shapes_of_folder(LogDir(request.source), [request.topic])[request.topic], None
+        log_dir = LogDir(request.source)
+        return shapes_of_folder(log_dir, [request.topic])[request.topic], known_cluster_id(log_dir.path)
     cluster = scan_cluster(request.source)
     try:
         shape = shapes_of_cluster(cluster, [request.topic])[request.topic]
         return shape, cluster.cluster_id
     finally:
         cluster.close()
+
+
+def _is_folder_of(request: ReplayRequest, target: Cluster) -> bool:
+    """Whether a folder of the target's own cluster, or a copy of it, has the target's topic; not one that was deleted since."""
+    there = target.topics().get(request.target_topic)
+    if there is None:
+        return False
+    log_dir = LogDir(request.source)
+    known = read_topic_id(log_dir.path / log_dir_name(request.topic, log_dir.partitions(request.topic)[0]) / PARTITION_METADATA)
+    return known is None or there.topic_id.int == 0 or known == there.topic_id
 
 
 def _range(part: PlannedPartition) -> tuple[int, int]:

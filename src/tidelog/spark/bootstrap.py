@@ -33,7 +33,7 @@ from tidelog.client.addresses import is_address
 from tidelog.client.ranges import bounds_for_times
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
-from tidelog.log.json_files import read_json, understanding, write_json
+from tidelog.log.json_files import read_json, understanding, write_json, write_new_json
 from tidelog.log.log_dir import LogDir
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import find_offset
@@ -81,7 +81,14 @@ class Cut:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the cut to a file, whole or not at all. Raises StorageError."""
-        content = {
+        write_json(Path(path), VERSION, self._content(), indent=1)
+
+    def save_new(self, path: str | os.PathLike[str]) -> bool:
+        """Write it to a file that is not there yet; False if there is one, which stays. Raises StorageError."""
+        return write_new_json(Path(path), VERSION, self._content(), indent=1)
+
+    def _content(self) -> dict[str, object]:
+        return {
             "source": self.source,
             "start_ms": self.start_ms,
             "taken_ms": self.taken_ms,
@@ -89,7 +96,6 @@ class Cut:
             "start_offsets": _by_topic(self.starts),
             "cut_offsets": _by_topic(self.cuts),
         }
-        write_json(Path(path), VERSION, content, indent=1)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Cut:

@@ -77,6 +77,15 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     )
 
 
+def known_cluster_id(directory: Path) -> str | None:
+    """Return the id of the cluster that a folder belongs to, None where nothing tells. Raises StorageError."""
+    try:
+        owner = read_meta_properties(directory)
+    except CorruptCheckpointError:
+        return None  # To who only reads, the logs are no worse for it.
+    return None if owner is None else owner.cluster_id
+
+
 def write_meta_properties(directory: Path, properties: MetaProperties) -> None:
     """Replace the folder's file. Raises StorageError."""
     replace_file(directory / META_PROPERTIES, properties.to_text().encode("latin-1"))

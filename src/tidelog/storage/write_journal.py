@@ -81,7 +81,10 @@ def read_journal(path: Path) -> Journal | None:
         return None
     with understanding(path, _WHAT):
         partitions = tuple(names.parse_topic_partition_name(name) for name in content["partitions"])
-        return Journal(content["writer"], content["note"], partitions)
+        writer, note = content["writer"], content["note"]
+        if not all(value is None or isinstance(value, str) for value in (writer, note)):
+            raise TypeError("writer and note are texts")
+        return Journal(writer, note, partitions)
 
 
 def writer_file(directory: Path, writer: str) -> Path:

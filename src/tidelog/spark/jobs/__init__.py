@@ -21,7 +21,9 @@ A job is a function: a session and arguments in, a `JobResult` out. `tidelog job
 | `retention` | `retention` | retention |
 | `replay` | `replay` | replay |
 | `cut_at`, `bootstrap` | `bootstrap` | bootstrap |
+| `mirror` | `mirror` | mirror |
+| `failover` | `failover` | failover |
 | `run_studies` | `study` | study |
 
-Each module is imported by itself, so that no job pays for what another one needs.
+The other modules are what these share. Each module is imported by itself, so that no job pays for what another one needs.
 """

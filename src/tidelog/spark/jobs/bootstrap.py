@@ -37,8 +37,9 @@ def cut_at(
     """
     if not Path(path).exists():
         cut = take_cut(source, topics, start, clock=clock)
-        cut.save(path)
-        return cut, True
+        if cut.save_new(path):
+            return cut, True
+        # Another job has taken one meanwhile: that one counts, or its history would end elsewhere than the stream begins.
     cut = Cut.load(path)
     place = source if is_address(source) else os.fspath(Path(source).absolute())
     if set(cut.topics) != set(topics) or cut.source != place:

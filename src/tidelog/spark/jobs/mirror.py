@@ -47,6 +47,7 @@ from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, LATEST, FoundOffset
 from tidelog.spark.jobs.distribute import Progress, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary
+from tidelog.storage.meta_properties import known_cluster_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,11 +158,14 @@ class _Mirror:
         self._target.refresh(None)
         self._source: Cluster | None = None
         source_id, target_id = options.source, self._target.cluster_id or options.target
+        source_cluster: str | None
         if is_address(options.source):
             self._source = opened.enter_context(Cluster.at(options.source, CLIENT_ID)).reach()
             self._source.refresh(None)
-            source_id = self._source.cluster_id or options.source
-        if source_id == target_id and not options.prefix:
+            source_cluster = source_id = self._source.cluster_id or options.source
+        else:
+            source_cluster = known_cluster_id(Path(options.source))
+        if source_cluster == target_id and not options.prefix:
             raise InvalidArgumentError("source and target are the same cluster: topics need another name there, with a prefix")
         self._job_id = options.job_id or JOB_PREFIX + (source_id if self._source is not None else _folder_id(source_id))
         claim_folder(options.map_dir, MirrorIdentity(self._job_id, source_id, target_id, options.prefix))
