@@ -97,6 +97,12 @@ class TestFormat:
         with pytest.raises(StorageError, match="No such file"):
             read_properties_file(tmp_path / "none")
 
+    def test_what_is_no_text_names_the_file(self, tmp_path):
+        path = tmp_path / "server.properties"
+        path.write_text("node.id=7\n", "utf-16")
+        with pytest.raises(InvalidArgumentError, match=r"no file of properties: found a zero byte at position 3, .*server\.prop"):
+            read_properties_file(path)
+
 
 def _utf16(text):
     data = text.encode("utf-16-be", "surrogatepass")

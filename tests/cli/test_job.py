@@ -52,6 +52,21 @@ def test_help_costs_no_spark() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("latency", "  unknown   records of old formats that have one time or none"),
+        ("retention", "  file time          when the file was last written (before KIP-33)"),
+    ],
+)
+def test_tables_in_a_help_keep_their_lines(name: str, line: str) -> None:
+    assert line in run_ok("job", name, "--help").stdout.splitlines()
+
+
+def test_no_help_shows_a_sign_of_its_markup() -> None:
+    assert [name for name in NAMES if "\\b" in run_ok("job", name, "--help").stdout] == []
+
+
 def test_the_program_for_spark_submit() -> None:
     path = Path(run_ok("job", "--submit-script").stdout.strip())
     assert path == SUBMIT_SCRIPT
@@ -74,6 +89,8 @@ def test_careless_use(tmp_path: Path) -> None:
     assert "is not KEY=VALUE" in run("job", "verify", KAFKA_3, "--conf", "spark.x").error
     for name in ("verify", "build", "rebuild"):
         assert run("job", name, KAFKA_3, "--partition", "0").exit_code == 2
+    refused = run("job", "mirror", "127.0.0.1:1", "--target", KAFKA_3, "--map", tmp_path / "map")
+    assert (refused.exit_code, "--target needs HOST:PORT" in refused.stderr) == (2, True)
     assert "inside the data folder" in run("job", "verify", KAFKA_3, "--rows", KAFKA_3 / "rows").error
     (tmp_path / "rows").mkdir()
     assert "there already" in run("job", "verify", KAFKA_3, "--rows", tmp_path / "rows").error

@@ -30,9 +30,9 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog.Broker]:
-    """An empty broker; topics of three partitions come into being when they are asked for."""
+    """An empty broker; topics of three partitions come into being when they are asked for. Records of any time stay."""
     folder: Path = tmp_path_factory.mktemp("broker") / "data"
-    with tidelog.Broker(data_dir=folder, num_partitions=3, offsets_topic_num_partitions=3) as running:
+    with tidelog.Broker(data_dir=folder, num_partitions=3, offsets_topic_num_partitions=3, log_retention_ms=-1) as running:
         yield running
 
 

@@ -179,6 +179,18 @@ class TestRanges:
         with pytest.raises(UnknownTopicOrPartitionError, match="no partition 3"):
             client.read(topic, partitions=[0, 3])
 
+    @pytest.mark.parametrize("level", ["read-committed", "READ_COMMITTED", "", None])
+    def test_a_misspelt_isolation_reads_nothing(self, broker: tidelog.Broker, client: Client, level: Any) -> None:
+        topic = new_topic(broker)
+        for ask in (
+            lambda: client.read(topic, isolation=level),
+            lambda: client.offsets_for_times({(topic, 0): 0}, isolation=level),
+            lambda: client.latest_offsets([(topic, 0)], isolation=level),
+            lambda: client.reset_group("group", "earliest", partitions=[topic], isolation=level, dry_run=True),
+        ):
+            with pytest.raises(InvalidArgumentError, match=r"an isolation level.* expected read_uncommitted or read_committed"):
+                ask()
+
     def test_a_reader_may_stop_in_the_middle(self, broker: tidelog.Broker, client: Client) -> None:
         topic = new_topic(broker)
         client.produce_many(topic, [NewRecord(b"x" * 1_000, timestamp=DAY + i) for i in range(2_000)], batch_bytes=10_000)

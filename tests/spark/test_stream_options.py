@@ -114,13 +114,13 @@ def test_nobody_says_whether_a_batch_or_a_stream_is_loaded() -> None:
     with pytest.raises(InvalidArgumentError, match="startingOffsets cannot be latest"):
         stream.reader(stream.schema())
     with pytest.raises(InvalidArgumentError, match="option endTime: a stream has no end"):
-        batch.streamReader(batch.schema())
+        batch.streamReader(batch.schema()).initialOffset()
     with pytest.raises(InvalidArgumentError, match="minPartitions"):
         source(minPartitions=0).schema()
     with pytest.raises(InvalidArgumentError, match="maxTimePerTrigger"):
         source(startingOffsets="latest", maxTimePerTrigger="x").schema()
     with pytest.raises(InvalidArgumentError, match="fixed schema"):
-        stream.streamReader(source().schema())
+        stream.streamReader(source().schema()).initialOffset()
 
 
 keys = st.builds(TopicPartition, st.sampled_from(["a", "b", "a-b", "10"]), st.integers(0, 2**31 - 1))

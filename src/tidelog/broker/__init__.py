@@ -1,4 +1,4 @@
-"""Serves the storage engine over Kafka's protocol: one process, one event loop, which owns all state. No locks in here.
+"""Serves the storage engine over Kafka's protocol: one process, one event loop, which owns all state, and takes no locks.
 
 | read | for |
 |---|---|
@@ -9,8 +9,9 @@
 | `groups/`, `transactions/` | the two coordinators |
 | `state_log`, `delays` | what they stand on: tables in internal topics, the future on the log's clock |
 | `node`, `topics`, `leadership` | what the APIs share: the logs, the clock, timers, who waits for records |
-| `config`, `listeners`, `server_properties` | the broker's properties |
+| `config`, `listeners`, `server_properties`, `unused_properties` | the broker's properties |
 | `config_entries`, `config_changes` | a topic's, as clients see and change them |
+| `refusals`, `replica_rules` | what a request is refused for; which replicas can be asked for |
 | `metrics`, `group_lags`, `prometheus`, `refusal_log` | what an operator sees |
 
 A request's way: socket → frame → `dispatch` decodes it → the API's `handle` → the response, at once or later → socket. A

@@ -44,8 +44,8 @@ transaction.state.log.min.isr          1           the same (Kafka: 2)
 transaction.partition.verification...  true        whether records of transactions nobody knows are refused
 =====================================  ==========  ====================================================================
 
-Defaults and ranges are those of Apache Kafka 3.9. Defaults of topics, and what the data folder is looked after with, go to
-`LogManager`: see `server_properties`.
+Defaults and ranges are those of Apache Kafka 3.9, but where the table says what Kafka's is. Defaults of topics, and what the
+data folder is looked after with, go to `LogManager`: see `server_properties`.
 """
 
 from __future__ import annotations

@@ -50,11 +50,15 @@ class ServerProperties(NamedTuple):
 
 
 def read_properties_file(path: str | Path) -> dict[str, str]:
-    """Read a file of Java's format. Raises StorageError, InvalidArgumentError for an escape that is none."""
+    """Read a file of Java's format. Raises StorageError, InvalidArgumentError for an escape that is none, or what is no text."""
     try:
         text = Path(path).read_text("latin-1")  # Java's encoding of these files; it has no wrong bytes.
     except OSError as error:
         raise StorageError(f"cannot read the properties: {error.strerror}", path=path) from error
+    if "\0" in text:  # Java takes that as well, and a broker would run with defaults, and none of what was meant.
+        raise InvalidArgumentError(
+            "no file of properties", path=path, found=f"a zero byte at position {text.index(chr(0))}", expected="text"
+        )
     try:
         return parse_properties(text)
     except InvalidArgumentError as error:

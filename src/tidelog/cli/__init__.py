@@ -8,11 +8,12 @@
 | layout | tables, sizes and escapes for people |
 | output | where an answer goes: standard output, or a file that appears only when it is whole |
 | progress | a bar on a terminal's stderr for work that takes long |
-| serve, find, cat, stat, dump, retention, index, import_, handover | a command each |
+| serve, find, cat, stat, dump, retention, groups, index, import_, handover | a command each |
+| explain, stat_brokers, dump_log, record_writers, index_options, kafka_admin | parts of these |
 | serving, log_lines | a broker's process: start, signals, end; what its operator reads |
 | job/ | commands that Spark does |
 
-The only place besides `spark/` where the wall clock may be read. `docs/cli.md` fixes what scripts may rely on.
+Below this package and `spark/` the time comes from a `Clock` that may be handed in. `docs/cli.md` fixes what scripts may rely on.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tidelog.cli import notices
+from tidelog.cli.layout import one_line
 
 LINES = 20
 PERIOD_S = 60.0
@@ -24,7 +25,7 @@ class _Format(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
         area = record.name.removeprefix("tidelog.")
-        return f"{self.formatTime(record)} {record.levelname.lower():7} {area}: {record.message}"
+        return f"{self.formatTime(record)} {record.levelname.lower():7} {area}: {one_line(record.message)}"
 
 
 class LineHandler(logging.StreamHandler):  # type: ignore[type-arg] # it has no argument at run time

@@ -23,7 +23,7 @@ class _NoteHandler(logging.Handler):
         self.note(record.getMessage())
 
     def note(self, message: str) -> None:
-        line = f"note: {one_line(message)}"
+        line = f"note: {message}"
         if line not in self.said:
             self.said.add(line)
             say(line)
@@ -56,12 +56,12 @@ def stderr_is_terminal() -> bool:
 
 def complain(message: str) -> None:
     """Say what went wrong, `tidelog: ...`."""
-    say(f"tidelog: {one_line(message)}")
+    say(f"tidelog: {message}")
 
 
 def say(line: str) -> None:
-    """Write one line to stderr. A closed stderr is nobody's error: there is no one left to tell."""
+    """Write one line to stderr, whatever is in it. A closed stderr is nobody's error: there is no one left to tell."""
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(one_line(line), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return

@@ -9,7 +9,8 @@
 | `offsets`, `ranges` | offsets for times; where to read for a range of time, so that nothing is missed |
 | `coordinators`, `groups`, `group_log` | who coordinates a group; groups as brokers tell them, and as their log does |
 | `lag`, `next_records`, `group_lag` | how far behind a group is: what each number is, the next record, all together |
-| `group_reset`, `topic_configs` | a group's offsets set to a time; how long topics keep their records |
+| `group_reset` | a group's offsets set to a time |
+| `topic_configs`, `sizes` | how long topics keep their records, how many bytes they take |
 | `fetching`, `producing` | one partition's batches out; records in |
 | `batch_appender`, `produce_pipeline` | finished batches in, in transactions; several requests in flight, and what goes again |
 | `transactions`, `committed` | a transaction as its producer sees it; what a group has committed for certain |

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from tidelog.client import transactions_supported as transactions_supported
 from tidelog.client.cluster import Cluster
 from tidelog.client.produce_pipeline import MAX_IN_FLIGHT, Batch, ProducePipeline
 from tidelog.client.produce_pipeline import Appended as Appended
@@ -145,9 +144,10 @@ class BatchAppender:
                 self._coordinator.commit_offsets(self.producer, group, offsets)
 
     def commit(self) -> None:
-        """Wait until all is acknowledged, then commit; readers see all of it from now on.
+        """Wait until all is acknowledged, then commit; readers see all of it in a moment.
 
-        Where the answer is lost for good, nobody knows whether it was committed. A group's offsets tell after the next `init`.
+        Kafka writes its markers after it has answered. Where the answer is lost for good, nobody knows whether it was
+        committed. A group's offsets tell after the next `init`.
         """
         self._check(is_begun=True)
         self._settle()

@@ -241,7 +241,8 @@ class Client:
         Rates are those of the last `window_ms`, ten minutes by default. A group that there is not is `Dead`.
 
         Raises:
-            UnsupportedVersionError: the broker is too old (before 0.10.2; before 0.11 for read_committed). CorruptDataError.
+            InvalidArgumentError: a window without length. CorruptDataError.
+            UnsupportedVersionError: the broker is too old (before 0.10.2; before 0.11 for read_committed).
         """
         from tidelog.client.group_lag import WINDOW_MS, group_lag
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from tidelog.client.addresses import BrokerAddress
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection
 from tidelog.client.failures import RETRIABLE, error_for
-from tidelog.errors import ProtocolError, TidelogError
+from tidelog.errors import InvalidArgumentError, ProtocolError, TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, MAX_TIMESTAMP, FoundOffset
 from tidelog.wire.codec import Message
@@ -59,9 +59,12 @@ def list_offsets(
 ) -> dict[TopicPartition, OffsetAnswer]:
     """Return the offset for each partition's time (ms), or for LATEST, EARLIEST and MAX_TIMESTAMP of `log.time_search`.
 
-    Raises UnknownTopicOrPartitionError, UnsupportedVersionError (the broker is too old for a target), BrokerUnreachableError,
-    BrokerError.
+    Raises InvalidArgumentError (no isolation level), UnknownTopicOrPartitionError, UnsupportedVersionError (the broker is too old
+    for a target), BrokerUnreachableError, BrokerError.
     """
+    # What the client reads begins here: a level that is misspelt must not mean that aborted records are read.
+    if isolation not in get_args(Isolation):
+        raise InvalidArgumentError("an isolation level", found=repr(isolation), expected=" or ".join(get_args(Isolation)))
     answers: dict[TopicPartition, OffsetAnswer] = {}
     oldest = _oldest_version(targets, isolation)
 

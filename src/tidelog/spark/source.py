@@ -67,13 +67,16 @@ class TidelogDataSource(DataSource):
         _check_schema(schema, options.columns)
         return TidelogReader(options, self.default_parallelism)
 
-    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        from tidelog.spark.stream.reader import TidelogStreamReader
+        """Return the reader; of a stream that cannot be, one that says why when it is first asked."""
+        from tidelog.spark.stream.reader import RefusedStream, TidelogStreamReader
         from tidelog.spark.stream.stream_options import parse_stream_options
 
-        options = parse_stream_options(self.options)
-        _check_schema(schema, options.read.columns)
+        try:
+            options = parse_stream_options(self.options)
+            _check_schema(schema, options.read.columns)
+        except InvalidArgumentError as error:
+            return RefusedStream(error)
         return TidelogStreamReader(options, self.default_parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 @optional_topic
 @job_options
 def command(directory: str, topic: str | None, partitions: tuple[int, ...], options: JobOptions) -> None:
-    r"""Measure how long records were under way: percentiles for each partition, and with --rows for each minute.
+    """Measure how long records were under way: percentiles for each partition, and with --rows for each minute.
 
     \b
     latency   append time - CreateTime, on topics with LogAppendTime (format v2 keeps both)
     lateness  how far a CreateTime lies behind the largest before it, on topics with CreateTime:
               when such a record was appended nobody knows
     unknown   records of old formats that have one time or none
-    """
+    """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs.latency import latency

@@ -8,6 +8,7 @@ import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import source_argument
+from tidelog.client.addresses import is_address
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def command(
     Topics that the target lacks are made like the source's. The maps say where each offset went, for a failover; the next run
     goes on where the last one ended, however that ended.
     """
+    if not is_address(target):
+        raise click.UsageError("--target needs HOST:PORT: a mirror is kept in a cluster.")
     if topics and pattern is not None:
         raise click.UsageError("--topic and --pattern exclude each other.")
     if groups and all_groups:

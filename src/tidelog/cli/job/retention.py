@@ -33,7 +33,7 @@ def command(
     retention_bytes: str | None,
     options: JobOptions,
 ) -> None:
-    r"""Say when segments go, and how much a single record pins, under each rule of retention that KIP-32 and KIP-33 discuss.
+    """Say when segments go, and how much a single record pins, under each rule of retention that KIP-32 and KIP-33 discuss.
 
     \b
     largest timestamp  of the segment's records (KIP-33, Kafka)
@@ -44,7 +44,7 @@ def command(
 
     With --rows there is a row for each segment and rule. The settings are the topic's, Kafka's defaults where the folder
     knows none. Nothing is deleted.
-    """
+    """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
     limits = given_limits(retention, retention_bytes)
     clock = run_clock(ctx)
 

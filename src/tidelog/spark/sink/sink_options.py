@@ -42,7 +42,7 @@ SINK_OPTIONS: dict[str, str] = {
     "compression": "none, gzip, snappy, lz4 or zstd (also kafka.compression.type)",
     "batchSize": "bytes of a batch before compression (also kafka.batch.size)",
     "deliveryGuarantee": "exactly-once or at-least-once",
-    "transactionalId": "the name that the target knows this writer by (also kafka.transactional.id); by default the query's id",
+    "transactionalId": "the name that the target knows this writer by (also kafka.transactional.id); else tidelog-<query id>",
     "transactionTimeout": "how long brokers keep an open transaction, e.g. 60s (also kafka.transaction.timeout.ms)",
     "spoolDir": "a folder that tasks and driver see, for what tasks hand over",
     "partitions": "a folder's new topics: how many partitions",
