@@ -47,7 +47,7 @@ if not IS_SOAK:
     # Processes of their own sync as ever; who must have bytes on the disk calls `os.fdatasync`.
     os.fsync = _fsync  # type: ignore[assignment]
 
-settings.register_profile("tests", max_examples=drawn(DEFAULT))
+settings.register_profile("tests", max_examples=drawn(DEFAULT), deadline=None)
 settings.load_profile("tests")
 
 

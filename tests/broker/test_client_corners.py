@@ -16,9 +16,10 @@ from confluent_kafka.admin import AdminClient
 
 import tidelog
 from tests.kafka.clients import NewRow, Row, alter_topic, consume, create_topics, produce
+from tests.kafka.java import wait_until
 from tests.kafka.real_clients import PYTHON_CLIENTS, AioKafka, Client, KafkaPython, Librdkafka, Sent, Write
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 NOW_MS = int(time.time() * 1000)
 LIBRARIES: tuple[Client, ...] = (Librdkafka(), KafkaPython(), AioKafka())
 
@@ -157,7 +158,8 @@ def test_a_consumer_goes_on_where_the_log_begins_now(bootstrap: str) -> None:
         try:
             consumer.assign([TopicPartition("shortened", 0, 3)])
             message = consumer.poll(TIMEOUT_S)
-            assert message is not None
+            if message is None:
+                raise TimeoutError("neither a record nor an error")
             error = message.error()
             if first is None:
                 assert error is not None
@@ -189,7 +191,7 @@ def test_a_long_poll_ends_with_the_first_record(bootstrap: str) -> None:
             assert (await waiting).value == b"this"
             return time.monotonic() - sent_s
 
-    assert asyncio.run(run()) < 5
+    assert asyncio.run(run()) < 30
 
 
 def test_many_partitions_in_one_fetch_session(bootstrap: str) -> None:
@@ -213,7 +215,10 @@ def test_many_partitions_in_one_fetch_session(bootstrap: str) -> None:
         assert producer.flush(TIMEOUT_S) == 0
 
     def read(count: int) -> None:
-        for message in consumer.consume(count, TIMEOUT_S):
+        came = consumer.consume(count, TIMEOUT_S)
+        if len(came) < count:
+            raise TimeoutError(f"{len(came)} of {count} records within {TIMEOUT_S} s")
+        for message in came:
             assert message.error() is None, message.error()
             seen.setdefault(int(message.partition() or 0), []).append(bytes(message.value() or b""))
 
@@ -297,10 +302,11 @@ def test_idempotent_producers_go_on_when_the_broker_is_back(tmp_path: Path, end:
                 producer.poll(0)
 
         def until(condition: Callable[[], bool]) -> None:
-            deadline = time.monotonic() + TIMEOUT_S
-            while not condition():
-                assert time.monotonic() < deadline
+            def holds() -> bool:
                 producer.poll(0.05)
+                return condition()
+
+            wait_until(holds, "what was sent to be acknowledged")
 
         for round_ in range(2):
             send(600 * round_, 300)

@@ -47,6 +47,8 @@ with warnings.catch_warnings():
 TIMEOUT_S = 30
 FIRST_MS = 1_750_000_000_000
 PARTITIONS = 4
+STATIC_SESSION_MS = 6000
+"""Long enough for who comes back at once, though the machine may stand still between the two."""
 # kafka-python now and then leaves a socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
@@ -54,6 +56,8 @@ PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "200",
     "offsets.topic.num.partitions": "3",
+    # Records of long ago would go at the broker's first look.
+    "log.retention.ms": "-1",
 }
 
 
@@ -194,7 +198,14 @@ def test_static_members(peer: Peer, kind: type[Member]) -> None:
 
         def join(instance_id: str) -> Member:
             return open_members.enter_context(
-                kind(peer.bootstrap, group, [topic], instance_id=instance_id, client_id=instance_id, session_timeout_ms=1500)
+                kind(
+                    peer.bootstrap,
+                    group,
+                    [topic],
+                    instance_id=instance_id,
+                    client_id=instance_id,
+                    session_timeout_ms=STATIC_SESSION_MS,
+                )
             )
 
         stays = open_members.enter_context(LibrdkafkaMember(peer.bootstrap, group, [topic], instance_id="one"))

@@ -30,7 +30,7 @@ from tests.interop.engine_writer import BUSY, KilledWriter, Written, write_and_c
 from tests.interop.live_topics import LiveTopic, Writer, wait_acknowledged
 from tests.interop.seen import COMMITTED, UNCOMMITTED, Seen, see, serve
 from tests.kafka import Kafka241, Kafka391
-from tests.kafka.clients import TIMEOUT_S, Row, list_offsets
+from tests.kafka.clients import TIMEOUT_S, Row, flush, list_offsets
 from tests.kafka.java import wait_until
 from tests.kafka.wire import Produced, produce_batch
 from tests.storage.managers import die
@@ -178,7 +178,9 @@ class Rounds:
         self.busy_found = this.found.pop(KILLED + BUSY).rows[UNCOMMITTED]
         self._append_by_kafka(this, "third")
         this.left = serve(broker, asked)
-        with Writer(broker, self.live, rounds_s=0.005, compression_type="lz4"):
+        # One request at a time: of the batches of a producer whose broker was killed, the next one knows the last for sure.
+        settings = {"compression_type": "lz4", "max_in_flight": 1, "message_timeout_ms": 0}
+        with Writer(broker, self.live, 0.005, **settings):
             wait_acknowledged(self.live, 1000)
             broker.kill()
             self.live_acknowledged = [topic.acknowledged for topic in self.live]
@@ -212,13 +214,13 @@ class Rounds:
     def _append_by_kafka(self, this: Round, word: str) -> None:
         """Append with a plain and an idempotent producer, and in transactions of which one is aborted."""
         config = {"bootstrap.servers": self.broker.bootstrap, "batch.num.messages": 5, "linger.ms": 1, "log_level": 0}
-        plain = KafkaProducer(config | {"compression.type": "gzip"})
+        plain = KafkaProducer(config | {"compression.type": "gzip", "max.in.flight": 1})  # in order, if one is sent again
         idempotent = KafkaProducer(config | {"enable.idempotence": True, "compression.type": "none"})
         for kind, producer in (("plain", plain), ("idempotent", idempotent)):
             for topic in this.found:
                 if kind == "plain" or self._is_v2(topic):
                     self._produce(this, producer, topic, f"{word} {kind}", 12)
-            assert not producer.flush(TIMEOUT_S)
+            flush(producer)
         ends = {topic: seen.end + len(this.appended[topic]) for topic, seen in this.found.items()}
         transactional = KafkaProducer(config | {"transactional.id": word})
         transactional.init_transactions(TIMEOUT_S)
@@ -228,7 +230,7 @@ class Rounds:
                 if topic.endswith("transactions"):
                     self._produce(this, transactional, topic, f"{word} {end.__name__}", 3)
                     ends[topic] += 4
-            assert not transactional.flush(TIMEOUT_S)  # What is not sent yet, an abortion forgets.
+            flush(transactional)  # What is not sent yet, an abortion forgets.
             end(TIMEOUT_S)
         # Markers are written a moment after the coordinator has said yes.
         latest = {topic: OffsetSpec.latest() for topic in this.found}  # type: ignore[no-untyped-call]
@@ -311,16 +313,19 @@ class Rounds:
         for topic in topics:
             for n in range(150):  # More than a segment.
                 producer.produce(topic, b"%d " % n + b"x" * 80, b"k%d" % (n % 30), 0)
-        assert not producer.flush(TIMEOUT_S)
+        flush(producer)
         left = serve(self.broker, {topic: [EARLIEST] for topic in topics})
         checkpoint = self.broker.data / names.CLEANER_CHECKPOINT
         before = read_offset_checkpoint(checkpoint)
         for topic in left:
             self.broker.alter_topic(topic, {"min.cleanable.dirty.ratio": "0.01"})
         keys = [TopicPartition(topic, 0) for topic in left]
-        wait_until(
-            lambda: all(read_offset_checkpoint(checkpoint)[key] > before.get(key, 0) for key in keys), "compaction", TIMEOUT_S
-        )
+
+        def is_compacted() -> bool:
+            now = read_offset_checkpoint(checkpoint)
+            return all(now.get(key, 0) > before.get(key, 0) for key in keys)
+
+        wait_until(is_compacted, "compaction", TIMEOUT_S)
         found = serve(self.broker, {topic: [EARLIEST] for topic in left})
         self.compacted += [(left[topic].rows[COMMITTED], found[topic].rows[COMMITTED]) for topic in left]
 

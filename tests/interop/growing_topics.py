@@ -16,7 +16,16 @@ from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.interop.spark_program import written
-from tests.kafka.clients import TIMEOUT_S, NewRow, consume, create_topics, produce, wait_for_leaders
+from tests.kafka.clients import (
+    TIMEOUT_S,
+    NewRow,
+    consume,
+    create_topics,
+    flush,
+    produce,
+    wait_for_leaders,
+    wait_until_ended,
+)
 from tests.kafka.java import wait_until
 from tidelog.log.log_dir import LogDir
 
@@ -47,7 +56,7 @@ class GrowingTopics:
         self.chance = random.Random(seed)
         self.partitions: dict[str, int] = {}
         self._clock_ms = BEGIN_MS
-        self._open: list[Producer] = []
+        self._open: list[tuple[str, Producer]] = []
 
     def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
         given = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
@@ -86,15 +95,18 @@ class GrowingTopics:
         for row in self._rows(count):
             partition = self.chance.randrange(self.partitions[topic])
             producer.produce(topic, row.value, row.key, partition, timestamp=row.timestamp, headers=list(row.headers))
-        producer.flush(TIMEOUT_S)
+        flush(producer)
         if end == "open":
-            self._open.append(producer)
+            self._open.append((name, producer))
         else:
             (producer.commit_transaction if end == "commit" else producer.abort_transaction)(TIMEOUT_S)
+            wait_until_ended(self.bootstrap, name)
 
     def commit_open(self) -> None:
         while self._open:
-            self._open.pop().commit_transaction(TIMEOUT_S)
+            name, producer = self._open.pop()
+            producer.commit_transaction(TIMEOUT_S)
+            wait_until_ended(self.bootstrap, name)
 
     def settle(self) -> None:
         """Wait until the folder says of its ends what the broker says."""

@@ -124,10 +124,12 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        self._thread.join(TIMEOUT_S)
-        left = self._producer.flush(4 * TIMEOUT_S)
-        assert self._failure is None, self._failure
-        assert not left, f"{left} records unacknowledged"
+        self._thread.join(2 * TIMEOUT_S)
+        left = self._producer.flush(2 * TIMEOUT_S)
+        if self._failure is not None:
+            raise self._failure
+        if left:
+            raise TimeoutError(f"{left} records unacknowledged")
         assert not any(topic.errors for topic in self._topics), [topic.errors[:1] for topic in self._topics]
 
     def _run(self) -> None:

@@ -18,7 +18,7 @@ from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import create_topics
 
 AGAINST = os.environ.get("TIDELOG_CLIENTS_AGAINST", "tidelog")
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 _STARTED = "bootstrap.servers="
 
 
@@ -47,9 +47,9 @@ class Tidelog:
 def served(folder: Path, properties: Mapping[str, str] | None = None) -> Iterator[Peer]:
     """A broker with its data in `folder/data`, where something may be already; Tidelog, or the Kafka that was asked for.
 
-    Properties are a broker's, by Kafka's names.
+    Properties are a broker's, by Kafka's names. Records stay, however old they are.
     """
-    properties = dict(properties or {})
+    properties = {"log.retention.ms": "-1"} | dict(properties or {})
     if AGAINST in ("2.4.1", "3.9.1"):
         with (Kafka241 if AGAINST == "2.4.1" else Kafka391)(folder, properties) as broker:
             yield broker

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.kafka import Kafka391, dump_log_segments, producer_performance
-from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume, produce, watermarks
+from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume, flush, produce, watermarks
 from tests.kafka.java import wait_until
 from tests.kafka.tools import complaints
 from tests.kafka.wire import produce_batch
@@ -102,7 +102,7 @@ def test_uncompressed_batches_of_transactions_and_their_markers(broker: Kafka391
         producer.begin_transaction()
         for row in rows(20):
             producer.produce("built-transactions", row.value, row.key, 0, timestamp=row.timestamp)
-        producer.flush(TIMEOUT_S)
+        flush(producer)
         (producer.commit_transaction if turn % 2 else producer.abort_transaction)(TIMEOUT_S)
     # The last marker is written a moment after the coordinator has said yes.
     wait_until(lambda: watermarks(broker.bootstrap, "built-transactions")[1] == 6 * 21, "the last marker")

@@ -18,7 +18,9 @@ from confluent_kafka import Producer
 import tidelog
 from tests.interop.spark_program import SparkProgram, written
 from tests.kafka.brokers import Kafka391
-from tests.kafka.clients import create_topics
+from tests.kafka.clients import create_topics, flush, wait_until_ended
+from tests.kafka.java import wait_until
+from tidelog.log.names import TopicPartition
 from tidelog.spark.bootstrap import take_cut
 
 NOON = 1_700_000_000_000
@@ -26,7 +28,7 @@ START = NOON + 30_000
 PARTITIONS = 2
 TIMEOUT_S = 60
 LONG_TRANSACTION = 40
-"""Records; a transaction of a long one is open most of the time, whenever the cut is taken."""
+"""Records."""
 
 
 class Writers:
@@ -45,7 +47,29 @@ class Writers:
         with self._written:
             if not self._written.wait_for(lambda: len(self.committed) >= count or self._failed, TIMEOUT_S):
                 raise TimeoutError(f"waited {TIMEOUT_S} s for {count} records, {len(self.committed)} are committed")
-        assert not self._failed, self._failed
+        self._check()
+
+    def _check(self) -> None:
+        if self._failed:
+            raise self._failed[0]
+
+    @contextmanager
+    def in_transaction(self) -> Iterator[None]:
+        """One that is open meanwhile, for sure, with a record in each partition."""
+        name = f"{self._topic}-open"
+        settings: dict[str, Any] = {"bootstrap.servers": self._bootstrap, "transactional.id": name}
+        producer = Producer(settings)
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        rows = [(START + number, b"open-%d" % number) for number in range(PARTITIONS)]
+        for number, row in enumerate(rows):
+            producer.produce(self._topic, row[1], None, number, timestamp=row[0])
+        flush(producer)
+        yield
+        producer.commit_transaction(TIMEOUT_S)
+        with self._written:
+            self.committed += rows
+        wait_until_ended(self._bootstrap, name)
 
     @contextmanager
     def running(self) -> Iterator[Writers]:
@@ -57,7 +81,10 @@ class Writers:
             self._done.set()
             for thread in self._threads:
                 thread.join(TIMEOUT_S)
-        assert not self._failed, self._failed
+        self._check()
+        if any(thread.is_alive() for thread in self._threads):
+            raise TimeoutError("a writer does not end")
+        wait_until_ended(self._bootstrap, *(f"{self._topic}-{number}" for number in (1, 2)))
 
     def _guarded(self, number: int) -> None:
         try:
@@ -84,7 +111,7 @@ class Writers:
                 producer.produce(self._topic, row[1], None, chance.randrange(PARTITIONS), timestamp=row[0])
                 rows.append(row)
                 if i % 10 == 9:
-                    assert not producer.flush(TIMEOUT_S)
+                    flush(producer)
                 self._done.wait(0.01)
             is_committed = True
             if is_transactional:
@@ -118,16 +145,23 @@ def test_no_gap_and_no_repeat_while_producers_write(
     create_topics(bootstrap, {topic: {}}, PARTITIONS)
     with Writers(bootstrap, topic).running() as writers:
         writers.wait_for(300)
-        cut = take_cut(bootstrap, [topic], START)
         with tidelog.connect(bootstrap) as client:
-            ends = client.latest_offsets(cut.cuts)
+            keys = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+
+            def are_stable() -> bool:
+                return sum(client.latest_offsets(keys, isolation="read_committed").values()) > 300
+
+            wait_until(are_stable, "records before the cut that no transaction holds back", TIMEOUT_S)
+            with writers.in_transaction():
+                cut = take_cut(bootstrap, [topic], START)
+                ends = client.latest_offsets(cut.cuts)
         options = cut.stream_options(since_start=True)
         history = program.rows("tidelog", **cut.history_options())
         program.stream("live", "tidelog", tmp_path / "live", **options)
         writers.wait_for(600)
         program.stream("live", "tidelog", tmp_path / "live", **options)
-    # Transactions were open at the cut: there was more than it takes.
-    assert any(ends[key] > cut.cuts[key] for key in cut.cuts)
+    # A transaction was open at the cut: there was more than it takes.
+    assert all(ends[key] > cut.cuts[key] for key in cut.cuts)
     program.stream("live", "tidelog", tmp_path / "live", **options)
     assert program.rows("tidelog", **cut.history_options()) == history
 

@@ -19,6 +19,7 @@ import pytest
 
 import tidelog
 from tests.broker.eos.processes import Served
+from tests.interop.spark_program import is_starved
 from tests.kafka.clients import consume, create_topics
 from tests.log.golden import GOLDEN
 from tidelog.cli.job import SUBMIT_SCRIPT
@@ -81,9 +82,12 @@ def submit(python: Path, folder: Path, program: Path, *arguments: object) -> sub
     given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     given |= {"JAVA_HOME": str(ensure_java()), "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": sys.executable}
     given |= {"SPARK_HOME": str(home), "SPARK_LOCAL_DIRS": str(folder / "local")}
-    return subprocess.run(
+    ran = subprocess.run(
         [*command, program, *map(str, arguments)], cwd=folder, env=given, capture_output=True, text=True, timeout=TIMEOUT_S
     )
+    if ran.returncode and is_starved(ran.stdout + ran.stderr):
+        raise TimeoutError(said(ran))
+    return ran
 
 
 def said(ran: subprocess.CompletedProcess[str]) -> str:

@@ -37,6 +37,7 @@ from tests.broker.raw import RawClient
 from tests.interop.test_handover import hand_over
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import create_topics
+from tests.kafka.java import wait_until
 from tidelog.broker.groups.group_records import group_entry, offset_entry, read_groups
 from tidelog.broker.state_log import StateBatch, StateRecord
 from tidelog.records.batch import iter_headers
@@ -57,7 +58,7 @@ GROUPS = ["simple", "joined", "static", "left", "transactions", "only-open", "so
 SUBSCRIPTION = {"range": encode_versioned(ConsumerProtocolSubscription(["events"]), 1)}
 SESSION_MS = 300_000
 TRANSACTION_MS = 600_000
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 NOT_YET = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -117,7 +118,8 @@ class Side:
         for key_type, key in enumerate(("simple", "copier")):
             insist(lambda: self.client.ask(FindCoordinatorRequest(key, key_type), 1))  # noqa: B023
         insist(lambda: self.client.ask(ListGroupsRequest(), 0))
-        insist(lambda: fetch(self.client, "simple", EVENTS, 5), lambda answer: answer if isinstance(answer, int) else 0)
+        for group in GROUPS:  # They may be of several partitions.
+            insist(lambda: fetch(self.client, group, EVENTS, 5), lambda answer: answer if isinstance(answer, int) else 0)  # noqa: B023
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -172,8 +174,9 @@ class Side:
         request = EndTxnRequest(transactional_id, *producer, committed=is_commit)
         insist(lambda: self.ask(request, self.versions.end))
 
-    def settled(self) -> None:
-        """Wait until no transaction but the open one is about to commit anything."""
+    def settled(self, *committed: tuple[str, tuple[str, int], int]) -> None:
+        """Wait until transactions have committed these (group, partition, offset), and none but the open one is to end."""
+        wait_until(lambda: all(self.is_told(*one) for one in committed), f"{committed}, as committed", TIMEOUT_S)
         deadline = time.monotonic() + TIMEOUT_S
         while self.versions.fetch >= 7:
             found = fetch(self.client, "transactions", EVENTS[:2], self.versions.fetch, require_stable=True)
@@ -182,6 +185,10 @@ class Side:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"offsets are not stable yet: {found}")
             time.sleep(0.05)
+
+    def is_told(self, group: str, place: tuple[str, int], offset: int) -> bool:
+        found = fetch(self.client, group, [place], self.versions.fetch)
+        return isinstance(found, dict) and found[place].offset == offset
 
     def answers(self) -> dict[str, Any]:
         """What the broker says of all groups."""
@@ -221,7 +228,7 @@ def tell(side: Side) -> Told:
         producer = side.producer(transactional_id)
         side.in_transaction(transactional_id, producer, "transactions", {EVENTS[partition]: Offset(20, metadata="in one")})
         side.end(transactional_id, producer, is_commit=is_commit)
-    side.settled()
+    side.settled(("transactions", EVENTS[0], 20), ("transactions", EVENTS[1], 20))
     open_producer = side.producer("open")
     side.in_transaction("open", open_producer, "transactions", {EVENTS[2]: Offset(30)})
     side.in_transaction("open", open_producer, "only-open", {EVENTS[1]: Offset(31)})
@@ -248,7 +255,7 @@ def go_on(side: Side, told: Told) -> None:
     producer = side.producer("copier")
     side.in_transaction("copier", producer, "transactions", {EVENTS[0]: Offset(120)})
     side.end("copier", producer, is_commit=True)
-    side.settled()
+    side.settled(("transactions", EVENTS[0], 120), ("transactions", EVENTS[2], 30), ("only-open", EVENTS[1], 31))
     side.commit("deleted", {EVENTS[0]: Offset(1)})
     assert delete_offsets(side.client, "some-deleted", EVENTS) == dict.fromkeys(EVENTS, 0)
 

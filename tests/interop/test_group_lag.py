@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as Place
 import tidelog
 from tests.cli.conftest import run, run_ok
 from tests.kafka import Kafka241, Kafka391
-from tests.kafka.clients import consume, create_topics, offset_for_time
+from tests.kafka.clients import TIMEOUT_S, consume, create_topics, flush, offset_for_time, wait_until_ended
 from tests.kafka.java import wait_until
 from tidelog.client.client import Client
 from tidelog.client.group_log import OFFSETS_TOPIC
@@ -22,6 +22,8 @@ from tidelog.client.groups import commit_offsets
 from tidelog.client.lag import Precision
 from tidelog.client.offsets import Isolation
 from tidelog.clock import ManualClock, SystemClock
+from tidelog.log import names
+from tidelog.log.checkpoints import read_offset_checkpoint
 from tidelog.log.names import TopicPartition
 
 DAY = 1_373_414_400_000  # 2013-07-10
@@ -36,14 +38,11 @@ def old_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka241]:
 
 def write_transactions(bootstrap: str, topic: str, chance: random.Random) -> Producer:
     """Write transactions of three producers, one among the other, times out of order; return one whose last one is open."""
-    producers = [
-        Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{n}", "linger.ms": 0, "transaction.timeout.ms": 60_000}
-        )
-        for n in range(3)
-    ]
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap, "linger.ms": 0, "transaction.timeout.ms": 600_000}
+    ids = [f"{topic}-{n}" for n in range(3)]
+    producers = [Producer(config | {"transactional.id": each}) for each in ids]
     for producer in producers:
-        producer.init_transactions(30)
+        producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
     for _ in range(RECORDS):
         producer = chance.choice(producers)
@@ -59,6 +58,7 @@ def write_transactions(bootstrap: str, topic: str, chance: random.Random) -> Pro
     producers[1].begin_transaction()
     producers[1].produce(topic, b"behind", timestamp=DAY + 7, partition=0)
     producers[1].commit_transaction(30)
+    wait_until_ended(bootstrap, *ids[1:])
     return producers[0]
 
 
@@ -112,18 +112,17 @@ def test_compacted(broker: Kafka391) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for _ in range(RECORDS):
         producer.produce("lag-compacted", b"v", key=b"%d" % chance.randrange(40), timestamp=DAY + chance.randrange(1_000))
-        producer.flush()
+        flush(producer)
     log = Path(broker.partition_folder("lag-compacted"))
-    wait_until(lambda: len(consume(broker.bootstrap, "lag-compacted")) < RECORDS / 2, "the cleaner has been there", 60)
-    before: list[str] = []
+    checkpoint = broker.data / names.CLEANER_CHECKPOINT
 
-    def is_quiet() -> bool:
-        nonlocal before
-        now = sorted(f"{file.name} {file.stat().st_size}" for file in log.glob("*.log*"))
-        was, before = before, now
-        return was == now
+    def is_finished() -> bool:
+        """Whether the cleaner, which may have begun before all was written, was everywhere but in the active segment."""
+        active = max(int(path.stem) for path in log.glob("*.log"))
+        return read_offset_checkpoint(checkpoint).get(TopicPartition("lag-compacted", 0)) == active
 
-    wait_until(is_quiet, "the cleaner has finished", 60)
+    wait_until(is_finished, "the cleaner")
+    assert len(consume(broker.bootstrap, "lag-compacted")) < RECORDS / 2
     with fixed(broker.bootstrap) as client:
         check_all_positions(client, broker.bootstrap, "lag-compacted", chance)
 
@@ -136,9 +135,10 @@ def committed_by_a_consumer(bootstrap: str, topic: str, group: str, count: int) 
     consumer.subscribe([topic])
     read = 0
     while read < count:
-        message = consumer.poll(30)
-        assert message is not None
-        assert message.error() is None
+        message = consumer.poll(TIMEOUT_S)
+        if message is None:
+            raise TimeoutError(f"{group}: nothing after {read} records")
+        assert message.error() is None, message.error()
         read += 1
         if read % 10 == 0:
             consumer.commit(asynchronous=False)
@@ -166,7 +166,10 @@ def live_group(bootstrap: str, topic: str) -> None:
         assert refused.exit_code == 1
         assert "has 1 member: its offsets can be set only while it has none" in refused.error
         consumer.close()
-        assert any(one.group == topic and one.state in ("Empty", None) for one in client.groups())
+        wait_until(
+            lambda: any(one.group == topic and one.state in ("Empty", None) for one in client.groups()),
+            f"{topic} without members",
+        )
         (line,) = run_ok("groups", "reset", bootstrap, topic, "--to", f"{now_ms - 50_000}", "--json").json_lines
         assert (line["old_offset"], line["new_offset"], line["read_again"], line["is_exact"]) == (20, 10, 10, True)
     consumer = committed_by_a_consumer(bootstrap, topic, topic, 10)
@@ -188,7 +191,7 @@ def test_a_living_group(broker: Kafka391) -> None:
             told[name] = [{key: value for key, value in line.items() if not key.startswith("retention")} for line in lines]
         return bool(told["broker"] == told["folder"])
 
-    wait_until(says_the_same, "the folder says the same as its broker", 30)
+    wait_until(says_the_same, "the folder says the same as its broker", 60)
     assert told["broker"][-1]["committed_offset"] == 20
     assert "lag-live" in run_ok("groups", "list", broker.data).stdout
     assert OFFSETS_TOPIC not in run_ok("groups", "list", broker.data).stdout

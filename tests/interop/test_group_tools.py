@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.interop.peers import Peer, served
 from tests.kafka import Kafka391
-from tests.kafka.clients import NewRow, create_topics, produce
+from tests.kafka.clients import NewRow, commit_offsets, create_topics, produce
 from tests.kafka.group_members import LibrdkafkaMember, Place, wait_until_read, wait_until_settled
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
@@ -34,12 +34,13 @@ from tests.kafka.java_tools import (
 VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 NOW_MS = int(time.time() * 1000)
 MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
 ROWS = 10
-"""In each partition, ten minutes between two of them; the last 5 minutes ago."""
+"""In each partition, an hour between two of them; the last half an hour ago. So no duration is near any, while a test runs."""
 
 PARTITIONS = 3
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
@@ -49,8 +50,8 @@ Transcript = dict[str, tuple[int, list[str]]]
 """By command line: the status; the lines, sorted, blanks between words made one."""
 
 
-def row_ms(row: int) -> int:
-    return NOW_MS - 5 * MINUTE_MS - (ROWS - 1 - row) * 10 * MINUTE_MS
+def row_ms(row: int, now_ms: int = NOW_MS) -> int:
+    return now_ms - HOUR_MS // 2 - (ROWS - 1 - row) * HOUR_MS
 
 
 def at(timestamp: int) -> str:
@@ -58,10 +59,11 @@ def at(timestamp: int) -> str:
 
 
 class Scenario:
-    """What is done with one broker by the tools of one release."""
+    """What is done with one broker by the tools of one release. Both brokers have their records from the same `now_ms` on."""
 
-    def __init__(self, bootstrap: str, tools: JavaTools, folder: Path) -> None:
+    def __init__(self, bootstrap: str, tools: JavaTools, folder: Path, now_ms: int) -> None:
         self.bootstrap = bootstrap
+        self.now_ms = now_ms
         self.tools = tools
         self.folder = folder
         self.transcript: Transcript = {}
@@ -70,22 +72,28 @@ class Scenario:
         self.topic, self.other = f"orders-{self.mark}", f"others-{self.mark}"
         self.group, self.lone = f"readers-{self.mark}", f"lone-{self.mark}"
         self.step = "before"
+        self.server = ("--bootstrap-server", bootstrap, "--timeout", str(TIMEOUT_S * 1000))
 
     def run(self) -> Transcript:
         for topic in (self.topic, self.other):
             create_topics(self.bootstrap, {topic: {}}, PARTITIONS)
         for partition in range(PARTITIONS):
-            rows = [NewRow(b"k", b"%d:%d" % (partition, row), row_ms(row)) for row in range(ROWS)]
+            rows = [NewRow(b"k", b"%d:%d" % (partition, row), self.row_ms(row)) for row in range(ROWS)]
             produce(self.bootstrap, self.topic, rows, partition)
-        produce(self.bootstrap, self.other, [NewRow(b"k", b"v", row_ms(row)) for row in range(ROWS)])
+        produce(self.bootstrap, self.other, [NewRow(b"k", b"v", self.row_ms(row)) for row in range(ROWS)])
+        # Nobody has to wait for the topic of the offsets. The tools are not shown this group.
+        commit_offsets(self.bootstrap, "first", [TopicPartition(self.topic, 0, 0)])
         self.nothing_there()
         self.with_members()
         self.reset()
         self.delete()
         return self.transcript
 
+    def row_ms(self, row: int) -> int:
+        return row_ms(row, self.now_ms)
+
     def groups(self, *arguments: str) -> Said:
-        said = self.tools.run(CONSUMER_GROUPS, "--bootstrap-server", self.bootstrap, *arguments)
+        said = self.tools.run(CONSUMER_GROUPS, *self.server, *arguments)
         text = _PORT.sub("127.0.0.1:PORT", _UUID.sub("UUID", said.text))
         lines = sorted(" ".join(line.split()) for line in text.splitlines() if line.strip() and not _TRACE.match(line))
         if arguments[0] == "--list":
@@ -108,7 +116,7 @@ class Scenario:
 
     def with_members(self) -> None:
         self.step = "with members"
-        one = {"client_id": "one", "instance_id": "static-one", "session_timeout_ms": 4000}
+        one = {"client_id": "one", "instance_id": "static-one", "session_timeout_ms": 15_000}
         with (
             LibrdkafkaMember(self.bootstrap, self.group, [self.topic], **one) as first,  # type: ignore[arg-type]
             LibrdkafkaMember(self.bootstrap, self.group, [self.topic], client_id="two") as second,
@@ -142,9 +150,7 @@ class Scenario:
             self.groups("--describe", "--group", self.group, *what)
 
     def tools_state(self) -> str:
-        return self.tools.run(
-            CONSUMER_GROUPS, "--bootstrap-server", self.bootstrap, "--describe", "--group", self.group, "--state"
-        ).text
+        return self.tools.run(CONSUMER_GROUPS, *self.server, "--describe", "--group", self.group, "--state").text
 
     @staticmethod
     def wait(condition: Callable[[], bool], what: str) -> None:
@@ -158,11 +164,11 @@ class Scenario:
         self.step = "reset"
         group = ("--reset-offsets", "--group", self.group)
         forms: list[tuple[str, ...]] = [
-            ("--to-datetime", at(row_ms(3))),
-            ("--to-datetime", at(row_ms(3) + 1)),
-            ("--to-datetime", at(row_ms(0) - MINUTE_MS) + "Z"),
-            ("--to-datetime", at(NOW_MS)),
-            ("--by-duration", "PT20M"),
+            ("--to-datetime", at(self.row_ms(3))),
+            ("--to-datetime", at(self.row_ms(3) + 1)),
+            ("--to-datetime", at(self.row_ms(0) - MINUTE_MS) + "Z"),
+            ("--to-datetime", at(self.now_ms)),
+            ("--by-duration", "PT2H"),
             ("--by-duration", "P1D"),
             ("--by-duration", "PT0S"),
             ("--shift-by", "-2"),
@@ -177,7 +183,7 @@ class Scenario:
         for form in forms:
             self.groups(*group, "--topic", self.topic, *form, "--dry-run")
         self.groups("--describe", "--group", self.group)
-        self.groups(*group, "--topic", f"{self.topic}:0,2", "--to-datetime", at(row_ms(3)), "--execute")
+        self.groups(*group, "--topic", f"{self.topic}:0,2", "--to-datetime", at(self.row_ms(3)), "--execute")
         self.groups("--describe", "--group", self.group)
         self.groups(*group, "--all-topics", "--shift-by", "-2", "--execute")
         self.groups("--describe", "--group", self.group)
@@ -185,7 +191,7 @@ class Scenario:
         plan = self.folder / f"{self.mark}.csv"
         plan.write_text("".join(f"{line}\n" for line in exported.splitlines() if re.fullmatch(r"[^, ]+,\d+,\d+", line)))
         assert len(plan.read_text().splitlines()) == PARTITIONS + 1, exported
-        self.groups(*group, "--topic", self.topic, "--by-duration", "PT30M", "--execute")
+        self.groups(*group, "--topic", self.topic, "--by-duration", "PT3H", "--execute")
         self.groups(*group, "--from-file", str(plan), "--dry-run")
         self.groups(*group, "--from-file", str(plan), "--execute")
         self.groups("--describe", "--group", self.group)
@@ -225,8 +231,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
 @pytest.mark.parametrize("release", RELEASES)
 def test_consumer_groups(peer: Peer, kafka: Kafka391, release: str, tmp_path: Path) -> None:
     """kafka-consumer-groups, all that it can do."""
+    now_ms = int(time.time() * 1000)
     with JavaTools(release) as tools:
-        here, there = (Scenario(bootstrap, tools, tmp_path).run() for bootstrap in (peer.bootstrap, kafka.bootstrap))
+        here, there = (Scenario(bootstrap, tools, tmp_path, now_ms).run() for bootstrap in (peer.bootstrap, kafka.bootstrap))
     assert list(here) == list(there)
     different = {name: (here[name], there[name]) for name in here if here[name] != there[name]}
     assert different == {}
@@ -262,7 +269,7 @@ def test_console_consumer_in_a_group(peer: Peer, tools: JavaTools) -> None:
         "--group",
         "readers",
         "--timeout-ms",
-        "20000",
+        "60000",
     )
     first = tools.run(CONSOLE_CONSUMER, *consuming, "--from-beginning", "--max-messages", "30").text
     everything = [f"{partition}:{row}" for partition in range(PARTITIONS) for row in range(ROWS)]
@@ -284,7 +291,7 @@ def test_consumer_performance(peer: Peer, tools: JavaTools) -> None:
     """kafka-consumer-perf-test."""
     fill(peer, "perf")
     reading = ("--bootstrap-server", peer.bootstrap, "--topic", "perf", "--group", "perf-readers", "--messages", "30")
-    said = tools.run(CONSUMER_PERFORMANCE, *reading, "--timeout", "10000")
+    said = tools.run(CONSUMER_PERFORMANCE, *reading, "--timeout", "60000")
     assert said.status == 0, said.text
     figures = dict(zip(*(line.split(", ") for line in said.text.splitlines()[-2:]), strict=True))
     assert int(figures["data.consumed.in.nMsg"]) == PARTITIONS * ROWS

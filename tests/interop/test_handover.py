@@ -80,10 +80,9 @@ def hand_over(source: Path, kafka: Kafka391, *options: str) -> str:
 def test_kafka_takes_over(kafka: Kafka391, tmp_path: Path, epoch: int) -> None:
     """With leader epochs of Tidelog's that begin at 0, and that are ahead of Kafka's."""
     ours = write(tmp_path, epoch=epoch)
+    kafka.topics |= dict.fromkeys(ours, 1)
     stdout = hand_over(tmp_path, kafka)
     assert f"4 partitions handed over to {kafka.data}; start Kafka" in stdout
-    for name in ours:
-        kafka.topics[name] = 1
     assert not list(kafka.data.glob("*-stray"))
     theirs = serve(kafka, {name: seen.targets for name, seen in ours.items()})
     assert not differences(ours, theirs)

@@ -67,9 +67,8 @@ def write_and_die(folder: Path) -> None:
 def test_killed_handed_over_gone_on_with(kafka: Kafka391, tmp_path: Path) -> None:
     write_and_die(tmp_path)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    kafka.topics |= dict.fromkeys(SETTINGS, 1)
     hand_over(tmp_path, kafka)
-    for name in SETTINGS:
-        kafka.topics[name] = 1
     assert not list(kafka.data.glob("*-stray"))
     assert not list(kafka.data.glob("*-delete"))
     with LogManager(tmp_path, SystemClock()) as manager:

@@ -13,14 +13,16 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from tests.interop.peers import Peer, served
-from tests.kafka.clients import NewRow, consume, produce
+from tests.kafka.clients import NewRow, consume, produce, wait_until_decided
 from tests.kafka.group_members import AioKafkaMember, LibrdkafkaMember, Member, Place, wait_until_read, wait_until_settled
 from tests.kafka.java import wait_until
 from tests.kafka.java_members import MEMBER_RELEASES, TRANSACTION_RELEASES, JavaClientError, JavaClients
 
 FIRST_MS = 1_750_000_000_000
 PARTITIONS = 6
-TIMEOUT_S = 30
+TIMEOUT_S = 60
+SESSION_MS = 10_000
+"""Who has no time for longer loses what it has read and not committed; who goes without a word is waited for as long."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def places(topic: str) -> list[Place]:
 
 
 def check_once(members: Sequence[Member], topic: str, rows: int) -> None:
-    wait_until_read(members, rows * PARTITIONS)
+    wait_until_read(members, rows * PARTITIONS, TIMEOUT_S)
     read = sorted((row.place, row.offset, row.value) for member in members for row in member.rows)
     assert read == [(place, row, b"%d:%d" % (place.partition, row)) for place in places(topic) for row in range(rows)]
 
@@ -67,18 +69,18 @@ def test_releases_share_a_group(peer: Peer, java: JavaClients, first: str) -> No
     with ExitStack() as open_members:
         members: list[Member] = []
         for release in releases:
-            member = java.member(release, peer.bootstrap, group, [topic], assignors=["range"], session_timeout_ms=6000)
+            member = java.member(release, peer.bootstrap, group, [topic], assignors=["range"], session_timeout_ms=SESSION_MS)
             members.append(open_members.enter_context(member))
             fill(peer, topic, 2, start=rows)
             rows += 2
-            wait_until_settled(members, places(topic))
+            wait_until_settled(members, places(topic), TIMEOUT_S)
         check_once(members, topic, rows)
         assert all(len(member.assigned) == 1 for member in members)
         for gone in range(len(members) - 1):
             members[gone].close()
             fill(peer, topic, 1, start=rows)
             rows += 1
-            wait_until_settled(members[gone + 1 :], places(topic))
+            wait_until_settled(members[gone + 1 :], places(topic), TIMEOUT_S)
         check_once(members, topic, rows)
         members[-1].close()
     assert committed(peer.bootstrap, group) == dict.fromkeys(places(topic), rows)
@@ -92,12 +94,13 @@ def test_cooperative_and_with_others(peer: Peer, java: JavaClients) -> None:
     cooperative = {"assignors": ["cooperative-sticky"]}
     with ExitStack() as open_members:
         oldest = open_members.enter_context(java.member("2.4.1", peer.bootstrap, group, [topic], **cooperative))
-        wait_until_settled([oldest], places(topic))
-        static = {"instance_id": "static", "client_id": "static"} | cooperative
+        wait_until_settled([oldest], places(topic), TIMEOUT_S)
+        # It may take a while until it is back: nobody is to give its partitions away before.
+        static = {"instance_id": "static", "client_id": "static", "session_timeout_ms": 60_000} | cooperative
         newest = open_members.enter_context(java.member("4.4.0", peer.bootstrap, group, [topic], **static))
-        wait_until_settled([oldest, newest], places(topic))
+        wait_until_settled([oldest, newest], places(topic), TIMEOUT_S)
         other = open_members.enter_context(LibrdkafkaMember(peer.bootstrap, group, [topic], assignors=["cooperative-sticky"]))
-        wait_until_settled([oldest, newest, other], places(topic))
+        wait_until_settled([oldest, newest, other], places(topic), TIMEOUT_S)
         fill(peer, topic, 3, start=3)
         check_once([oldest, newest, other], topic, 6)
         # Nobody gave everything away.
@@ -118,7 +121,7 @@ def test_cooperative_and_with_others(peer: Peer, java: JavaClients) -> None:
             LibrdkafkaMember(peer.bootstrap, group, [topic], assignors=["range"]),
         ]
         members = [open_members.enter_context(member) for member in kinds]
-        wait_until_settled(members, places(topic))
+        wait_until_settled(members, places(topic), TIMEOUT_S)
         check_once(members, topic, 9)
 
 
@@ -165,6 +168,7 @@ def test_transactions(peer: Peer, java: JavaClients, release: str) -> None:
     second.send_offsets(group, topic, 1, 7)
     assert second.commit() == [8]
     second.close()
+    wait_until_decided(peer.bootstrap, topic, 2)
     assert values("read_committed") == [b"one", b"three", b"five"]
     assert values("read_uncommitted") == [b"one", b"two", b"three", b"four", b"five"]
     assert values("read_committed", 1) == [b"one"]

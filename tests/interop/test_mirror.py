@@ -17,13 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 import tidelog
 from tests.broker.conftest import RunningBroker
 from tests.cli.conftest import KAFKA_2, KAFKA_3
 from tests.kafka.brokers import Kafka241, Kafka391
-from tests.kafka.clients import NewRow, consume, create_topics, produce
+from tests.kafka.clients import NewRow, commit_offsets, consume, create_topics, produce, wait_until_decided
 from tests.spark.mirroring import mirror_here
 from tidelog.client.addresses import is_address
 from tidelog.client.client import connect
@@ -38,6 +38,7 @@ from tidelog.spark.jobs.mirror import MirrorOptions
 NOW = 1_373_414_400_000  # 2013-07-10
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 CLUSTERS = ("kafka", "tidelog")
+TIMEOUT_S = 120
 Places = dict[str, str]
 
 
@@ -68,6 +69,9 @@ def east(east_kafka: Kafka391, tidelogs: tuple[RunningBroker, RunningBroker]) ->
 
 def table(place: str, topic: str) -> list[dict[str, Any]]:
     """All committed records; times in ms, None for none."""
+    if is_address(place):
+        with connect(place) as client:
+            wait_until_decided(place, topic, len(client.partitions(topic)))
     columns = ["offset", "partition", "key", "value", "headers", "timestamp", "timestamp_type", "create_time"]
     found = tidelog.scan(place, topic, columns=columns, isolation="read_committed").read_all()
     for name in ("timestamp", "create_time"):
@@ -245,13 +249,15 @@ def test_a_mirror_that_is_killed(west: Places, east: Places, tmp_path: Path, sou
                         rows = [NewRow(None, b"%d" % at, NOW + at) for at in range(count, count + 400)]
                         produce(west[source], topic, rows, partition, batch_records=20)
                     count += 400
-                    assert process.stdout.readline() == "round\n", (tmp_path / "err").read_text()
+                    if process.stdout.readline() != "round\n":
+                        raise RuntimeError(f"the mirror has ended: {(tmp_path / 'err').read_text()}")
                 time.sleep(chance.random() * 0.3)
                 process.kill()
     run = [sys.executable, "-m", "tests.interop.mirror_program", west[source], east[target], str(tmp_path / "map"), topic, "3000"]
     with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "round\n"
+        if process.stdout.readline() != "round\n":
+            raise RuntimeError("the mirror has ended")
         process.kill()
     old, new = table(west[source], topic), table(east[target], topic)
     assert Counter((row["partition"], row["value"]) for row in new) == Counter((row["partition"], row["value"]) for row in old)
@@ -301,17 +307,28 @@ def _consumer(bootstrap: str) -> Consumer:
     )
 
 
+def _records(messages: list[Any], deadline: float) -> list[Any]:
+    """Those of them that are records; an error that is told among them is raised, as is a deadline that has passed."""
+    for message in messages:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+    if time.monotonic() > deadline:
+        raise TimeoutError(f"read for {TIMEOUT_S} s, and there is more")
+    return messages
+
+
 def _read_some(bootstrap: str, topic: str, count: int) -> list[tuple[int, bytes]]:
     """Read so many records of each partition, and commit."""
-    consumer = _consumer(bootstrap)
     read: list[tuple[int, bytes]] = []
+    end = time.monotonic() + TIMEOUT_S
+    consumer = _consumer(bootstrap)
     try:
         for partition in (0, 1):
             consumer.assign([TopicPartition(topic, partition, 0)])
             its: list[Any] = []
             while len(its) < count + partition:
-                its += consumer.consume(count + partition - len(its), timeout=10)
-            consumer.commit(offsets=[TopicPartition(topic, partition, its[-1].offset() + 1)], asynchronous=False)
+                its += _records(consumer.consume(count + partition - len(its), timeout=1), end)
+            commit_offsets(bootstrap, "readers", [TopicPartition(topic, partition, its[-1].offset() + 1)])
             read += [(partition, message.value()) for message in its]
     finally:
         consumer.close()
@@ -320,16 +337,19 @@ def _read_some(bootstrap: str, topic: str, count: int) -> list[tuple[int, bytes]
 
 def _read_rest(bootstrap: str, planned: Any) -> list[tuple[int, bytes]]:
     """Read from the group's offsets to the end."""
+    for one in planned:
+        wait_until_decided(bootstrap, one.target.topic, one.target.partition + 1)
     consumer = _consumer(bootstrap)
+    deadline = time.monotonic() + TIMEOUT_S
     read: list[tuple[int, bytes]] = []
     try:
         keys = [TopicPartition(one.target.topic, one.target.partition) for one in planned]
-        for key in consumer.committed(keys, timeout=10):
+        for key in consumer.committed(keys, timeout=TIMEOUT_S):
             consumer.assign([key])
             start = key.offset
-            high = consumer.get_watermark_offsets(key, timeout=10)[1]
+            high = consumer.get_watermark_offsets(key, timeout=TIMEOUT_S)[1]
             while consumer.position([key])[0].offset < high:
-                for message in consumer.consume(500, timeout=0.5):
+                for message in _records(consumer.consume(500, timeout=0.5), deadline):
                     assert message.offset() >= start
                     read.append((key.partition, message.value()))
     finally:

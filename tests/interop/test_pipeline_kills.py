@@ -38,7 +38,7 @@ from tests.broker.eos.copier import insist
 from tests.broker.eos.processes import TIMEOUT_S, Served
 from tests.interop.pipeline_program import Driver, Query
 from tests.kafka.brokers import Kafka391
-from tests.kafka.clients import consume, create_topics
+from tests.kafka.clients import consume, create_topics, wait_until_decided
 from tests.kafka.java import wait_until
 
 SOAK = bool(os.environ.get("TIDELOG_SOAK"))
@@ -47,8 +47,8 @@ SHARE = 400
 """Records that each partition of a source grows by right before each disturbance."""
 BATCH = "160"
 """Offsets of a micro-batch: some five of them in a share of both partitions."""
-START_TIMEOUT_S = 120.0
-SETTLE_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
+SETTLE_TIMEOUT_S = 180.0
 SOURCE = "source"
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
@@ -218,6 +218,9 @@ class Pipelines:
     # --- the count ---
 
     def check(self) -> None:
+        for broker, topics in ((self.kafka, (SOURCE, "to-kafka")), (self.served, (SOURCE, "to-tidelog", "from-folder"))):
+            for topic in topics:
+                wait_until_decided(broker.bootstrap, topic, PARTITIONS)
         expected = {bootstrap: _values(bootstrap, SOURCE) for bootstrap in self.sources}
         for bootstrap, rows in expected.items():
             assert [len(values) for values in rows] == [self.sources[bootstrap].written] * PARTITIONS

@@ -21,8 +21,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 import tidelog
+from tests.interop.spark_program import is_starved
 from tests.kafka.brokers import Kafka391
-from tests.kafka.clients import create_topics
+from tests.kafka.clients import create_topics, flush, wait_until_decided
 from tests.kafka.java import wait_until
 from tidelog.copying.offset_map import OffsetMap
 
@@ -72,13 +73,14 @@ def fill(bootstrap: str, topic: str, seed: int) -> dict[int, list[Produced]]:
                 if is_committed:
                     committed[partition].append(row)
                 producer.poll(0)
-            assert not producer.flush(TIMEOUT_S)
+            flush(producer)
             producer.commit_transaction(TIMEOUT_S) if is_committed else producer.abort_transaction(TIMEOUT_S)
     return committed
 
 
 def consume(bootstrap: str, topic: str) -> dict[int, dict[int, Produced]]:
     """Offset → record of each partition, as a consumer is given them."""
+    wait_until_decided(bootstrap, topic, PARTITIONS)
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": f"reader-{topic}",
@@ -93,7 +95,8 @@ def consume(bootstrap: str, topic: str) -> dict[int, dict[int, Produced]]:
         at_end: set[int] = set()
         while len(at_end) < PARTITIONS:
             message = consumer.poll(TIMEOUT_S)
-            assert message is not None
+            if message is None:
+                raise TimeoutError(f"{topic}: nothing for {TIMEOUT_S} s; only {sorted(at_end)} are at their ends")
             error = message.error()
             if error is not None:
                 assert error.code() == KafkaError._PARTITION_EOF
@@ -133,7 +136,8 @@ def replay_under_fire(arguments: list[str], kills: int, seed: int) -> int:
                 if left is not None and len(lines) >= left:
                     os.kill(process.pid, signal.SIGKILL)
                     break
-            process.stdout.read()
+            # It may have got done before the kill came.
+            lines += process.stdout.read().split("\n")[:-1]
             errors = process.stderr.read()
         if process.returncode == 0:
             assert lines[-1] == "done"
@@ -195,20 +199,25 @@ def test_a_job_whose_driver_is_killed_goes_on(broker: Kafka391, tidelog_broker: 
         producer.produce("job-in", row.value, partition=i % PARTITIONS, timestamp=row.timestamp)
         rows[i % PARTITIONS].append(row)
         producer.poll(0)
-    assert not producer.flush(TIMEOUT_S)
+    flush(producer)
     maps = tmp_path / "map"
     command = [sys.executable, "-m", "tidelog", "job", "replay", broker.bootstrap, "job-in"]
     command += ["--target", tidelog_broker.bootstrap_servers, "--target-topic", "job-out", "--map", str(maps)]
     command += ["--from", str(NOON), "--to", str(HIGH), "--json"]
 
     def has_begun() -> bool:
-        assert killed.poll() is None
-        return sum(path.stat().st_size for path in maps.glob("*.offsetmap")) > 600
+        is_over = killed.poll() is not None
+        has_chunk = sum(path.stat().st_size for path in maps.glob("*.offsetmap")) > 600
+        if is_over and not has_chunk:
+            raise RuntimeError(f"the job has ended with {killed.poll()} before it copied anything")
+        return has_chunk
 
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
         wait_until(has_begun, "the first chunk", 2 * TIMEOUT_S)
         killed.kill()
     done = subprocess.run([*command, "--rows", str(tmp_path / "map.csv")], capture_output=True, text=True, timeout=2 * TIMEOUT_S)
+    if done.returncode and is_starved(done.stderr):
+        raise TimeoutError(done.stderr)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     wanted = {number: [row for row in each if row.timestamp < HIGH] for number, each in rows.items()}

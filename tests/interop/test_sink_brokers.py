@@ -30,7 +30,7 @@ from tests.broker.eos.processes import Served
 from tests.client.unreliable import Unreliable
 from tests.interop.counting import GROUP, PARTITIONS, TOPIC, count
 from tests.kafka import Kafka241, Kafka391
-from tests.kafka.clients import consume, create_topics
+from tests.kafka.clients import consume, create_topics, wait_until_decided
 from tests.kafka.java import wait_until
 from tidelog.client import transactions_supported
 from tidelog.client.batch_appender import BatchAppender
@@ -47,6 +47,8 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    # The records are years old.
+    "log.retention.ms": "-1",
 }
 TIMEOUT_S = 60
 PEERS = ("3.9.1", "2.4.1", "tidelog")
@@ -76,6 +78,7 @@ def check(peer: AnyBroker, topic: str) -> int:
     key = TopicPartition(topic, 0)
     with tidelog.connect(peer.bootstrap) as client:
         position = committed_offsets(client.cluster, GROUP, [key])[key][0]
+        wait_until_decided(peer.bootstrap, topic, PARTITIONS)
         read = [
             [int(row.value or b"") for row in consume(peer.bootstrap, topic, number, isolation="read_committed")]
             for number in range(PARTITIONS)
@@ -97,7 +100,8 @@ def test_connections_that_are_lost(peer: AnyBroker, monkeypatch: pytest.MonkeyPa
     with tidelog.connect(peer.bootstrap) as client, monkeypatch.context() as patched:
         unreliable = Unreliable(patched, rng, 0.05)
         count(client.cluster, "lost", "lost", rng, 400)
-    assert unreliable.losses > 10
+        while unreliable.losses <= 10:  # How many there are is for chance and the clock to say.
+            count(client.cluster, "lost", "lost", rng, 50)
     assert check(peer, "lost") >= 400
 
 
@@ -138,6 +142,7 @@ def test_refused_fenced_and_begun_anew(peer: AnyBroker) -> None:
             successor.begin()
             successor.append(key, batch(b"4"))
             successor.commit()
+    wait_until_decided(peer.bootstrap, "fenced", 1)
     assert [row.value for row in consume(peer.bootstrap, "fenced", isolation="read_committed")] == [b"1", b"2", b"3", b"4"]
 
 
@@ -149,11 +154,11 @@ def test_a_transaction_that_takes_too_long(peer: AnyBroker) -> None:
         BatchAppender(client.cluster, transactional_id="slow", transaction_timeout_ms=300) as appender,
     ):
         appender.init()
-        appender.begin()
-        appender.append(key, build_batch_v2([Record(0, 1, 0, None, b"late")]))
-        appender.flush()
-        wait_until(lambda: _end(client, key) > 1, "the coordinator's marker", TIMEOUT_S)
         with pytest.raises(ProducerFencedError, match="longer than its timeout"):
+            appender.begin()
+            appender.append(key, build_batch_v2([Record(0, 1, 0, None, b"late")]))
+            appender.flush()  # Which says so itself on a machine that takes that long.
+            wait_until(lambda: _end(client, key) > 1, "the coordinator's marker", TIMEOUT_S)
             appender.commit()
     assert consume(peer.bootstrap, "slow", isolation="read_committed") == []
 
@@ -169,7 +174,8 @@ def test_writers_that_are_killed(peer: AnyBroker) -> None:
         with writer(peer.bootstrap, 10**9) as process:
             assert process.stdout is not None
             for _ in range(rng.randrange(1, 12)):
-                assert process.stdout.readline(), "the writer has ended"
+                if not process.stdout.readline():
+                    raise RuntimeError("the writer has ended")
             process.send_signal(signal.SIGKILL)
             process.wait(TIMEOUT_S)
     with writer(peer.bootstrap, 1) as process:  # ends what the last one left open
@@ -204,7 +210,10 @@ def test_brokers_that_are_killed(peer: AnyBroker) -> None:
     finally:
         until.set()
         writer.join(TIMEOUT_S)
-    assert not failures
+    if writer.is_alive():
+        raise TimeoutError("the writer does not end")
+    for failure in failures:
+        raise failure
     assert check(peer, "killed") == positions[-1]
 
 

@@ -27,10 +27,12 @@ import pytest
 import tidelog
 from tests.interop.spark_program import QueryError, SparkProgram
 from tests.kafka import Kafka391
+from tests.kafka.clients import wait_until_decided
 from tests.kafka.golden_topics import Filler, plans
 from tests.kafka.java import wait_until
 from tests.spark.golden import BASE_MS, log_dir
 from tidelog.client.offsets import NotFound, list_offsets
+from tidelog.log.log_dir import LogDir
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, LATEST
 from tidelog.scanning.brokers import scan_cluster
@@ -53,6 +55,7 @@ BROKER = {
     "log.cleaner.backoff.ms": "200",
     "log.initial.task.delay.ms": "500",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
+    "replica.high.watermark.checkpoint.interval.ms": "200",
 }
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 SEED = 8
@@ -85,7 +88,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         wait_until(
             lambda: checkpoint.exists() and "deleted-prefix 0 333" in checkpoint.read_text(), "the start of deleted-prefix"
         )
-        yield place(broker.bootstrap, broker.data, filler.begin_ms)
+        wait_until_decided(broker.bootstrap, "transactions", 1)
+        found = place(broker.bootstrap, broker.data, filler.begin_ms)
+        # Behind it a folder's reader takes nothing for committed.
+        ends = {key: end for key, (_, end) in found.offsets.items()}
+        wait_until(lambda: ends.items() <= LogDir(broker.data).high_watermarks.items(), "the high-watermark checkpoint")
+        yield found
 
 
 @pytest.fixture(scope="module")

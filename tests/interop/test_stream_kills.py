@@ -117,7 +117,8 @@ def test_drivers_killed_at_random(topics: GrowingTopics, tmp_path: Path) -> None
                 time.sleep(chance.random())
             finally:
                 program.kill()
-            assert writer.error is None
+            if writer.error is not None:
+                raise writer.error
     writer.trim()
     topics.settle()
     with SparkProgram(folder) as program:

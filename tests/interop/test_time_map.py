@@ -15,6 +15,8 @@ import tidelog
 from tests.interop import live_topics
 from tests.interop.live_topics import LiveTopic, wait_acknowledged
 from tests.interop.rows import rows_of
+from tests.interop.test_live_folder import read_at_rest
+from tests.interop.test_open_folder import wait_for_retention
 from tests.kafka import Kafka391
 from tests.kafka.clients import TIMEOUT_S, Row, consume
 from tests.kafka.java import wait_until
@@ -76,6 +78,7 @@ def test_kafka_passes_time_maps_by(tmp_path_factory: pytest.TempPathFactory) -> 
         append(broker, topics, RECORDS)
         logs = {name: {path.stem for path in folder.glob("*.log")} for name, folder in folders.items()}
         wait_until(lambda: min(map(int, (path.stem for path in folders["shrinks"].glob("*.log")))) > RECORDS, "retention")
+        wait_for_retention(broker, topics[1])
         assert len(logs["grows"]) > len(maps["grows"])
         for topic in topics[:2]:
             report = check_ranges(broker, topic)
@@ -85,6 +88,8 @@ def test_kafka_passes_time_maps_by(tmp_path_factory: pytest.TempPathFactory) -> 
 
         # Loaded after a kill, and after a clean stop.
         for end in (broker.kill, broker.stop):
+            ours, theirs = read_at_rest(broker, "compacts")
+            assert ours == theirs
             maps = {name: map_all(folder) for name, folder in folders.items()}
             end()
             broker.start()

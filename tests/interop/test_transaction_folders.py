@@ -49,7 +49,7 @@ NOT_YET = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NOT_ENOUGH_REPLICAS,
 }
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 def insist(ask: Callable[[], int]) -> None:
@@ -59,7 +59,9 @@ def insist(ask: Callable[[], int]) -> None:
 
 def until(look: Callable[[], Any], is_over: Callable[[Any], bool], expected: Any) -> None:
     deadline = time.monotonic() + TIMEOUT_S
-    while not is_over(found := look()) and time.monotonic() < deadline:
+    while not is_over(found := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {TIMEOUT_S} s for {expected!r}: {found!r}")
         time.sleep(0.02)
     assert found == expected
 
@@ -244,8 +246,8 @@ def test_a_folder_of_tidelogs_becomes_kafkas(tmp_path: Path) -> None:
     decide(folder)
     with Kafka391(tmp_path / "kafka") as kafka:
         topics = {"events": 3, "__transaction_state": 2}
-        hand_over(folder, kafka, *(word for topic in topics for word in ("--topic", topic)))
         kafka.topics |= topics
+        hand_over(folder, kafka, *(word for topic in topics for word in ("--topic", topic)))
         ours = connect(kafka.bootstrap, ours)
         check(ours, before)
         go_on(ours)

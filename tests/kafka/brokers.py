@@ -20,13 +20,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 
 from tests.kafka.jars import classpath
 from tests.kafka.java import JavaProcess, free_port, is_listening, run_java, wait_until
 
-ADMIN_TIMEOUT_S = 30
+ADMIN_TIMEOUT_S = 60
 
 # A broker that lives for seconds, with little heap, is ready sooner when the JVM compiles quickly rather than well.
 SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -67,6 +74,7 @@ class _Broker(abc.ABC):
         self.port = free_port()
         self.process: JavaProcess | None = None
         self.topics: dict[str, int] = {}  # name -> partitions, as created here
+        self.was_killed = False
         self._admin: AdminClient | None = None
         self.data.mkdir(parents=True, exist_ok=True)
 
@@ -94,6 +102,7 @@ class _Broker(abc.ABC):
         if self.process is not None:
             self.process.stop()
             self.process = None
+            self.was_killed = False
 
     def kill(self) -> None:
         """End as by a power cut."""
@@ -101,6 +110,7 @@ class _Broker(abc.ABC):
         if self.process is not None:
             self.process.kill()
             self.process = None
+            self.was_killed = True
 
     @property
     def admin(self) -> AdminClient:
@@ -146,7 +156,16 @@ class _Broker(abc.ABC):
         if not metadata.brokers:
             return False
         led = {name: sum(p.leader >= 0 for p in topic.partitions.values()) for name, topic in metadata.topics.items()}
-        return all(led.get(name) == partitions for name, partitions in self.topics.items())
+        if any(led.get(name) != partitions for name, partitions in self.topics.items()):
+            return False
+        # A broker of KRaft tells of its leaders before it is ready to be one.
+        ends = {TopicPartition(name, p): OffsetSpec.latest() for name, count in self.topics.items() for p in range(count)}  # type: ignore[no-untyped-call]
+        try:
+            for end in self.admin.list_offsets(ends, request_timeout=ADMIN_TIMEOUT_S).values() if ends else ():
+                end.result(ADMIN_TIMEOUT_S)
+        except KafkaException:
+            return False
+        return True
 
     def _write_properties(self, name: str, properties: Mapping[str, str]) -> Path:
         path = self.folder / name
@@ -181,8 +200,9 @@ class Kafka391(_Broker):
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.data),
             "metadata.log.dir": str(self.folder / "metadata"),
-            # A broker that starts again must wait until the controller has given up its former self.
-            "broker.session.timeout.ms": "2000",
+            # A pause that is longer costs the broker its leaders and coordinators: clients see errors, batches new epochs.
+            # But one that was killed must wait so long at its next start, for the controller to give up its former self.
+            "broker.session.timeout.ms": "2000" if self.was_killed else "30000",
             "broker.heartbeat.interval.ms": "200",
             **_COMMON,
         }
@@ -226,7 +246,9 @@ class Kafka241(_Broker):
             "broker.id": "0",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "zookeeper.connect": f"127.0.0.1:{self.zookeeper_port}",
-            "zookeeper.session.timeout.ms": "3000",
+            # The longest that ZooKeeper allows here. A pause that is longer costs the broker its leaders and coordinators.
+            "zookeeper.session.timeout.ms": "10000",
+            "zookeeper.connection.timeout.ms": "60000",
             "log.dirs": str(self.data),
             **_COMMON,
         }

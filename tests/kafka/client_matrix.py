@@ -140,6 +140,8 @@ def write_all(bootstrap: str, picked: Sequence[Case]) -> list[Written]:
         began_ms = int(time.time() * 1000)
         writes = [Write(case.topic, each, case.codec, BATCH, case.idempotent) for case, each in zip(its, new, strict=True)]
         for case, each, sent in zip(its, new, writer.write(bootstrap, writes), strict=True):
+            if isinstance(sent, str) and ("timeout" in sent.lower() or "timed_out" in sent.lower()):
+                raise TimeoutError(f"{case.topic}: {sent}")
             assert not isinstance(sent, str), f"{case.topic}: {sent}"
             if case.timestamp_type == LOG_APPEND_TIME and case.message_format and writer.message_format == 0:
                 # Its responses have no place for the broker's times: a reader's will do.

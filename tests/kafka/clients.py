@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from tests.kafka.java import wait_until
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 class Row(NamedTuple):
@@ -57,6 +57,8 @@ def produce(
         "bootstrap.servers": bootstrap,
         "linger.ms": 1,
         "batch.num.messages": batch_records,
+        # Else a batch that is sent again (its leader has just changed) comes behind the next ones.
+        "max.in.flight.requests.per.connection": 1,
         "log_level": 0,
     }
     config |= {key.replace("_", "."): value for key, value in settings.items()}
@@ -88,6 +90,23 @@ def produce(
         raise RuntimeError(f"{topic}-{partition}: {left} records unacknowledged, {len(failed)} refused: {failed[:3]}")
 
 
+def flush(producer: Producer) -> None:
+    """Wait until all that was handed to it is acknowledged, or refused."""
+    left = producer.flush(TIMEOUT_S)
+    if left:
+        raise TimeoutError(f"{left} records have no answer after {TIMEOUT_S} s")
+
+
+def wait_until_ended(bootstrap: str, *transactional_ids: str) -> None:
+    """Wait until the transactions that their producers have ended are so in all logs: markers come after the answer.
+
+    A new producer of the id gets in no sooner. The former one can do no more.
+    """
+    for transactional_id in transactional_ids:
+        config = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0}
+        Producer(config).init_transactions(TIMEOUT_S)
+
+
 def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None:
     """Create topics with these settings, and wait for their leaders."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -110,6 +129,21 @@ def wait_for_leaders(admin: AdminClient, topics: Mapping[str, int]) -> None:
         return True
 
     wait_until(all_lead, f"the leaders of {', '.join(topics)}")
+
+
+def wait_until_decided(bootstrap: str, topic: str, partitions: int) -> None:
+    """Wait until no transaction is open: Kafka writes the markers a moment after it has said that one is committed."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}  # type: ignore[no-untyped-call]
+
+    def ends(isolation: IsolationLevel) -> list[int]:
+        told = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
+        return [told[place].result(TIMEOUT_S).offset for place in asked]
+
+    # In this order: what comes meanwhile makes a difference.
+    wait_until(
+        lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED), f"the markers in {topic}", TIMEOUT_S
+    )
 
 
 def commit_offsets(bootstrap: str, group: str, offsets: Iterable[TopicPartition]) -> None:

@@ -51,7 +51,7 @@ with warnings.catch_warnings():
 
     import kafka
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 POLL_S = 0.05
 HEARTBEAT_MS = 100
 """How soon a member hears of a rebalance."""

@@ -22,15 +22,21 @@ POLL_S = 0.05
 # Below the range that Linux gives to outgoing connections, so that none of those can hold a port when its broker starts again.
 _PORTS = range(20000, 32000)
 
+_given: set[int] = set()
+"""Ports that have been given away: who has one may not listen on it yet."""
+
 _LOG4J = Path(__file__).parent / "log4j.properties"
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on now."""
+    """Return a port of 127.0.0.1 that nobody listens on now, and that nobody was given before."""
     for _ in range(200):
         port = random.choice(_PORTS)
+        if port in _given:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
     raise RuntimeError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
 

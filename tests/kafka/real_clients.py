@@ -26,7 +26,7 @@ import aiokafka
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume_all, list_offsets
+from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume_all, flush, list_offsets
 
 with warnings.catch_warnings():
     # kafka-python reads files of its package in a way that Python 3.11 calls old.
@@ -143,9 +143,8 @@ class Librdkafka(Client):
                 on_delivery=delivered,
             )
             if number % write.batch == 0:
-                producer.flush(TIMEOUT_S)
-        left = producer.flush(TIMEOUT_S)
-        assert not left, f"{write.topic}: {left} records were not acknowledged"
+                flush(producer)
+        flush(producer)
         return failed[0] if failed else sent
 
     def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:

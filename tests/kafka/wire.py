@@ -17,7 +17,7 @@ import struct
 from typing import NamedTuple
 
 _PRODUCE, _VERSION, _CORRELATION_ID = 0, 7, 1
-_TIMEOUT_S = 30
+_TIMEOUT_S = 60
 
 
 class Produced(NamedTuple):

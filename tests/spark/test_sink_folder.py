@@ -130,33 +130,34 @@ for batch_id in range(first, last):
 """
 
 
+KILLS = 8
+
+
+def batches_from(directory: Path, first: int, last: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", PROGRAM, str(directory), str(first), str(last)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+
+
 @pytest.mark.interop
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """As a driver does that is killed: the last batch is repeated, by another process."""
-    batches, chance = 40, random.Random(0)
+    chance = random.Random(0)
     started = 0
-    kills = 0
-    while True:
-        program = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(tmp_path / "data"), str(started), str(batches)],
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[2],
-        )
-        assert program.stdout is not None
-        until = min(batches - 1, started + chance.randrange(1, 7))
-        for line in program.stdout:
-            started = int(line)
-            if started == until and started < batches - 1:
-                time.sleep(chance.random() * 0.1)  # a moment within the commit, or a later one's
-                os.kill(program.pid, signal.SIGKILL)
-                kills += 1
-                started = int((program.stdout.read().split() or [line])[-1])
-                break
-        code = program.wait(timeout=60)
-        program.stdout.close()
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-    assert kills > 5
+    for _ in range(KILLS):
+        with batches_from(tmp_path / "data", started, 1_000_000) as program:
+            assert program.stdout is not None
+            until = started + chance.randrange(1, 7)
+            for line in program.stdout:
+                started = int(line)
+                if started == until:
+                    time.sleep(chance.random() * 0.1)  # a moment within the commit, or a later one's
+                    os.kill(program.pid, signal.SIGKILL)
+                    started = int((program.stdout.read().split() or [line])[-1])
+                    break
+        assert program.returncode == -signal.SIGKILL
+    batches = started + 2
+    with batches_from(tmp_path / "data", started, batches) as program:
+        program.communicate(timeout=120)
+    assert program.returncode == 0
     wanted = Counter(f"{c} {batch_id} {n}" for c in "abcdefg" for batch_id in range(batches) for n in range(2))
     assert Counter(values(tmp_path / "data", "a")) == wanted

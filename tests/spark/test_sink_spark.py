@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Load = Callable[..., "DataFrame"]
+TIMEOUT_S = 180
 
 
 def without_offsets(rows: list[Row]) -> list[Row]:
@@ -67,8 +68,8 @@ class Streamed:
         rows = self.spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).parquet(str(self.folder / "in"))
         options = {"topic": "out", "checkpointLocation": str(self.folder / "checkpoint"), **given}
         query = rows.writeStream.format("tidelog").options(**options).trigger(availableNow=True).start(str(self.folder / "data"))
-        query.awaitTermination(120)
-        assert not query.isActive
+        if not query.awaitTermination(TIMEOUT_S):
+            raise TimeoutError(f"the query runs for more than {TIMEOUT_S} s: {query.status}")
 
     def forget_last_commit(self) -> None:
         """Leave the checkpoint as a driver does that dies right after the target's commit."""

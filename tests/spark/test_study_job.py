@@ -60,7 +60,7 @@ def test_chapters_and_summary(ran: tuple[JobResult, list[Chapter]], heard: list[
     columns = result.summary.columns
     assert columns == ("study", "cases", "measurements", "confirmed", "refuted", "in part", "not measurable", "seconds")
     assert [row[:-1] for row in result.summary.rows] == [("one", 6, 18, 5, 1, 0, 0), ("two", 1, 3, 0, 1, 0, 0)]
-    assert all(0 <= row[-1] < 10 for row in result.summary.rows)
+    assert all(0 <= row[-1] < 300 for row in result.summary.rows)
     assert result.faults == 0
     assert heard[-1] == (CASES + 1, CASES + 1)
 

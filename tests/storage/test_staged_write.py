@@ -12,7 +12,7 @@ from tests.storage.crash_states import CrashStates
 from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.errors import DataDirNotFoundError, StorageError, UnknownTopicOrPartitionError
+from tidelog.errors import CorruptCheckpointError, DataDirNotFoundError, StorageError, UnknownTopicOrPartitionError
 from tidelog.log import names
 from tidelog.log.checkpoints import read_offset_checkpoint
 from tidelog.log.log_dir import LogDir
@@ -24,7 +24,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.new_topic import NewTopic
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.staged_write import TURN_FILE, StagedWrite, finish_interrupted_writes
-from tidelog.storage.write_journal import COMMITTED_FILE, is_pending
+from tidelog.storage.write_journal import COMMITTED_FILE, is_pending, writer_file
 
 CLOCK = ManualClock(1_700_000_000_000)
 SMALL_INDEXES = {"segment.index.bytes": "4096"}
@@ -256,3 +256,21 @@ def assert_all_is_there_once(directory: Path) -> None:
     assert sorted(found[KEYS[0]]) == [5, 6, 77, 1000, 1001]
     assert sorted(found[KEYS[1]]) == [5, 6, 77]
     assert [time for time in found[KEYS[0]] if time in (5, 6)] == [5, 6]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "garbage",
+        '{"version": 1, "writer": "me", "note": 5, "partitions": ["events-0"]}',
+        '{"version": 1, "writer": 5, "note": "x", "partitions": ["events-0"]}',
+        '{"version": 1, "writer": "me", "note": "x", "partitions": [5]}',
+    ],
+)
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_damaged_file_is_one_error(tmp_path: Path, text: str, is_committed: bool) -> None:
+    path = folder(tmp_path) / COMMITTED_FILE if is_committed else writer_file(folder(tmp_path), "me")
+    path.write_text(text)
+    with pytest.raises(CorruptCheckpointError, match="what a write leaves: no"), StagedWrite(tmp_path, CLOCK, writer="me") as one:
+        raise AssertionError(one.note)
+    assert path.read_text() == text

@@ -40,6 +40,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from tests.broker.eos.copier import FENCED, STUCK, insist
 from tests.broker.eos.processes import TIMEOUT_S, Endpoint, Program
 from tests.kafka.clients import commit_offsets, create_topics
+from tests.kafka.java import wait_until
 
 GROUP = "copiers"
 SOURCE, TARGET = "source", "target"
@@ -163,12 +164,17 @@ class Copying:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         places = [TopicPartition(topic, partition) for topic in (SOURCE, TARGET) for partition in range(self.partitions)]
         specs = {place: OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]
-        all_ends = []
-        for isolation in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
+
+        def ends_of(isolation: IsolationLevel) -> dict[TopicPartition, int]:
             told = admin.list_offsets(specs, isolation_level=isolation, request_timeout=TIMEOUT_S)
-            all_ends.append({place: future.result(TIMEOUT_S).offset for place, future in told.items()})
-        ends = all_ends[0]
-        assert all_ends[1] == ends, "a transaction is open"
+            return {place: future.result(TIMEOUT_S).offset for place, future in told.items()}
+
+        def is_settled() -> bool:
+            return ends_of(IsolationLevel.READ_UNCOMMITTED) == ends_of(IsolationLevel.READ_COMMITTED)
+
+        # Markers may come after the answer to whoever has ended a transaction.
+        wait_until(is_settled, "the end of all transactions", TIMEOUT_S)
+        ends = ends_of(IsolationLevel.READ_UNCOMMITTED)
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)], request_timeout=TIMEOUT_S)
         committed = {each.partition: each.offset for each in asked[GROUP].result(TIMEOUT_S).topic_partitions}
         assert committed.keys() == set(range(self.partitions))
@@ -186,7 +192,8 @@ class Copying:
             consumer.assign(places)
             while len(ends) < len(places):
                 message = consumer.poll(TIMEOUT_S)
-                assert message is not None, f"the broker sent nothing; {ends} are at their ends"
+                if message is None:
+                    raise TimeoutError(f"the broker sent nothing; {ends} are at their ends")
                 error = message.error()
                 if error is None:
                     found.append((message.partition() or 0, message.value() or b""))

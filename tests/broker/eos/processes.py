@@ -107,12 +107,12 @@ class Program:
         self._lines.put(None)
 
     def expect(self, event: str, timeout_s: float = TIMEOUT_S) -> list[str]:
-        """Wait until it tells of an event; return its particulars. AssertionError if it ends before."""
+        """Wait until it tells of an event; return its particulars. AssertionError if it ends before, TimeoutError in vain."""
         while True:
             try:
                 line = self._lines.get(timeout=timeout_s)
             except queue.Empty:
-                line = None
+                raise TimeoutError(f"no {event!r} in {timeout_s} s, after {self.events[-3:]}: {self.tail()}") from None
             assert line is not None, f"no {event!r} after {self.events[-3:]}: {self.tail()}"
             words = line.split()
             self.events.append(words)

@@ -143,10 +143,11 @@ class TransactionalProducer:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Ask until it is so; fail where that takes too long."""
+    """Ask until it is so; TimeoutError where that takes too long."""
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {TIMEOUT_S} s in vain")
 
 
 def wait_until_loaded(client: RawClient) -> None:

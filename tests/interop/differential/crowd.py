@@ -1,7 +1,8 @@
 """Many clients of both brokers at once: each step is taken on both sides, and both have to answer the same clients the same.
 
 A join or a sync may wait for other members. So a step is over when both sides have answered the same clients and nothing more
-comes for a moment; an answer that comes on one side only is waited for on the other, for seconds, and is then a difference.
+comes for a moment, in which both do answer somebody else: else a machine that stands still looks like members that wait. An
+answer that comes on one side only is waited for on the other, for a minute, and is then a difference.
 
 A member's id is made up by each broker: the one that a client was given is `crowd.member_id(side, who)`, and stands masked in
 answers as its prefix and who has it.
@@ -15,13 +16,19 @@ import time
 from typing import Any
 
 from tests.broker.raw import RawClient
+from tests.interop.differential.deliberate import may_be_silent
 from tests.interop.differential.pair import MadeFor, Pair, Side
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.wire.messages.sync_group import SyncGroupRequest
 
 QUIET_S = 0.04
-LAGGING_S = 4
+ROUNDS = 3
+"""So many requests of somebody else are answered before who is not counts as one that waits."""
+LAGGING_S = 60
+SILENCE_S = 4
+"""... where Kafka never answers."""
 _MADE_UP = re.compile(r"(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.DOTALL)
 _HAS_ITS_ID = {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED}
 
@@ -32,6 +39,7 @@ class Crowd:
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
         self._clients: dict[tuple[Side, str], RawClient] = {}
+        self._bystanders: dict[Side, RawClient] = {}
         self._waiting: dict[str, str] = {}
         """Who has a request under way, and what it is called."""
         self.compares_leaders = True
@@ -60,9 +68,10 @@ class Crowd:
                 client.close()
 
     def close(self) -> None:
-        for client in self._clients.values():
+        for client in (*self._clients.values(), *self._bystanders.values()):
             client.close()
         self._clients.clear()
+        self._bystanders.clear()
 
     def step(self, label: str, who: str, message: MadeFor, version: int) -> dict[str, Any]:
         """Have a client ask; return Kafka's masked answers by who was answered, which need not be who asked."""
@@ -74,15 +83,25 @@ class Crowd:
         self.pair.asked += 1
         return self.settle(until=None if isinstance(made, JoinGroupRequest | SyncGroupRequest) else who)
 
-    def settle(self, *, until: str | None = None, timeout_s: float = LAGGING_S) -> dict[str, Any]:
+    def settle(self, *, until: str | None = None) -> dict[str, Any]:
         """Wait until both sides have answered the same clients; with `until`, that one among them. Compare their answers."""
         answers: dict[Side, dict[str, Any]] = {side: {} for side in self.pair.sides}
-        deadline = time.monotonic() + timeout_s
+        is_silent = any(may_be_silent(label) for label in self._waiting.values())
+        deadline = time.monotonic() + (SILENCE_S if is_silent else LAGGING_S)
+        rounds = 0
         while time.monotonic() < deadline:
-            came = self._receive(answers, QUIET_S if self._waiting.keys() - answers[self.pair.kafka].keys() else 0)
+            waits = self._waiting.keys() - (answers[self.pair.kafka].keys() & answers[self.pair.tidelog].keys())
+            came = self._receive(answers, QUIET_S if waits and not rounds else 0)
             agreed = answers[self.pair.kafka].keys() == answers[self.pair.tidelog].keys()
-            if agreed and not came and (until is None or until in answers[self.pair.kafka]):
+            if came or not agreed or (until is not None and until not in answers[self.pair.kafka]):
+                rounds = 0
+            elif not waits or rounds == ROUNDS:
                 break
+            else:
+                rounds += 1
+                self._ask_bystanders()
+        if until is not None and not any(until in of_side for of_side in answers.values()):
+            raise TimeoutError(f"neither side has answered {self._waiting.get(until, until)}")
         kafka, tidelog = (self._named_and_masked(side, answers[side]) for side in self.pair.sides)
         for who in sorted(kafka.keys() | tidelog.keys()):
             label = self._waiting.pop(who)
@@ -104,6 +123,13 @@ class Crowd:
         if client is None:
             client = self._clients[side, who] = RawClient(side.address, client_id=f"client-{who}")
         return client
+
+    def _ask_bystanders(self) -> None:
+        """Have both brokers answer somebody who waits for nothing."""
+        for side in self.pair.sides:
+            if side not in self._bystanders:
+                self._bystanders[side] = RawClient(side.address, client_id="bystander", timeout_s=LAGGING_S)
+            self._bystanders[side].ask(ApiVersionsRequest("tests", "1.0"), 3)
 
     def _receive(self, answers: dict[Side, dict[str, Any]], wait_s: float) -> bool:
         """Take what has come. Return whether anything had."""

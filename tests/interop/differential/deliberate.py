@@ -152,6 +152,12 @@ TABLE: tuple[Deliberate, ...] = (
     ),
 )
 
+
+def may_be_silent(label: str) -> bool:
+    """Return whether it is meant that Kafka never answers this."""
+    return any(line.kafka in ("silent", "waits") and re.fullmatch(line.label, label) for line in TABLE)
+
+
 SEEN: set[int] = set()
 """The lines that an answer of this run has borne out."""
 

@@ -27,7 +27,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from tests.broker.raw import RawClient
-from tests.interop.differential.deliberate import reason_for
+from tests.interop.differential.deliberate import may_be_silent, reason_for
+from tests.kafka.java import wait_until
 from tidelog.errors import CorruptBatchError
 from tidelog.records.batch import LOG_APPEND_TIME_BIT, BatchHeader, compute_crc, iter_headers, read_header
 from tidelog.records.scanner import unwrap
@@ -65,7 +66,10 @@ HASHED = {
 }
 """What Kafka keeps in hash maps on its way to the answer, and the field that it is sorted by here."""
 TEXTS = {"error_message", "batch_index_error_message", "documentation"}
-TIMEOUT_S = 5
+TIMEOUT_S = 60
+"""Who has not answered by then has not answered: TimeoutError."""
+SILENCE_S = 5
+"""How long is waited for an answer that Kafka never gives."""
 MINUTE_MS = 60_000
 
 _UINT32 = struct.Struct(">I")
@@ -92,12 +96,13 @@ class Side:
         self._names: dict[uuid.UUID, str] = {}
         self._began_ms = time.time_ns() // 1_000_000 - MINUTE_MS
 
-    def ask(self, message: Message, version: int, *, has_answer: bool) -> Any:
-        """Return the masked response; "closed" or "nothing" where there is none."""
+    def ask(self, message: Message, version: int, *, has_answer: bool, may_be_silent: bool = False) -> Any:
+        """Return the masked response; "closed" or "nothing" where there is none, "silent" where there may be none."""
         self.last = None
         if self._client is None:
-            self._client = RawClient(self.address, timeout_s=TIMEOUT_S)
+            self._client = RawClient(self.address)
         try:
+            self._client.socket.settimeout(SILENCE_S if may_be_silent else TIMEOUT_S)
             self._client.send(message, version)
             if has_answer:
                 self.last = self._client.receive()
@@ -110,6 +115,8 @@ class Side:
             return "closed"
         except TimeoutError:
             self.close()
+            if not may_be_silent:
+                raise TimeoutError(f"{self.name} has not answered {message} v{version} within {TIMEOUT_S} s") from None
             return "silent"
         return "nothing"
 
@@ -250,9 +257,14 @@ class Pair:
         """Ask both; return Kafka's masked answer."""
         made = [message(side) if callable(message) else message for side in self.sides]
         has_answer = not (isinstance(made[0], ProduceRequest) and made[0].acks == 0)
-        answers = [side.ask(one, version, has_answer=has_answer) for side, one in zip(self.sides, made, strict=True)]
+        label = f"{label} v{version}"
+        silent = may_be_silent(label)
+        answers = [
+            side.ask(one, version, has_answer=has_answer, may_be_silent=silent)
+            for side, one in zip(self.sides, made, strict=True)
+        ]
         self.asked += 1
-        self.compare(f"{label} v{version}", *answers)
+        self.compare(label, *answers)
         return answers[0]
 
     def compare(self, label: str, kafka: Any, tidelog: Any, where: str = "") -> None:
@@ -298,10 +310,8 @@ class Pair:
     def wait_for(self, side: Side, names: tuple[str, ...], version: int = 10) -> None:
         """Wait until a broker leads all partitions of topics, and note their ids."""
         topics = [MetadataRequestTopic(name=name) for name in names]
-        deadline = time.monotonic() + 20
-        while not self._leads(side, topics, version if side is self.tidelog else self.metadata_version):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{side.name} does not lead {names}")
+        at = version if side is self.tidelog else self.metadata_version
+        wait_until(lambda: self._leads(side, topics, at), f"{side.name} to lead {names}")
 
     def _leads(self, side: Side, topics: list[MetadataRequestTopic], version: int) -> bool:
         side.ask(MetadataRequest(topics, False), version, has_answer=True)

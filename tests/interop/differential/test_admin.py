@@ -39,7 +39,7 @@ from tidelog.wire.messages.describe_log_dirs import DescribableLogDirTopic, Desc
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 TIMEOUT_MS = 30_000
-PROPAGATION_S = 10
+PROPAGATION_S = 60
 THERE = ("admin-a", "admin.b", "admin-c")
 
 MadeFor = Callable[[Side], Message]

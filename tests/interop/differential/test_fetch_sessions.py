@@ -197,6 +197,12 @@ def test_session_of_another_kind(filled: Pair) -> None:
     filled.check()
 
 
+def seconds(side: Side, request: FetchRequest) -> float:
+    began = time.monotonic()
+    side.ask(request, 12, has_answer=True)
+    return time.monotonic() - began
+
+
 def test_waiting(filled: Pair) -> None:
     """Who waits waits as long, and who has a reason not to does not."""
     cases = {
@@ -210,12 +216,9 @@ def test_waiting(filled: Pair) -> None:
         "with no minimum": ([(PLAIN, [wanted(2, 0)])], 0),
     }
     for label, (topics, min_bytes) in cases.items():
-        waited = {}
-        for side in filled.sides:
-            request = fetch_of(*topics, version=12, min_bytes=min_bytes, max_wait_ms=300)(side)
-            began = time.monotonic()
-            side.ask(request, 12, has_answer=True)
-            waited[side.name] = time.monotonic() - began > 0.25
+        request = fetch_of(*topics, version=12, min_bytes=min_bytes, max_wait_ms=300)
+        # A busy machine, too, makes one wait: who has to does so each time.
+        waited = {side.name: all(seconds(side, request(side)) > 0.25 for _ in range(3)) for side in filled.sides}
         assert waited["Kafka"] == waited["Tidelog"], label
         filled.ask(f"waiting {label}", fetch_of(*topics, version=12, min_bytes=min_bytes, max_wait_ms=20), 12)
     filled.check()

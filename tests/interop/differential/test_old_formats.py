@@ -17,6 +17,7 @@ from tests.interop.differential.pair import Pair
 from tests.interop.differential.record_sets import T, build, good_sets
 from tests.interop.differential.requests import fetch, list_offsets, produce
 from tests.kafka import Kafka241
+from tests.kafka.java import wait_until
 from tidelog.broker.embedded import Broker
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
@@ -71,12 +72,12 @@ def set_format(pair: Pair, topic: str, value: str) -> None:
     data = build([Record(0, T, 0, None, b"probe", ())], 2)
     for limit, expected in (("1", ErrorCode.MESSAGE_TOO_LARGE), ("1000", ErrorCode.NONE)):
         set_config(pair, PROBE, "max.message.bytes", limit)
-        for _ in range(2000):
-            pair.kafka.ask(produce(PROBE, data), 7, has_answer=True)
-            if pair.kafka.last.responses[0].partition_responses[0].error_code == expected:
-                break
-        else:
-            pytest.fail(f"Kafka does not take max.message.bytes={limit}")
+        wait_until(lambda: answer_to(pair, data) == expected, f"Kafka to take max.message.bytes={limit}")  # noqa: B023
+
+
+def answer_to(pair: Pair, data: bytes) -> int:
+    pair.kafka.ask(produce(PROBE, data), 7, has_answer=True)
+    return int(pair.kafka.last.responses[0].partition_responses[0].error_code)
 
 
 @pytest.mark.parametrize("magic", FORMATS)

@@ -42,7 +42,10 @@ from tidelog.wire.messages.txn_offset_commit import (
 from tidelog.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 
 TOPICS = ("txn-a", "txn-b")
-PATIENCE_S = 5
+PATIENCE_S = 60
+LONG_MS = 600_000
+"""No transaction is to be aborted for its time, on one side a moment before it is on the other."""
+SETTLES_S = 10
 TRY_AGAIN = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
@@ -70,8 +73,10 @@ class Transactional:
         self.sequences: dict[tuple[str, int], int] = {}
         Transactional.count += 1
         self.stand_in = 1_000_000 * Transactional.count
+        self.groups: set[str] = set()
+        """Whose offsets came with the transaction that is open."""
 
-    def init(self, version: int = 4, *, timeout_ms: int = 60_000, knows: bool = False, label: str = "init") -> int:
+    def init(self, version: int = 4, *, timeout_ms: int = LONG_MS, knows: bool = False, label: str = "init") -> int:
         """Get an id; `knows`: go on with the one that it has. Return the code."""
         answers = {}
         for side in self.pair.sides:
@@ -88,6 +93,7 @@ class Transactional:
         kafka, tidelog = (answers[side] for side in self.pair.sides)
         self.pair.asked += 1
         self.pair.compare(f"{label} v{version}", kafka, tidelog)
+        self.wait_for_offsets()
         return int(kafka["error_code"])
 
     def named(self, side: Side, id_by: int = 0, epoch_by: int = 0) -> tuple[int, int]:
@@ -145,6 +151,7 @@ class Transactional:
         for (topic, partition), offset in offsets.items():
             by_topic.setdefault(topic, []).append(TxnOffsetCommitRequestPartition(partition, offset, committed_metadata="t"))
         wanted = [TxnOffsetCommitRequestTopic(topic, partitions=of_topic) for topic, of_topic in by_topic.items()]
+        self.groups.add(group)
 
         def made(side: Side) -> TxnOffsetCommitRequest:
             more = {name: value(side) if callable(value) else value for name, value in member.items()}
@@ -200,6 +207,21 @@ class Transactional:
                     break
                 if time.monotonic() > deadline:
                     raise TimeoutError((side.name, side.last))
+                time.sleep(0.002)
+        self.wait_for_offsets()
+
+    def wait_for_offsets(self) -> None:
+        """Wait until Kafka tells of the groups what Tidelog does, for a while: what is told is compared by who asks for it.
+
+        Kafka's groups hear of a transaction's end from a thread of its own, after the transaction is complete.
+        """
+        for group in self.groups:
+            asked = fetch_offsets(group, None, 7, require_stable=True)
+            tidelog = in_order(self.pair.tidelog.ask(asked, 7, has_answer=True))
+            deadline = time.monotonic() + SETTLES_S
+            while in_order(self.pair.kafka.ask(asked, 7, has_answer=True)) != tidelog and time.monotonic() < deadline:
+                time.sleep(0.002)
+        self.groups.clear()
 
     def describe(self, label: str = "describe") -> Any:
         return ask(self.pair, label, DescribeTransactionsRequest([self.transactional_id]), 0)
@@ -210,8 +232,10 @@ def patiently(side: Side, message: Any, version: int) -> Any:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = side.ask(message, version, has_answer=True)
-        if not (TRY_AGAIN & set(codes_in(answer))) or time.monotonic() >= deadline:
+        if not (TRY_AGAIN & set(codes_in(answer))):
             return in_order(answer)
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{side.name} has been busy for {PATIENCE_S} s: {answer}")
         time.sleep(0.005)
 
 
@@ -262,7 +286,7 @@ def test_ids(pair: Pair, version: int) -> None:
         for by in (0, -1, 2):
             one.ask(
                 f"an older one by {by}",
-                lambda side, by=by: InitProducerIdRequest(one.transactional_id, 1000, old[side][0], old[side][1] + by),  # type: ignore[misc]
+                lambda side, by=by: InitProducerIdRequest(one.transactional_id, LONG_MS, old[side][0], old[side][1] + by),  # type: ignore[misc]
                 version,
             )
         one.describe()
@@ -568,7 +592,8 @@ def test_timeouts(pair: Pair) -> None:
     topic = "txn-timeouts"
     pair.create(topic)
     one = Transactional(pair, topic)
-    one.init(timeout_ms=500)
+    # Long enough to get as far as the records, whatever else the machine does.
+    one.init(timeout_ms=6000)
     one.add((topic, 0))
     one.produce(topic)
     for side in pair.sides:

@@ -15,4 +15,6 @@ def test_no_line_is_stale(request: pytest.FixtureRequest) -> None:
     ran = {item.path.name for item in request.session.items if item.path.parent == Path(__file__).parent}
     if not wanted <= ran or config.getoption("keyword") or hasattr(config, "workerinput"):
         pytest.skip("only when all modules run in one process")
+    if request.session.testsfailed:
+        pytest.skip("a test that failed may not have come to its line")
     assert [line.label for index, line in enumerate(TABLE) if index not in SEEN] == []

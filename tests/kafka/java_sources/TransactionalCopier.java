@@ -50,7 +50,7 @@ public class TransactionalCopier {
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             ends = true;
             try {
-                copying.join(20_000);
+                copying.join(50_000);
             } catch (InterruptedException gone) {
                 // The process ends as it is.
             }
@@ -65,9 +65,7 @@ public class TransactionalCopier {
             failed.printStackTrace();
             status = 1;
         }
-        // Within the hook exit would wait for this thread, and this thread for it.
-        if (!ends)
-            System.exit(status);
+        // Not exit: it would wait for the hook, and the hook for this thread.
         Runtime.getRuntime().halt(status);
     }
 

@@ -2,6 +2,7 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
@@ -48,12 +49,23 @@ public class WordCount {
 
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);
         CountDownLatch failed = new CountDownLatch(1);
+        CountDownLatch ended = new CountDownLatch(1);
         streams.setStateListener((now, before) -> {
             System.out.println("state " + now);
             if (now == KafkaStreams.State.ERROR)
                 failed.countDown();
+            if (now == KafkaStreams.State.NOT_RUNNING)
+                ended.countDown();
         });
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(20))));
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            try {
+                // close may return before its last state was told
+                if (streams.close(Duration.ofSeconds(50)))
+                    ended.await(5, TimeUnit.SECONDS);
+            } catch (InterruptedException gone) {
+                // The process ends as it is.
+            }
+        }));
         streams.start();
         failed.await();
         Runtime.getRuntime().halt(1);
