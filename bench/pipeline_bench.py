@@ -104,20 +104,19 @@ class Bench:
     def measure(self, step: str, ways: dict[str, Way], records: int) -> dict[str, Any]:
         """Run all ways in turn, `WARM_UPS` rounds and then those that count; return what the table shows."""
         for number in range(WARM_UPS + self.rounds):
-            for way in ways.values():
+            told = []
+            for name, way in ways.items():
                 before, began = self._processor(), time.perf_counter()
                 way.run()
                 seconds, after = time.perf_counter() - began, self._processor()
+                told.append(f"{name} {seconds:.2f} s")
                 if number == 0:
                     way.first_s = seconds
                 if number >= WARM_UPS:
                     way.seconds.append(seconds)
                     jvm, workers, broker = (late - early for late, early in zip(after, before, strict=True))
                     way.processor.append((jvm, workers, broker))
-            say(
-                f"{step} {number + 1}: "
-                + ", ".join(f"{name} {way.seconds[-1] if way.seconds else 0:.2f}" for name, way in ways.items())
-            )
+            say(f"{step} {number + 1}{' (warms up)' if number < WARM_UPS else ''}: {', '.join(told)}")
         return {"step": step, "records": records, "ways": {name: self._result(way, records) for name, way in ways.items()}}
 
     def _processor(self) -> tuple[float, float, float]:
