@@ -9,24 +9,15 @@ Processor time is the broker's, in seconds per gigabyte of records, or per milli
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
-import statistics
 import sys
-from collections.abc import Sequence
 from typing import Any
-
-from tests.kafka.jars import why_not
 
 from bench.broker import cases
 from bench.broker.cases import Case, Measure
 from bench.broker.clients import OUT
 from bench.broker.peers import Peer, seconds_to_first_metadata
+from bench.broker.side_by_side import TIDELOG, arguments_of, compare, report
 from tidelog.records.compression import Codec
-
-PRIME_BYTES = 1 << 30
-KAFKA, TIDELOG = "kafka", "tidelog"
 
 
 def catalogue(scale: float) -> list[Case]:
@@ -79,107 +70,18 @@ def catalogue(scale: float) -> list[Case]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="the broker beside Apache Kafka 3.9.1")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="cases whose names contain one of these")
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds of mixed traffic first: a JVM gets faster")
+    parser = arguments_of("the broker beside Apache Kafka 3.9.1")
     parser.add_argument(
         "--minutes", type=float, default=1.0, help="of mixed traffic before the memory is looked at; 0: not at all"
     )
-    parser.add_argument("--tidelog", action="store_true", help="Tidelog alone: no ratios")
-    parser.add_argument("--json", action="store_true", help="print one JSON line a case instead of the table")
     options = parser.parse_args(arguments)
-    reason = why_not()
-    if reason and not options.tidelog:
-        print(reason, file=sys.stderr)
-        return 0
-    names = [TIDELOG] if options.tidelog else [KAFKA, TIDELOG]
-    chosen = [case for case in catalogue(options.scale) if not options.only or any(p in case.name for p in options.only)]
-    is_missed = False
-    peers = {name: Peer(name, OUT / name) for name in names}
-    try:
-        for peer in peers.values():
-            peer.__enter__()
-            cases.mixed_traffic(peer, options.warm_up)
-        if not options.json:
-            print(f"{'':45} {'Kafka':>10} {'Tidelog':>10}  ratio  target   CPU K → T          p50/p99 µs K → T", flush=True)
-        for case in chosen:
-            try:
-                is_missed |= report(case, measured(case, peers, options.runs), as_json=options.json)
-            except (RuntimeError, OSError) as error:
-                is_missed = True
-                print(f"{case.name:45} failed: {error}", flush=True)
-    finally:
-        for peer in peers.values():
-            peer.__exit__()
-    if not options.only or any("start" in part or "memory" in part for part in options.only):
-        is_missed |= start_and_memory(names, options.runs, options.minutes, as_json=options.json)
-    shutil.rmtree(OUT, ignore_errors=True)
-    return 1 if is_missed else 0
 
+    def last(names: list[str]) -> bool:
+        if not options.only or any("start" in part or "memory" in part for part in options.only):
+            return start_and_memory(names, options.runs, options.minutes, as_json=options.json)
+        return False
 
-def measured(case: Case, peers: dict[str, Peer], runs: int) -> dict[str, list[Measure]]:
-    """Run a case on each broker in turn, `runs` times."""
-    prepared = {name: case.prepare(peer) for name, peer in peers.items()}
-    turns: dict[str, list[Measure]] = {name: [] for name in peers}
-    try:
-        ready = {name: context.__enter__() for name, context in prepared.items()}
-        for _ in range(runs):
-            for name, run in ready.items():
-                prime()
-                turns[name].append(run())
-    finally:
-        for context in prepared.values():
-            context.__exit__(None, None, None)
-    return turns
-
-
-def prime() -> None:
-    """Have the machine back memory for the page cache before somebody's clock runs."""
-    path = OUT / "prime"
-    block = bytes(1 << 20)
-    with path.open("wb", buffering=0) as file:
-        for _ in range(PRIME_BYTES // len(block)):
-            file.write(block)
-    path.unlink()
-
-
-def report(case: Case, turns: dict[str, list[Measure]], *, as_json: bool) -> bool:
-    """Print a case's line; whether its target is missed."""
-    medians = {name: middle(measures) for name, measures in turns.items()}
-    ours, theirs = medians[TIDELOG], medians.get(KAFKA)
-    ratio = None if theirs is None else ours.value / theirs.value
-    is_missed = False
-    if ratio is not None and case.target is not None:
-        is_missed = ratio < case.target if case.is_more_better else ratio > case.target
-    if as_json:
-        told = {name: [one._asdict() for one in measures] for name, measures in turns.items()}
-        print(json.dumps({"case": case.name, "unit": case.unit, "ratio": ratio, "target": case.target, **told}), flush=True)
-        return is_missed
-    sign = "" if case.target is None else f"{'≥' if case.is_more_better else '≤'} {case.target}"
-    shown = [f"{'' if one is None else number(one.value):>10}" for one in (theirs, ours)]
-    cpu = " → ".join("" if one is None or one.cpu is None else f"{one.cpu:.2f}" for one in (theirs, ours))
-    times = " → ".join(
-        "" if one is None or one.p99_us is None else f"{one.p50_us or 0:.0f}/{one.p99_us:.0f}" for one in (theirs, ours)
-    )
-    told_ratio = "" if ratio is None else f"{ratio:.2f}"
-    mark = " missed" if is_missed else ""
-    print(f"{case.name:45} {shown[0]} {shown[1]} {told_ratio:>6}  {sign:7}  {cpu:17}  {times}{mark}", flush=True)
-    return is_missed
-
-
-def number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def middle(measures: Sequence[Measure]) -> Measure:
-    """Return the median run's columns, each for itself."""
-    columns = []
-    for column in zip(*measures, strict=True):
-        known = [one for one in column if one is not None]
-        columns.append(statistics.median(known) if known else None)
-    return Measure(*columns)  # type: ignore[arg-type]
+    return compare(catalogue(options.scale), options, last=last)
 
 
 def start_and_memory(names: list[str], runs: int, minutes: float, *, as_json: bool) -> bool:

@@ -9,18 +9,12 @@ per million requests or per gigabyte of records. `--scale 0.2` is a trial.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import sys
 from typing import Any
 
-from tests.kafka.jars import why_not
-
-from bench.broker import cases, group_cases
+from bench.broker import group_cases
 from bench.broker.cases import Case
-from bench.broker.clients import OUT
-from bench.broker.peers import Peer
-from bench.broker_bench import KAFKA, TIDELOG, measured, report
+from bench.broker.side_by_side import arguments_of, compare
 
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
@@ -71,40 +65,8 @@ def catalogue(scale: float) -> list[Case]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="groups and transactions beside Apache Kafka 3.9.1")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="cases whose names contain one of these")
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds of mixed traffic first: a JVM gets faster")
-    parser.add_argument("--tidelog", action="store_true", help="Tidelog alone: no ratios")
-    parser.add_argument("--json", action="store_true", help="print one JSON line a case instead of the table")
-    options = parser.parse_args(arguments)
-    reason = why_not()
-    if reason and not options.tidelog:
-        print(reason, file=sys.stderr)
-        return 0
-    names = [TIDELOG] if options.tidelog else [KAFKA, TIDELOG]
-    chosen = [case for case in catalogue(options.scale) if not options.only or any(p in case.name for p in options.only)]
-    is_missed = False
-    peers = {name: Peer(name, OUT / f"{name}-groups", PROPERTIES) for name in names}
-    try:
-        for peer in peers.values():
-            peer.__enter__()
-            if options.warm_up:
-                cases.mixed_traffic(peer, options.warm_up)
-        if not options.json:
-            print(f"{'':45} {'Kafka':>10} {'Tidelog':>10}  ratio  target   CPU K → T          p50/p99 µs K → T", flush=True)
-        for case in chosen:
-            try:
-                is_missed |= report(case, measured(case, peers, options.runs), as_json=options.json)
-            except (RuntimeError, OSError) as error:
-                is_missed = True
-                print(f"{case.name:45} failed: {error}", flush=True)
-    finally:
-        for peer in peers.values():
-            peer.__exit__()
-    shutil.rmtree(OUT, ignore_errors=True)
-    return 1 if is_missed else 0
+    options = arguments_of("groups and transactions beside Apache Kafka 3.9.1").parse_args(arguments)
+    return compare(catalogue(options.scale), options, folder="{name}-groups", properties=PROPERTIES)
 
 
 if __name__ == "__main__":
