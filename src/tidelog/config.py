@@ -112,12 +112,17 @@ def _ratio(name: str, default: float) -> Any:
     return field(default=default, metadata={"property": _Property(name, parse, "DOUBLE")})
 
 
+def parse_flag(name: str, value: object) -> bool:
+    """Return a property's truth value, as Kafka reads one. Raises InvalidArgumentError, with the property's name."""
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
+    return text == "true"
+
+
 def _flag(name: str, default: bool) -> Any:
     def parse(value: Any) -> bool:
-        text = str(value).strip().lower()
-        if text not in ("true", "false"):
-            raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
-        return text == "true"
+        return parse_flag(name, value)
 
     return field(default=default, metadata={"property": _Property(name, parse, "BOOLEAN")})
 

@@ -56,7 +56,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.broker.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
-from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
+from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue, parse_flag
 from tidelog.errors import InvalidArgumentError
 
 __all__ = ["BROKER_PROPERTIES", "BrokerConfig", "BrokerProperty", "Listener"]
@@ -90,10 +90,7 @@ def _integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX) ->
 
 def _flag(name: str, default: bool) -> Any:
     def parse(value: PropertyValue) -> bool:
-        text = str(value).strip().lower()
-        if text not in ("true", "false"):
-            raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
-        return text == "true"
+        return parse_flag(name, value)
 
     return field(default=default, metadata={"property": BrokerProperty(name, "BOOLEAN", parse, default)})
 

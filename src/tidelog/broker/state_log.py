@@ -35,7 +35,7 @@ from tidelog.records.records import iter_records
 from tidelog.records.scanner import scan_batch
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.error_codes import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
@@ -46,6 +46,17 @@ logger = logging.getLogger("tidelog.broker")
 
 READ_BYTES = 1 << 20
 """So much is read at once while loading; a larger batch comes whole."""
+
+TOMBSTONES_AT_ONCE = 1000
+"""A batch of more might be larger than the topic takes."""
+
+_REFUSAL_CODES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
 
 Entry = tuple[bytes, bytes | None]
 """Key and value; None deletes the key."""
@@ -209,6 +220,12 @@ class StateLog:
         # A pair is as good as a TopicPartition, and sooner made: each request of a group comes by here.
         log = self._node.manager.logs.get((self.topic, partition))  # type: ignore[call-overload]
         return None if log is None or log.is_offline else log
+
+
+def refusal(error: TidelogError) -> ErrorCode:
+    """Return what a client is told where `StateLog.append` raised: of the log, it need not know."""
+    code = error_code_of(error)
+    return _REFUSAL_CODES.get(code, code)
 
 
 def read_batches(log: PartitionLog, start: int, end: int) -> Iterator[StateBatch]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidelog.config import INT64_MAX, LogConfig, PropertyValue, unaliased
+from tidelog.config import INT64_MAX, LogConfig, PropertyValue, parse_flag, unaliased
 from tidelog.errors import InvalidArgumentError
 
 _NUMBERS = {
@@ -79,7 +79,7 @@ class ManagerConfig:
             if name in _NUMBERS:
                 values[_NUMBERS[name][0]] = _number(name, value)
             elif name in _FLAGS:
-                values[_FLAGS[name]] = _flag(name, value)
+                values[_FLAGS[name]] = parse_flag(name, value)
             elif name == "cluster.id":
                 values["cluster_id"] = str(value)
             else:
@@ -110,10 +110,3 @@ def _number(name: str, value: PropertyValue) -> int:
     if not minimum <= number <= maximum:
         raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
     return number
-
-
-def _flag(name: str, value: PropertyValue) -> bool:
-    text = str(value).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidArgumentError(f"{name} is true or false", found=repr(value))
-    return text == "true"

@@ -19,12 +19,12 @@ from tidelog.broker.groups.group_offsets import CommittedOffset
 from tidelog.broker.groups.group_records import group_entry, group_key, offset_key, read_groups
 from tidelog.broker.groups.rebalance import give_up, resume
 from tidelog.broker.groups.subscriptions import subscribed_topics
-from tidelog.broker.state_log import Entry, StateBatch, StateLog
+from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, Entry, StateBatch, StateLog, refusal
 from tidelog.errors import TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.records.compression import Codec
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
-from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
@@ -32,18 +32,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-
-TOMBSTONES_AT_ONCE: Final = 1000
-"""A batch of more might be larger than the topic takes."""
-
-_STORE_CODES: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What members are told of a group's record that the log refused."""
 
 
 class Groups:
@@ -193,8 +181,7 @@ class Groups:
             self.log.append(self.log.partition_of(group_id), list(entries))
         except TidelogError as error:
             logger.error("group %r: %s refuses what is to be kept: %s", group_id, OFFSETS_TOPIC, error)
-            code = error_code_of(error)
-            return _STORE_CODES.get(code, code)
+            return refusal(error)
         return ErrorCode.NONE
 
     # --- what expires

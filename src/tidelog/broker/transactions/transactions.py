@@ -18,7 +18,7 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
-from tidelog.broker.state_log import Entry, StateLog
+from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, Entry, StateLog, refusal
 from tidelog.broker.transactions.completion import Completion
 from tidelog.broker.transactions.transaction import (
     AT_REST,
@@ -33,7 +33,7 @@ from tidelog.broker.transactions.transaction_records import read_transactions, t
 from tidelog.errors import StorageError, TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
@@ -42,19 +42,7 @@ logger = logging.getLogger("tidelog.broker")
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
-TOMBSTONES_AT_ONCE: Final = 1000
-"""A batch of more might be larger than the topic takes."""
-
 NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-
-_STORE_CODES: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What clients are told of a record that the log refused."""
 
 
 class Transactions:
@@ -276,8 +264,7 @@ class Transactions:
             self.log.append(partition, list(entries))
         except TidelogError as error:
             logger.error("%s-%d refuses what is to be kept: %s", TRANSACTIONS_TOPIC, partition, error)
-            code = error_code_of(error)
-            return _STORE_CODES.get(code, code)
+            return refusal(error)
         return ErrorCode.NONE
 
     # --- what takes too long
