@@ -12,8 +12,9 @@ import contextlib
 import gc
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,18 +24,18 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Ka
 from confluent_kafka.admin import AdminClient
 
 import tidelog
-from tests.kafka import Kafka391
-from tests.kafka.clients import NewRow, create_topics, produce
+from tests.kafka import Kafka391, numbered_rows
+from tests.kafka.clients import create_topics
 from tests.kafka.group_members import (
     MEMBERS,
     AioKafkaMember,
     KafkaPythonMember,
     LibrdkafkaMember,
     Member,
-    Place,
     wait_until_read,
     wait_until_settled,
 )
+from tests.kafka.numbered_rows import FIRST_MS
 
 with warnings.catch_warnings():
     # kafka-python reads its own files in a way that Python 3.11 advises against.
@@ -45,7 +46,6 @@ with warnings.catch_warnings():
     from kafka import TopicPartition as PythonTopicPartition
 
 TIMEOUT_S = 30
-FIRST_MS = 1_750_000_000_000
 PARTITIONS = 4
 STATIC_SESSION_MS = 6000
 """Long enough for who comes back at once, though the machine may stand still between the two."""
@@ -59,6 +59,10 @@ PROPERTIES = {
     # Records of long ago would go at the broker's first look.
     "log.retention.ms": "-1",
 }
+
+fill = partial(numbered_rows.fill, partitions=PARTITIONS)
+places = partial(numbered_rows.places, partitions=PARTITIONS)
+check_once = partial(numbered_rows.check_once, partitions=PARTITIONS)
 
 
 class Served(Protocol):
@@ -93,24 +97,6 @@ def collected() -> Iterator[None]:
     """What kafka-python leaves is collected where nobody minds."""
     yield
     gc.collect()
-
-
-def fill(peer: Peer, topic: str, rows: int, start: int = 0) -> None:
-    """So many rows in each partition, a second between two of them, numbered from `start`."""
-    for partition in range(PARTITIONS):
-        new = [NewRow(None, b"%d:%d" % (partition, row), FIRST_MS + 1000 * row) for row in range(start, start + rows)]
-        produce(peer.bootstrap, topic, new, partition)
-
-
-def places(topic: str) -> list[Place]:
-    return [Place(topic, partition) for partition in range(PARTITIONS)]
-
-
-def check_once(members: Sequence[Member], topic: str, rows: int) -> None:
-    """Each row of each partition was read once, by whoever had the partition then."""
-    wait_until_read(members, rows * PARTITIONS)
-    read = [(row.place, row.offset, row.value) for member in members for row in member.rows]
-    assert sorted(read) == [(place, row, b"%d:%d" % (place.partition, row)) for place in places(topic) for row in range(rows)]
 
 
 @pytest.mark.parametrize(

@@ -30,19 +30,6 @@ class Dead(BaseException):
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog.Broker]:
-    folder: Path = tmp_path_factory.mktemp("target") / "data"
-    # Records here are years old, and are to stay.
-    options: dict[str, Any] = {
-        "offsets_topic_num_partitions": 1,
-        "transaction_state_log_num_partitions": 1,
-        "log_retention_ms": -1,
-    }
-    with tidelog.Broker(data_dir=folder, **options) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> LogBuilder:
     """Records in all that a copy must tell apart: batches of several kinds, aborted ones, gaps."""
     builder = LogBuilder(tmp_path_factory.mktemp("source"), segment_bytes=2000)

@@ -25,19 +25,6 @@ from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 LOW, HIGH = NOON + 55, NOON + 305
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidelog.Broker]:
-    folder: Path = tmp_path_factory.mktemp("target") / "data"
-    # Records here are years old, and are to stay.
-    options: dict[str, Any] = {
-        "offsets_topic_num_partitions": 1,
-        "transaction_state_log_num_partitions": 1,
-        "log_retention_ms": -1,
-    }
-    with tidelog.Broker(data_dir=folder, **options) as running:
-        yield running
-
-
 @pytest.fixture
 def client(target: tidelog.Broker) -> Iterator[Client]:
     with tidelog.connect(target.bootstrap_servers) as connected:

@@ -5,24 +5,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from tests.interop.peers import Peer, served
-from tests.kafka.clients import NewRow, consume, produce, wait_until_decided
-from tests.kafka.group_members import AioKafkaMember, LibrdkafkaMember, Member, Place, wait_until_read, wait_until_settled
+from tests.kafka import numbered_rows
+from tests.kafka.clients import consume, wait_until_decided
+from tests.kafka.group_members import AioKafkaMember, LibrdkafkaMember, Member, Place, wait_until_settled
 from tests.kafka.java import wait_until
 from tests.kafka.java_members import MEMBER_RELEASES, TRANSACTION_RELEASES, JavaClientError, JavaClients
 
-FIRST_MS = 1_750_000_000_000
 PARTITIONS = 6
 TIMEOUT_S = 60
 SESSION_MS = 10_000
 """Who has no time for longer loses what it has read and not committed; who goes without a word is waited for as long."""
+
+fill = partial(numbered_rows.fill, partitions=PARTITIONS)
+places = partial(numbered_rows.places, partitions=PARTITIONS)
+check_once = partial(numbered_rows.check_once, partitions=PARTITIONS)
 
 
 @pytest.fixture(scope="module")
@@ -35,22 +40,6 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
 def java() -> Iterator[JavaClients]:
     with JavaClients() as clients:
         yield clients
-
-
-def fill(peer: Peer, topic: str, rows: int, start: int = 0) -> None:
-    for partition in range(PARTITIONS):
-        new = [NewRow(None, b"%d:%d" % (partition, row), FIRST_MS + 1000 * row) for row in range(start, start + rows)]
-        produce(peer.bootstrap, topic, new, partition)
-
-
-def places(topic: str) -> list[Place]:
-    return [Place(topic, partition) for partition in range(PARTITIONS)]
-
-
-def check_once(members: Sequence[Member], topic: str, rows: int) -> None:
-    wait_until_read(members, rows * PARTITIONS, TIMEOUT_S)
-    read = sorted((row.place, row.offset, row.value) for member in members for row in member.rows)
-    assert read == [(place, row, b"%d:%d" % (place.partition, row)) for place in places(topic) for row in range(rows)]
 
 
 def committed(bootstrap: str, group: str) -> dict[Place, int]:

@@ -32,7 +32,7 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -290,6 +290,22 @@ class LibrdkafkaMember(Member):
         return answered
 
 
+def _settings(member: Member, assignors: Mapping[str, Any]) -> dict[str, Any]:
+    """What kafka-python and aiokafka call alike."""
+    return {
+        "bootstrap_servers": member.bootstrap,
+        "group_id": member.group,
+        "client_id": member.client_id,
+        "partition_assignment_strategy": [assignors[name] for name in member.wanted_assignors],
+        "session_timeout_ms": member.session_timeout_ms,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "isolation_level": member.isolation,
+        "fetch_max_wait_ms": 100,
+    }
+
+
 class KafkaPythonMember(Member):
     library = "kafka-python"
     assignors = ("range", "roundrobin", "sticky")
@@ -317,19 +333,7 @@ class KafkaPythonMember(Member):
                 member._note("lost", lost)
 
         settings: dict[str, Any] = {"group_instance_id": self.instance_id} if self.instance_id is not None else {}
-        consumer = kafka.KafkaConsumer(
-            bootstrap_servers=self.bootstrap,
-            group_id=self.group,
-            client_id=self.client_id,
-            partition_assignment_strategy=[self._ASSIGNORS[name] for name in self.wanted_assignors],
-            session_timeout_ms=self.session_timeout_ms,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level=self.isolation,
-            fetch_max_wait_ms=100,
-            **settings,
-        )
+        consumer = kafka.KafkaConsumer(**_settings(self, self._ASSIGNORS), **settings)
         # A consumer whose end is refused (it is fenced) leaves its connections, and goes on connecting for ever.
         with contextlib.closing(consumer._client), contextlib.closing(consumer):
             # Else it may join before it knows them, assigns nothing, and now and then hangs when it has to join again.
@@ -387,19 +391,7 @@ class AioKafkaMember(Member):
             async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
                 member._note("assigned", assigned)
 
-        consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap,
-            group_id=self.group,
-            group_instance_id=self.instance_id,
-            client_id=self.client_id,
-            partition_assignment_strategy=[self._ASSIGNORS[name] for name in self.wanted_assignors],
-            session_timeout_ms=self.session_timeout_ms,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level=self.isolation,
-            fetch_max_wait_ms=100,
-        )
+        consumer = aiokafka.AIOKafkaConsumer(**_settings(self, self._ASSIGNORS), group_instance_id=self.instance_id)
         consumer.subscribe(self.topics, listener=Listener())
         await consumer.start()
         try:

@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 60
@@ -55,6 +56,17 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = STAR
         if time.monotonic() > end:
             raise TimeoutError(f"waited {timeout_s:.0f} s in vain for {what}")
         time.sleep(POLL_S)
+
+
+def end_input(process: subprocess.Popen[Any]) -> None:
+    """End a program that ends with its input; one that does not is killed, and subprocess.TimeoutExpired raised."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def java_command(

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from tests.kafka.group_members import HEARTBEAT_MS, TIMEOUT_S, Member, Place, Read
 from tests.kafka.jars import classpath
-from tests.kafka.java import STOP_TIMEOUT_S, java_command
+from tests.kafka.java import end_input, java_command
 
 SOURCES = Path(__file__).parent / "java_sources"
 MEMBER_RELEASES = ("0.9.0.1", "0.10.2.2", "0.11.0.3", "2.4.1", "3.9.1", "4.4.0")
@@ -53,14 +53,10 @@ class JavaClients:
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            end_input(self._process)
         finally:
-            self._process.kill()
-            self._process.wait()
             self._reader.join(TIMEOUT_S)
             self._process.stdout.close()
             self._folder.cleanup()

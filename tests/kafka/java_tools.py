@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, Self
 
 from tests.kafka.jars import classpath
-from tests.kafka.java import STOP_TIMEOUT_S, java_command
+from tests.kafka.java import end_input, java_command
 
 PROGRAM = Path(__file__).parent / "java_sources" / "ToolProgram.java"
 RELEASES = {"3.9.1": "3.9.1", "4.3.1": "kafka-tools-4.3.1"}
@@ -45,14 +45,10 @@ class JavaTools:
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            end_input(self._process)
         finally:
-            self._process.kill()
-            self._process.wait()
             self._process.stdout.close()
             self._log.close()
 

@@ -11,14 +11,14 @@ Each call returns the code that it was answered with; versions are those of Kafk
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy
 from types import TracebackType
 from typing import Self
 
 from tests.broker.produce_helpers import NOW_MS, answers, produce_request, some_records
 from tests.broker.raw import TIMEOUT_S, RawClient
+from tests.kafka.java import wait_until
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.wire.error_codes import ErrorCode
@@ -142,17 +142,9 @@ class TransactionalProducer:
         return describe(self.client, self.transactional_id)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Ask until it is so; TimeoutError where that takes too long."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {TIMEOUT_S} s in vain")
-
-
 def wait_until_loaded(client: RawClient) -> None:
     """Wait until the coordinator knows all transactional ids."""
-    wait_until(lambda: not client.ask(ListTransactionsRequest(), 0).error_code)
+    wait_until(lambda: not client.ask(ListTransactionsRequest(), 0).error_code, "the coordinator's table", TIMEOUT_S)
 
 
 def find_coordinator(client: RawClient, transactional_id: str) -> None:

@@ -17,9 +17,9 @@ from tests.broker.transactions.producers import (
     find_coordinator,
     offset_of,
     producers,
-    wait_until,
     wait_until_loaded,
 )
+from tests.kafka.java import wait_until
 from tidelog import Broker
 from tidelog.broker.running import Running
 from tidelog.broker.state_log import read_batches
@@ -330,7 +330,7 @@ class TestRestart:
             with TransactionalProducer(("127.0.0.1", broker.port)) as me:
                 wait_until_loaded(me.client)
                 state = "CompleteCommit" if is_commit else "CompleteAbort"
-                wait_until(lambda: me.described().transaction_state == state)
+                wait_until(lambda: me.described().transaction_state == state, state)
                 for partition in (0, 1):
                     expected = [(producer_id, 0)] if is_commit else []
                     assert committed(me.client, "t", partition) == expected

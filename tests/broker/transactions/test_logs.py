@@ -19,9 +19,9 @@ from tests.broker.transactions.producers import (
     fetch,
     offset_of,
     producers,
-    wait_until,
     write_markers,
 )
+from tests.kafka.java import wait_until
 from tidelog.broker.transactions import completion
 from tidelog.records.batch import iter_headers
 from tidelog.records.control import ControlType
@@ -322,7 +322,7 @@ class TestMarkers:
         assert me.produce("sick", 1, version=OLD) == ErrorCode.NOT_ENOUGH_REPLICAS
         assert me.end(is_commit=False) == ErrorCode.INVALID_TXN_STATE
         shared.on_loop(lambda: shared.node.topics.delete(shared.node.topics.get("sick")))  # type: ignore[arg-type]
-        wait_until(lambda: me.described().transaction_state == "CompleteCommit")
+        wait_until(lambda: me.described().transaction_state == "CompleteCommit", "CompleteCommit")
 
     def test_many_partitions(self, shared: RunningBroker, me: TransactionalProducer, monkeypatch: pytest.MonkeyPatch) -> None:
         """They are ended in slices."""
@@ -330,7 +330,7 @@ class TestMarkers:
         shared.create_topic("many", 10)
         assert me.add(*(("many", one) for one in range(10))) == NONE
         assert me.end() == NONE
-        wait_until(lambda: me.described().transaction_state == "CompleteCommit")
+        wait_until(lambda: me.described().transaction_state == "CompleteCommit", "CompleteCommit")
         assert [offset_of(me.client, "many", partition=one) for one in range(10)] == [1] * 10
 
     def test_producers_that_nobody_has(self, shared: RunningBroker, me: TransactionalProducer, topic: str) -> None:
