@@ -19,6 +19,7 @@ BENCHMARKS = (
     "lookup_bench",
     "broker_bench",
     "group_bench",
+    "stall_bench",
 )
 
 
