@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -72,20 +73,64 @@ def test_nothing_is_a_dash() -> None:
         (b"", ""),
         (b"plain", "plain"),
         ("größe 🌊".encode(), "größe 🌊"),
-        (b"a\nb\tc\r", "a\\nb\\tc\\r"),
-        (b"\x1b[31mred\x00", "\\x1b[31mred\\x00"),
-        (b"back\\slash", "back\\\\slash"),
-        (b"\xff\xfe\\", "\\xff\\xfe\\\\"),
-        ("\u2028\u202e\x85".encode(), "\\u2028\\u202e\\x85"),
+        (b'{"say": "\\"hi\\"", "path": "C:\\temp"}', '{"say": "\\"hi\\"", "path": "C:\\temp"}'),
+        (b"a\nb\tc\r", "$'a\\nb\\tc\\r'"),
+        (b"\x1b[31mred\x00", "$'\\x1b[31mred\\x00'"),
+        (b"it's \\ \n", "$'it\\'s \\\\ \\n'"),
+        (b"\xff\xfe\\", "$'\\xff\\xfe\\\\'"),
+        (b"\xc2\x85\x85", "$'\\u0085\\x85'"),
+        ("\u2028\u202e".encode(), "$'\\u2028\\u202e'"),
+        (b"<null>", "$'<null>'"),
+        (b"$'x'", "$'$\\'x\\''"),
     ],
 )
 def test_bytes(data: bytes | None, text: str) -> None:
     assert show_bytes(data) == text
 
 
-@given(st.binary(max_size=50), st.binary(max_size=50))
-def test_different_bytes_never_look_the_same(one: bytes, other: bytes) -> None:
-    assert (show_bytes(one) == show_bytes(other)) == (one == other)
+HARD = st.lists(
+    st.sampled_from(
+        [
+            b"\\",
+            b"'",
+            b"$",
+            b"<null>",
+            b"x",
+            b"85",
+            b"n",
+            b"\n",
+            b"\x85",
+            b"\xc2\x85",
+            b"\x1b",
+            b"\xff",
+            b"u0085",
+            b"\xe2\x80\xa8",
+        ]
+    )
+).map(b"".join)
+
+
+@given(st.one_of(st.none(), st.binary(max_size=50), HARD))
+def test_what_is_shown_can_be_told_again(data: bytes | None) -> None:
+    """No two values look the same, and text that needs no quotes is shown as it is."""
+    text = show_bytes(data)
+    if text == "<null>":
+        assert data is None
+    elif text.startswith("$'"):
+        assert text.endswith("'")
+        inner = re.sub(rb"\\(x..|u....|.)", unescaped, text[2:-1].encode())
+        assert inner == data
+    else:
+        assert text.encode() == data
+
+
+def unescaped(found: re.Match[bytes]) -> bytes:
+    escape = found[1]
+    if escape[:1] == b"x":
+        return bytes.fromhex(escape[1:].decode())
+    if escape[:1] == b"u":
+        return chr(int(escape[1:], 16)).encode()
+    return {b"n": b"\n", b"r": b"\r", b"t": b"\t"}.get(escape, escape)
 
 
 @given(st.binary(max_size=200))

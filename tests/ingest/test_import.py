@@ -282,6 +282,53 @@ def test_errors_leave_nothing(content: str, more: tuple[str, ...], words: tuple[
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv"]
 
 
+NOT_MILLIS = {"s": 1_373_414_400, "us": 1_373_414_400_000_000, "ns": 1_373_414_400_000_000_000}
+
+
+@pytest.mark.parametrize("unit", list(NOT_MILLIS))
+@pytest.mark.parametrize("form", ["csv", "text.csv", "jsonl", "text.jsonl", "parquet", "text.parquet", "uint.parquet"])
+def test_numbers_that_count_no_milliseconds_are_refused_until_their_unit_is_named(unit: str, form: str, tmp_path: Path) -> None:
+    numbers = [NOT_MILLIS[unit] + i for i in range(3)]
+    cells: list[object] = [str(number) for number in numbers] if "text" in form else [*numbers]
+    file = tmp_path / f"rows.{form}"
+    if form.endswith("parquet"):
+        pq.write_table(pa.table({"when": pa.array(numbers, pa.uint64()) if "uint" in form else pa.array(cells)}), file)
+    elif form.endswith("csv"):
+        file.write_text("when\n" + "".join(f"{cell}\n" for cell in cells))
+    else:
+        file.write_text("".join(json.dumps({"when": cell}) + "\n" for cell in cells))
+    more = ("--as-text",) if form == "text.csv" else ()
+    failed(run(*command(tmp_path / "d", file, *more)), "row 1", str(numbers[0]), f"--timestamp-unit {unit}", "2013-07-10")
+    assert not (tmp_path / "d").exists()
+    run_ok(*command(tmp_path / "d", file, "--timestamp-unit", unit, *more))
+    scale = {"s": 1000, "us": 1 / 1000, "ns": 1 / 1_000_000}[unit]
+    assert [record.timestamp for record in records(tmp_path / "d" / "events-0")] == [int(n * scale) for n in numbers]
+
+
+def test_what_was_taken_for_granted_is_noted(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    for number, (content, words) in enumerate(
+        [
+            ("when\n5\n7\n", "the smallest is 5 (1970-01-01T00:00:00.005Z)"),
+            ("when\n2013-07-10T10:00:00\n", "times without a zone are taken as UTC"),
+            ("when\n2013-07-10T10:00:00Z\n2013-07-10T10:00\n", "times without a zone are taken as UTC"),
+        ]
+    ):
+        file.write_text(content)
+        assert words in run_ok(*command(tmp_path / f"noted{number}", file)).stderr
+    for number, content in enumerate(["when\n1373414400000\n", "when\n2013-07-10T10:00:00Z\n", "when\n2013-07-10\n"]):
+        file.write_text(content)
+        assert "note" not in run_ok(*command(tmp_path / f"plain{number}", file)).stderr
+
+
+def test_fractions_need_a_unit_and_are_exact_to_the_millisecond(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"when": 1373414400.123}\n{"when": 1373414400.9999}\n{"when": 1373414401}\n')
+    failed(run(*command(tmp_path / "d", file)), "'when'", "--timestamp-unit")
+    run_ok(*command(tmp_path / "d", file, "--timestamp-unit", "s"))
+    assert [record.timestamp - START_MS for record in records(tmp_path / "d" / "events-0")] == [123, 999, 1000]
+
+
 def test_an_error_late_in_the_file_leaves_nothing(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(f'{{"when":{i},"x":"{"y" * 100}"}}\n' for i in range(100_000)) + '{"when":null}\n')
@@ -506,6 +553,7 @@ def test_any_rows_arrive(
             directory / "rows.parquet",
             ImportOptions(
                 timestamp_column="when",
+                timestamp_unit="ms",
                 key_column="key",
                 value_column="value",
                 partitions=partitions,

@@ -89,6 +89,15 @@ def test_csv_nulls(tmp_path: Path) -> None:
     assert rows(path) == [{"t": 1, "n": None, "s": "NA"}, {"t": 2, "n": None, "s": ""}, {"t": 3, "n": 5, "s": "x"}]
 
 
+def test_csv_nan_is_a_number_and_not_nothing(tmp_path: Path) -> None:
+    path = save(tmp_path, "a.csv", "t,n,i,d\n1,nan,1,2013-07-10\n2,1.5,NaN,nan\n3,-inf,,2013-07-11\n")
+    assert json_texts(path) == [
+        '{"t":1,"n":"NaN","i":1.0,"d":"2013-07-10"}',
+        '{"t":2,"n":1.5,"i":"NaN","d":"nan"}',
+        '{"t":3,"n":"-Infinity","i":null,"d":"2013-07-11"}',
+    ]
+
+
 def test_csv_as_text(tmp_path: Path) -> None:
     path = save(tmp_path, "a.csv", "t,n\n1,1.50\n")
     assert rows(path, as_text=True) == [{"t": "1", "n": "1.50"}]

@@ -149,12 +149,24 @@ def test_an_offset_outside_the_log_is_an_error_unless_loss_is_allowed(caplog: py
         ({"startingOffsets": '{"v2-none-ct":{"0":900}}'}, 900, 900),
         ({"startingTimestamp": BASE_MS * 2, "startingOffsetsByTimestampStrategy": "latest"}, 900, 900),
         # An end by time that lies before the start by offset: nothing, as with the connector.
-        ({"startingOffsets": '{"v2-none-ct":{"0":500}}', "endingTimestamp": 0}, 500, 500),
     ],
 )
 def test_offsets_bound_what_is_read(options: dict[str, Any], first: int, end: int) -> None:
     reader = TidelogReader(parse(subscribe="v2-none-ct", **options), 2)
     assert offsets(reader) == [("v2-none-ct", 0, offset) for offset in range(first, end)]
+
+
+def test_a_start_behind_its_end_is_an_error_in_each_form() -> None:
+    start = {"startingOffsets": '{"v2-none-ct":{"0":500}}'}
+    with pytest.raises(
+        InvalidArgumentError, match="startingOffsets is offset 500 of v2-none-ct-0, which lies behind endingTimestamp, offset 0"
+    ):
+        ranges(subscribe="v2-none-ct", endingTimestamp=0, **start)
+    assert ranges(subscribe="v2-none-ct", endingTimestamp=0, failOnDataLoss="false", **start) == {("v2-none-ct", 0): (500, 500)}
+    end = {"endingOffsets": '{"v2-none-ct":{"0":5}}'}
+    late = {"startingTimestamp": 2**62, "startingOffsetsByTimestampStrategy": "latest"}
+    with pytest.raises(InvalidArgumentError, match="lies behind endingOffsets, offset 5"):
+        ranges(subscribe="v2-none-ct", **late, **end)
 
 
 def test_nothing_to_read_is_one_partition_without_rows() -> None:

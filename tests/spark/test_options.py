@@ -153,6 +153,20 @@ def test_timestamps_per_partition() -> None:
     assert "option endingOffsetsByTimestamp" in refused(endingOffsetsByTimestamp="5")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingTimestamp": "6", "endingTimestamp": "5"},
+        {"startingTimestamp": "6", "endingOffsetsByTimestamp": '{"orders":{"0":7,"1":5}}'},
+        {"startingOffsetsByTimestamp": '{"orders":{"0":5,"1":6}}', "endingTimestamp": "5"},
+        {"startingOffsetsByTimestamp": '{"orders":{"0":6}}', "endingOffsetsByTimestamp": '{"orders":{"0":5}}'},
+        {"startingOffsets": '{"orders":{"0":6}}', "endingOffsets": '{"orders":{"0":5}}'},
+    ],
+)
+def test_a_start_behind_its_end_is_an_error_in_each_form(options: dict[str, str]) -> None:
+    assert "6 lies behind" in refused(**options)
+
+
 def test_precedence_is_the_connectors() -> None:
     by_offset = {"startingOffsets": '{"orders":{"0":1}}', "endingOffsets": '{"orders":{"0":2}}'}
     by_partition = {"startingOffsetsByTimestamp": '{"orders":{"0":3}}', "endingOffsetsByTimestamp": '{"orders":{"0":4}}'}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli import notices
 from tidelog.cli.layout import json_line, show_bytes_size, show_time, table
 from tidelog.cli.options import directory_argument, json_option, topic_argument
 from tidelog.cli.output import print_lines
@@ -23,6 +24,7 @@ from tidelog.errors import InvalidArgumentError, NotFoundError
 if TYPE_CHECKING:
     from tidelog.ingest.importer import ImportSummary
 
+UNITS = ("s", "ms", "us", "ns")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FORMATS = ("parquet", "csv", "jsonl")
 _DEFAULTS = LogConfig()
@@ -33,6 +35,11 @@ _DEFAULTS = LogConfig()
 @topic_argument
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--timestamp", "timestamp_column", metavar="COL", required=True, help="The column that is each record's timestamp.")
+@click.option(
+    "--timestamp-unit",
+    type=click.Choice(UNITS),
+    help="What numbers in that column count. [default: ms, and an error where they look like another unit]",
+)
 @click.option("--key", "key_column", metavar="COL", help="The column that is each record's key. [default: no keys]")
 @click.option(
     "--value",
@@ -81,6 +88,7 @@ def command(
     topic: str,
     file: str,
     timestamp_column: str,
+    timestamp_unit: str | None,
     key_column: str | None,
     value_column: str | None,
     partitions: int,
@@ -101,7 +109,8 @@ def command(
     the file. Keys choose partitions as Kafka's producers do; rows without a key take the partitions in turn.
 
     Timestamps may be a timestamp or date column (without a zone it is UTC), epoch milliseconds, or ISO 8601 text; finer
-    than a millisecond is floored. A row without one, or with one before 1970, is an error.
+    than a millisecond is floored. A row without one, or with one before 1970, is an error; so are numbers that look like seconds,
+    microseconds or nanoseconds, until --timestamp-unit says what they are.
 
     The topic's properties are noted in DIR (tidelog-topics.json). Nothing of it is ever deleted for its age, unless --config
     retention.ms says so.
@@ -125,6 +134,7 @@ def command(
 
     options = ImportOptions(
         timestamp_column=timestamp_column,
+        timestamp_unit=timestamp_unit,
         key_column=key_column,
         value_column=value_column,
         partitions=partitions,
@@ -140,6 +150,8 @@ def command(
         return ProgressBar(what, total_bytes, answer_on_stdout=False)
 
     summary = import_file(Path(directory), topic, path, options, SystemClock(), progress)
+    for notice in summary.notices:
+        notices.note(notice)
     print_lines(_json_lines(summary) if as_json else _lines(summary))
 
 

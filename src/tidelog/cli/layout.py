@@ -25,7 +25,15 @@ _ESCAPES = {
     ord("\r"): "\\r",
     ord("\t"): "\\t",
 }
-_TEXT_ESCAPES = {**_ESCAPES, ord("\\"): "\\\\"}
+_TEXT_ESCAPES = {
+    **_ESCAPES,
+    # A code point of two bytes: `\x85` is the single byte, which is no UTF-8.
+    **{code: f"\\u{code:04x}" for code in range(0x80, 0xA0)},
+    ord("\\"): "\\\\",
+    ord("'"): "\\'",
+}
+_QUOTE = "$'"
+_NULL = "<null>"
 
 
 def one_line(text: str) -> str:
@@ -35,19 +43,23 @@ def one_line(text: str) -> str:
 
 
 def show_bytes(data: bytes | None) -> str:
-    r"""Return bytes as one harmless line of text: UTF-8 where it is, `\xff` where it is not, `<null>` for None.
+    r"""Return bytes as one harmless line of text, from which they can be told again; `<null>` for None.
 
-    A backslash in the data is doubled, so that different bytes never look the same.
+    Printable UTF-8 is shown as it is, backslashes included. All else is quoted as a shell quotes it, `$'a\nb\xff'`: escapes mean
+    something in there only. So is what could be taken for such a quote, or for null.
     """
     if data is None:
-        return "<null>"
+        return _NULL
     try:
         text = data.decode()
-        return text if text.isprintable() and "\\" not in text else text.translate(_TEXT_ESCAPES)
+        if text.isprintable() and text != _NULL and not text.startswith(_QUOTE):
+            return text
+        escaped = text.translate(_TEXT_ESCAPES)
     except UnicodeDecodeError:
         # Bytes that are no UTF-8 become lone surrogates first, so that their own backslashes are not doubled.
         text = data.decode("utf-8", "surrogateescape").translate(_TEXT_ESCAPES)
-        return "".join(f"\\x{ord(c) - 0xDC00:02x}" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in text)
+        escaped = "".join(f"\\x{ord(c) - 0xDC00:02x}" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in text)
+    return f"{_QUOTE}{escaped}'"
 
 
 def show_time(time_ms: int) -> str:

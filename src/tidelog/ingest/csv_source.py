@@ -9,7 +9,8 @@ used, so that a later row can neither fail the import nor be bent into a type th
             too long for 64 bits that Arrow would round to doubles, make the column text
     then    the rows
 
-Arrow's null texts (empty, ``NA``, ``null``, ...) are null in typed columns and stay text in text columns.
+The null texts (empty, ``NA``, ``null``, ...) are null in typed columns and stay text in text columns. ``nan`` is none of them,
+though Arrow has it so: it is a floating number, and a value that is there.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tidelog.ingest.source import Rows, Wanted, arrow_errors, check_columns, sli
 _SHOWN_CHARACTERS = 60
 _BLOCK_BYTES = 1 << 20  # Arrow reads 32 of them ahead
 _MAX_BLOCK_BYTES = 1 << 30
+_NULLS = ["", "#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "n/a", "null"]
 _MISFIT = re.compile(r"In CSV column #(\d+):.*?CSV conversion error to [^:]*: invalid value '(.*)'$", re.DOTALL)
 _MISFIT_COLUMN = re.compile(r"In CSV column #(\d+):")
 _LOSES_ZEROS = r"^[+-]?0[0-9]|^\+"
@@ -175,7 +177,9 @@ class CsvSource:
             self._stream(file),
             read_options=pacsv.ReadOptions(block_size=self._block_bytes),
             parse_options=pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
-            convert_options=pacsv.ConvertOptions(include_columns=columns, column_types=types, strings_can_be_null=False),
+            convert_options=pacsv.ConvertOptions(
+                include_columns=columns, column_types=types, strings_can_be_null=False, null_values=_NULLS
+            ),
         )
 
 
@@ -183,7 +187,10 @@ def _type_of(value: str) -> pa.DataType:
     """Return the type that Arrow infers for one value."""
     quoted = '"' + value.replace('"', '""') + '"'
     options = pacsv.ParseOptions(newlines_in_values=True)
-    return pacsv.read_csv(io.BytesIO(f"x\n{quoted}\n".encode()), parse_options=options).schema.types[0]
+    conversion = pacsv.ConvertOptions(null_values=_NULLS)
+    return pacsv.read_csv(io.BytesIO(f"x\n{quoted}\n".encode()), parse_options=options, convert_options=conversion).schema.types[
+        0
+    ]
 
 
 def _wider(before: pa.DataType, other: pa.DataType) -> pa.DataType:

@@ -31,7 +31,7 @@ from tidelog.ingest.formats import open_source
 from tidelog.ingest.json_rows import encode_rows, plain_text
 from tidelog.ingest.progress import Position, ProgressMaker, silent
 from tidelog.ingest.source import Rows, Wanted, check_unchanged, file_state
-from tidelog.ingest.timestamps import epoch_ms
+from tidelog.ingest.time_column import TimeColumn
 from tidelog.records.column_batches import ColumnBatches, partitions_of
 from tidelog.records.compression import Codec
 from tidelog.storage.new_topic import LEADER_EPOCH, NewTopic
@@ -48,11 +48,14 @@ _MAX_OVERHEAD_BYTES = 128
 class ImportOptions:
     """How rows become records. Columns by name; `value_column` None means the whole row as JSON.
 
+    `timestamp_unit` (`timestamps.UNITS`) is what numbers of the timestamp column count; None: milliseconds, where that is likely.
+
     `properties` are the topic's, texts under Kafka's names. Unless they say otherwise retention.ms is -1: rows are as old as they
     are, and Kafka's default, a week, would have them deleted as soon as a log manager runs on the folder.
     """
 
     timestamp_column: str
+    timestamp_unit: str | None = None
     key_column: str | None = None
     value_column: str | None = None
     partitions: int = 1
@@ -88,6 +91,8 @@ class ImportSummary(NamedTuple):
     partitions: list[PartitionSummary]
     min_timestamp: int | None
     max_timestamp: int | None
+    notices: tuple[str, ...] = ()
+    """What was taken for granted, one line each."""
 
     @property
     def records(self) -> int:
@@ -120,10 +125,11 @@ def import_file(
     )
     with NewTopic(directory, topic, options.partitions, properties, clock) as new_topic:
         batcher = _Batcher(new_topic.logs, options, config)
+        times = TimeColumn(options.timestamp_column, options.timestamp_unit)
         with progress(f"importing {path.name}", source.size_bytes) as bar:
             position = Position(bar)
             for rows in source.rows():
-                batcher.add(_columns(rows, wanted))
+                batcher.add(_columns(rows, wanted, times))
                 position.reach(rows.bytes_done)
             batcher.finish()
         check_unchanged(path, before)
@@ -131,7 +137,7 @@ def import_file(
     partitions = [
         PartitionSummary(p, log.log_end_offset, len(log.segments), log.size_bytes) for p, log in enumerate(new_topic.logs)
     ]
-    return ImportSummary(topic, partitions, batcher.min_timestamp, batcher.max_timestamp)
+    return ImportSummary(topic, partitions, batcher.min_timestamp, batcher.max_timestamp, tuple(times.notices()))
 
 
 class _Columns(NamedTuple):
@@ -143,9 +149,9 @@ class _Columns(NamedTuple):
     numbers: pa.Int64Array
 
 
-def _columns(rows: Rows, wanted: Wanted) -> _Columns:
+def _columns(rows: Rows, wanted: Wanted, times: TimeColumn) -> _Columns:
     batch = rows.columns
-    timestamps = epoch_ms(batch.column(wanted.timestamp), wanted.timestamp, rows.first_row)
+    timestamps = times.epoch_ms(batch.column(wanted.timestamp), rows.first_row)
     keys = pa.nulls(batch.num_rows, pa.binary()) if wanted.key is None else plain_text(batch.column(wanted.key), wanted.key)
     if wanted.value is not None:
         values = plain_text(batch.column(wanted.value), wanted.value)

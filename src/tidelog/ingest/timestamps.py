@@ -5,12 +5,16 @@ column                     is taken as
 =========================  ===================================================================
 timestamp s, ms, µs, ns    that instant; without a zone it is UTC; finer than ms is floored
 date                       midnight UTC
-integer                    epoch milliseconds
-text                       ISO 8601, each value with or without a zone (without one it is UTC), or 12 digits and more:
-                           epoch milliseconds
+integer                    that many units since 1970; milliseconds unless a unit is named
+float, decimal             the same, but only where a unit is named: a fraction says that it may be seconds
+text                       ISO 8601, each value with or without a zone (without one it is UTC); or a number: where a unit is
+                           named in that unit, else of 12 digits and more in milliseconds
 =========================  ===================================================================
 
-Floored, not cut: one nanosecond before 1970 is -1 ms, which is before Kafka's time and refused.
+Floored, not cut: one nanosecond before 1970 is -1 ms, which is before Kafka's time and refused. A floating number is taken to
+the nearest microsecond first: 1373414400.123 s is 122.99999 ms behind its second as a double.
+
+Whether numbers without a named unit are milliseconds at all is for `time_column`.
 """
 
 from __future__ import annotations
@@ -21,17 +25,24 @@ import pyarrow.types as pt
 
 from tidelog.errors import InvalidArgumentError
 
+UNITS = ("s", "ms", "us", "ns")
+"""What numbers may count."""
+
 _PER_MS = {"us": 1_000, "ns": 1_000_000}
+_MICROS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 _ZONE = r"(?i)[0-9](z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _FINER = r"(\.[0-9]{3})[0-9]+"
 _DIGITS = r"^[0-9]{12,}$"  # fewer are more likely a date such as 20130101 than a moment before March 1973
 _HAS_CLOCK = r"[0-9][T ][0-9]"
+_INTEGER = r"^[+-]?[0-9]+$"
+_FRACTION = r"^[+-]?[0-9]+\.[0-9]*$"
 
 
-def epoch_ms(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
+def epoch_ms(array: pa.Array, name: str, first_row: int, unit: str | None = None) -> pa.Int64Array:
     """Return `array` in epoch milliseconds: int64, no nulls, none negative.
 
-    `name` and `first_row` (1-based row of the file that `array` starts at) are for errors.
+    `name` and `first_row` (1-based row of the file that `array` starts at) are for errors; `unit` is one of `UNITS`, what numbers
+    count, or None.
     Raises InvalidArgumentError: naming row and column for a null, negative or unreadable time, the column for a wrong type.
     """
     if pt.is_dictionary(array.type):
@@ -39,7 +50,7 @@ def epoch_ms(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
     if array.null_count:
         row = pc.index(array.is_null(), True).as_py()
         raise InvalidArgumentError(f"row {first_row + row}: column {name!r} has no time (null)")
-    times = _int64_ms(array, name, first_row)
+    times = _int64_ms(array, name, first_row, unit)
     negative = pc.less(times, 0)
     if pc.any(negative).as_py():
         row = pc.index(negative, True).as_py()
@@ -50,24 +61,58 @@ def epoch_ms(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
     return times
 
 
-def _int64_ms(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
+def has_no_zone(array: pa.Array) -> bool:
+    """Whether some value is a time of day without a zone, which is taken as UTC."""
     kind = array.type
     if pt.is_timestamp(kind):
-        units = array.cast(pa.int64())
-        if kind.unit == "ms":
-            return units
-        return _seconds(array, units, name, first_row) if kind.unit == "s" else _floored(units, _PER_MS[kind.unit])
+        return kind.tz is None and len(array) > 0
+    if not is_text(kind):
+        return False
+    texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
+    clocks = pc.match_substring_regex(texts, _HAS_CLOCK)
+    return bool(pc.any(pc.and_(clocks, pc.invert(pc.match_substring_regex(texts, _ZONE)))).as_py())
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column is text of any of Arrow's layouts."""
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
+
+
+def _int64_ms(array: pa.Array, name: str, first_row: int, unit: str | None) -> pa.Int64Array:
+    kind = array.type
+    if pt.is_timestamp(kind):
+        return _units(array.cast(pa.int64()), kind.unit, name, first_row)
     if pt.is_date(kind):
         return array.cast(pa.timestamp("ms")).cast(pa.int64())
     if pt.is_integer(kind):
-        return _integers(array, name, first_row)
-    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
-        return _texts(array.cast(pa.string()), name, first_row)
+        return _units(_integers(array, name, first_row), unit or "ms", name, first_row)
+    if unit is not None and (pt.is_floating(kind) or pt.is_decimal(kind)):
+        return _fractions(array, unit, name, first_row)
+    if is_text(kind):
+        return _texts(array.cast(pa.string()), name, first_row, unit)
+    is_number = pt.is_floating(kind) or pt.is_decimal(kind)
     raise InvalidArgumentError(
-        f"column {name!r} cannot be a time",
+        f"column {name!r} cannot be a time" + (" without a unit" if is_number else ""),
         found=str(kind),
-        expected="a timestamp, a date, integer epoch milliseconds or ISO 8601 text",
+        expected=f"--timestamp-unit {'|'.join(UNITS)}, which says what its numbers count"
+        if is_number
+        else "a timestamp, a date, integer epoch milliseconds or ISO 8601 text",
     )
+
+
+def _units(numbers: pa.Int64Array, unit: str, name: str, first_row: int) -> pa.Int64Array:
+    if unit == "ms":
+        return numbers
+    return _seconds(numbers, name, first_row) if unit == "s" else _floored(numbers, _PER_MS[unit])
+
+
+def _fractions(array: pa.Array, unit: str, name: str, first_row: int) -> pa.Int64Array:
+    micros = pc.round(pc.multiply(array.cast(pa.float64()), _MICROS[unit]))
+    fits = pc.and_(pc.is_finite(micros), pc.less(pc.abs(micros), 2.0**63))
+    if not pc.all(fits).as_py():
+        row = pc.index(fits, False).as_py()
+        raise InvalidArgumentError(f"row {first_row + row}: column {name!r} is no time", found=f"{array[row]} {unit}")
+    return _floored(micros.cast(pa.int64()), 1_000)
 
 
 def _floored(units: pa.Int64Array, per_ms: int) -> pa.Int64Array:
@@ -76,7 +121,7 @@ def _floored(units: pa.Int64Array, per_ms: int) -> pa.Int64Array:
     return pc.subtract(cut, pc.less(units, pc.multiply(cut, per_ms)).cast(pa.int64()))
 
 
-def _seconds(array: pa.Array, seconds: pa.Int64Array, name: str, first_row: int) -> pa.Int64Array:
+def _seconds(seconds: pa.Int64Array, name: str, first_row: int) -> pa.Int64Array:
     try:
         return pc.multiply_checked(seconds, 1000)
     except pa.ArrowInvalid:
@@ -96,32 +141,49 @@ def _integers(array: pa.Array, name: str, first_row: int) -> pa.Int64Array:
         raise InvalidArgumentError(f"row {first_row + row}: column {name!r} is beyond 64 bits", found=array[row]) from None
 
 
-def _texts(texts: pa.StringArray, name: str, first_row: int) -> pa.Int64Array:
-    """Read ISO 8601 texts; one pass where all are of one kind, else each kind apart."""
-    # Digits finer than a millisecond go first: cutting digits is flooring, before 1970 too, and Arrow's ms reach every year.
-    texts = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), _FINER, r"\1")
-    digits = pc.match_substring_regex(texts, _DIGITS)
+def _texts(texts: pa.StringArray, name: str, first_row: int, unit: str | None) -> pa.Int64Array:
+    """Read ISO 8601 texts and numbers; one pass where all are of one kind, else each kind apart."""
+    texts = pc.utf8_trim_whitespace(texts)
+    nothing = pa.scalar(None, pa.string())
+    digits = pc.match_substring_regex(texts, _DIGITS if unit is None else _INTEGER)
+    fractions = pc.and_(pc.match_substring_regex(texts, _FRACTION), unit is not None)
     zoned = pc.and_(pc.match_substring_regex(texts, _ZONE), pc.match_substring_regex(texts, _HAS_CLOCK))
+    plain = pc.invert(pc.or_(pc.or_(zoned, digits), fractions))
     whole: pa.Int64Array | None = None
-    plain = pc.invert(pc.or_(zoned, digits))
-    for mask, kind in ((plain, pa.timestamp("ms")), (zoned, pa.timestamp("ms", "UTC")), (digits, pa.int64())):
+    for mask, kind in (
+        (plain, pa.timestamp("ms")),
+        (zoned, pa.timestamp("ms", "UTC")),
+        (digits, pa.int64()),
+        (fractions, pa.float64()),
+    ):
         if not pc.any(mask).as_py():
             continue
-        some = pc.if_else(mask, texts, pa.scalar(None, pa.string()))
+        some = pc.if_else(mask, texts, nothing)
+        if pt.is_timestamp(kind):
+            # Digits finer than a millisecond go first: cutting digits is flooring, before 1970 too; Arrow's ms reach every year.
+            some = pc.replace_substring_regex(some, _FINER, r"\1")
         part = _parsed(some, kind, name, first_row)
+        if pt.is_floating(kind):
+            part = pc.if_else(
+                mask, _fractions(pc.fill_null(part, 0.0), unit or "ms", name, first_row), pa.scalar(None, pa.int64())
+            )
+        elif pt.is_integer(kind):
+            part = pc.if_else(mask, _units(pc.fill_null(part, 0), unit or "ms", name, first_row), pa.scalar(None, pa.int64()))
+        else:
+            part = part.cast(pa.int64())
         whole = part if whole is None else pc.coalesce(whole, part)
     return pa.array([], pa.int64()) if whole is None else whole
 
 
-def _parsed(texts: pa.StringArray, kind: pa.DataType, name: str, first_row: int) -> pa.Int64Array:
+def _parsed(texts: pa.StringArray, kind: pa.DataType, name: str, first_row: int) -> pa.Array:
     try:
-        return texts.cast(kind).cast(pa.int64())
+        return texts.cast(kind)
     except pa.ArrowInvalid:
         row = next(i for i in range(len(texts)) if not _readable(texts.slice(i, 1), kind))
     raise InvalidArgumentError(
         f"row {first_row + row}: column {name!r} is not a time",
         found=repr(texts[row].as_py()),
-        expected="ISO 8601, such as 2013-01-01T10:00:00Z",
+        expected="ISO 8601, such as 2013-01-01T10:00:00Z, or for numbers --timestamp-unit",
     )
 
 

@@ -7,6 +7,7 @@
 | an offset outside | OffsetOutOfRangeError, or with `failOnDataLoss=false` the nearest one inside and a notice |
 | a time at the start | the first offset whose timestamp reaches it; none: NotFoundError, or by strategy the log end |
 | a time at the end | the first offset whose timestamp reaches it; none: no bound |
+| a start behind its end | InvalidArgumentError |
 
 Offsets for times are found by `tidelog.log.time_search` in a folder, and by the brokers where these are read from. Only the
 driver comes here.
@@ -72,7 +73,7 @@ def resolve_ranges(options: ReadOptions, place: Place, partitions: list[TopicPar
     """Return each partition's offset range. Logs are opened only where a bound asks for it.
 
     Raises:
-        InvalidArgumentError: a bound per partition that does not name exactly the partitions that are read.
+        InvalidArgumentError: a bound per partition that names other partitions than are read; a start behind its end.
         OffsetOutOfRangeError, NotFoundError: see the table above.
         UnsupportedForMessageFormatError: a bound by time on a log whose format has no timestamps.
     """
@@ -89,8 +90,10 @@ def resolve_ranges(options: ReadOptions, place: Place, partitions: list[TopicPar
     ]
     for partition, log in zip(bounded, place.open(bounded, times), strict=True):
         first, behind = _start(options, log, partition), _end(options, log, partition)
-        # Two times, or a time and an offset, may be found the wrong way round: then there is nothing between them.
-        ranges[partition] = first, behind if first is None or behind is None else max(first, behind)
+        if first is not None and behind is not None and first > behind:
+            _check_order(options, partition, first, behind)
+            behind = first
+        ranges[partition] = first, behind
     return ranges
 
 
@@ -131,6 +134,17 @@ def _end(options: ReadOptions, log: Partition, partition: TopicPartition) -> int
     if not bound.by_time:
         return None if value == LATEST else _inside(options, bound, log, partition, value)
     return log.find(value)
+
+
+def _check_order(options: ReadOptions, partition: TopicPartition, first: int, behind: int) -> None:
+    """Refuse a start that lies behind its end, as two offsets are; with `failOnDataLoss=false` say that nothing is read."""
+    message = (
+        f"options: {options.starting.option} is offset {first} of {partition[0]}-{partition[1]}, "
+        f"which lies behind {options.ending.option}, offset {behind}"
+    )
+    if options.fail_on_data_loss:
+        raise InvalidArgumentError(message)
+    _log.warning("%s; nothing is read from it", message)
 
 
 def _inside(options: ReadOptions, bound: Bound, log: Partition, partition: TopicPartition, offset: int) -> int:

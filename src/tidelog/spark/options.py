@@ -12,7 +12,7 @@ What is checked here, as the connector does:
 | precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`; the end likewise | and then `startTime` |
 | start | not `latest`, and no -1 in its JSON: a batch ends there | any; `latest` where nothing is said |
 | end | not `earliest`, and no -2 in its JSON | none: it never ends |
-| both ends per partition | name the same partitions, and no start lies behind its end | |
+| both ends of one kind | per partition name the same partitions; no start lies behind its end | |
 | `startTime` | may be relative: it is resolved at once | absolute: a stream that is started again means the same |
 
 Invariant: a `ReadOptions` is complete and consistent in itself; whether topics, partitions and offsets exist is for
@@ -318,19 +318,25 @@ def _check_special(option: str, value: int, default: int, where: str, is_stream:
 
 
 def _check_bounds(starting: Bound, ending: Bound) -> None:
-    if starting.each is None or ending.each is None or starting.by_time != ending.by_time:
-        return
-    if starting.each.keys() != ending.each.keys():
+    if starting.by_time != ending.by_time:
+        return  # An offset and a time: the logs know which is first.
+    if starting.each is not None and ending.each is not None and starting.each.keys() != ending.each.keys():
         alone = ", ".join(_name(partition) for partition in sorted(starting.each.keys() ^ ending.each.keys()))
         raise InvalidArgumentError(
             f"options {starting.option} and {ending.option} must name the same partitions: only one has {alone}"
         )
-    for partition, start in starting.each.items():
-        end = ending.each[partition]
-        if start >= 0 and 0 <= end < start:
-            raise InvalidArgumentError(
-                f"options: {starting.option} {start} lies behind {ending.option} {end} for {_name(partition)}"
-            )
+    partitions = starting.each if starting.each is not None else ending.each
+    if partitions is None:
+        _check_order(starting, starting.everywhere, ending, ending.everywhere, "")
+        return
+    for partition in partitions:
+        _check_order(starting, starting.of(partition), ending, ending.of(partition), f" for {_name(partition)}")
+
+
+def _check_order(starting: Bound, start: int | None, ending: Bound, end: int | None, where: str) -> None:
+    """Refuse a start behind its end: a batch of no rows that nobody asked for."""
+    if start is not None and end is not None and start >= 0 and 0 <= end < start:
+        raise InvalidArgumentError(f"options: {starting.option} {start} lies behind {ending.option} {end}{where}")
 
 
 def _timestamp(option: str, text: str) -> int:

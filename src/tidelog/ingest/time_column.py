@@ -1,0 +1,117 @@
+"""The column of times of one import: its numbers in milliseconds, and only where it is plain that they count these.
+
+A number says nothing of its unit, and the wrong one moves a log by thousands of years without an error. Unless the unit is
+named, a number is judged by the moment that it would be:
+
+| number (digits) | as milliseconds | so |
+|---|---|---|
+| below 10^8 (up to 8) | the first day of 1970 | taken, and noted: an example, or a count of something else |
+| 10^8 to 10^11 (9 to 11) | January 1970 to March 1973 | refused: as seconds it is 1973 to 5138 |
+| 10^11 to 10^14 (12 to 14) | 1973 to 5138 | taken |
+| 10^14 to 10^17 (15 to 17) | beyond 5138 | refused: as microseconds it is 1973 to 5138 |
+| from 10^17 (18, 19) | beyond 5138 | refused: as nanoseconds it is from 1973 on |
+| 20130710, 201307100930, 20130710093000 | 1970, 1976, 2607 | refused: a calendar's digits |
+
+Texts of digits alone are judged as numbers are. With a unit named all numbers are taken as it says.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.ingest.timestamps import UNITS, epoch_ms, has_no_zone, is_text
+from tidelog.times import format_time
+
+_SECONDS = 10**8
+_MILLIS = 10**11
+_MICROS = 10**14
+_NANOS = 10**17
+_CALENDAR = (
+    r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])"  # a day
+    r"(([01][0-9]|2[0-3])[0-5][0-9]([0-5][0-9])?)?$"  # and perhaps minutes, and perhaps seconds
+)
+_DIGITS = r"^[0-9]{1,18}$"
+_NANOS_DIGITS = r"^[0-9]{19}$"
+
+
+class TimeColumn:
+    """Turns a column, chunk by chunk, into epoch milliseconds; keeps what is worth a note at the end."""
+
+    def __init__(self, name: str, unit: str | None) -> None:
+        if unit is not None and unit not in UNITS:
+            raise InvalidArgumentError("unknown unit of timestamps", found=repr(unit), expected=", ".join(UNITS))
+        self._name = name
+        self._unit = unit
+        self._smallest: int | None = None
+        self._without_zone = False
+
+    def epoch_ms(self, array: pa.Array, first_row: int) -> pa.Int64Array:
+        """Return a chunk in epoch ms; `first_row` is the number of its first row in the file.
+
+        Raises InvalidArgumentError for what `timestamps.epoch_ms` refuses, and for a number that is likely of another unit.
+        """
+        if pt.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if self._unit is None and not array.null_count:
+            self._check_numbers(array, first_row)
+        self._without_zone = self._without_zone or has_no_zone(array)
+        return epoch_ms(array, self._name, first_row, self._unit)
+
+    def notices(self) -> list[str]:
+        """Return what was taken for granted, one line each."""
+        notices = []
+        if self._smallest is not None:
+            notices.append(
+                f"column {self._name!r}: numbers are taken as epoch milliseconds, the smallest is "
+                f"{self._smallest} ({format_time(self._smallest)}); --timestamp-unit names another unit"
+            )
+        if self._without_zone:
+            notices.append(f"column {self._name!r}: times without a zone are taken as UTC")
+        return notices
+
+    def _check_numbers(self, array: pa.Array, first_row: int) -> None:
+        """Refuse the first number that is no likely moment in milliseconds."""
+        if is_text(array.type):
+            texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
+            self._refuse(pc.match_substring_regex(texts, _NANOS_DIGITS), texts, "ns", first_row)
+            array = pc.if_else(pc.match_substring_regex(texts, _DIGITS), texts, pa.scalar(None, pa.string())).cast(pa.int64())
+        elif not pt.is_integer(array.type):
+            return
+        span = pc.min_max(array).as_py()
+        smallest, largest = span["min"], span["max"]
+        if smallest is None:
+            return
+        if smallest < _MILLIS or largest >= _MICROS or _spans_calendar(smallest, largest):
+            texts = array.cast(pa.string())
+            self._refuse(pc.fill_null(pc.match_substring_regex(texts, _CALENDAR), False), array, "", first_row)
+            seconds = pc.and_(pc.greater_equal(array, _SECONDS), pc.less(array, _MILLIS))
+            micros = pc.and_(pc.greater_equal(array, _MICROS), pc.less(array, _NANOS))
+            for unit, mask in (("s", seconds), ("us", micros), ("ns", pc.greater_equal(array, _NANOS))):
+                self._refuse(mask, array, unit, first_row)
+        if 0 <= smallest < _SECONDS:
+            self._smallest = smallest if self._smallest is None else min(self._smallest, smallest)
+
+    def _refuse(self, mask: pa.BooleanArray, array: pa.Array, unit: str, first_row: int) -> None:
+        """Raise InvalidArgumentError for the first row of `mask`, whose numbers count `unit`, or are a calendar's digits."""
+        row = pc.index(mask, True).as_py()
+        if row < 0:
+            return
+        number = int(array[row].as_py())
+        meant = (
+            f", as {unit} {format_time(epoch_ms(pa.array([number]), '', 1, unit)[0].as_py())}" if unit and number < 2**63 else ""
+        )
+        raise InvalidArgumentError(
+            f"row {first_row + row}: column {self._name!r} does not look like epoch milliseconds",
+            found=f"{number} (as ms {format_time(number)}{meant})",
+            expected=f"--timestamp-unit {unit}, or ms if it is meant so"
+            if unit
+            else "--timestamp-unit if it is a number, a text such as 2013-07-10T09:30:00Z if it is a date",
+        )
+
+
+def _spans_calendar(smallest: int, largest: int) -> bool:
+    """Whether some number between the two could be a moment's digits of the years 1900 to 2099 in 12 or 14 digits."""
+    return any(smallest <= 2100 * scale and largest >= 1900 * scale for scale in (10**8, 10**10))
