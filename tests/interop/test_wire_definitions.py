@@ -15,8 +15,11 @@ from tests.kafka.jars import classpath
 from tests.wire.definitions import Definition, from_jar, snake
 from tests.wire.judging import declaration_differences, judge_bytes, versions_of
 from tests.wire.random_messages import stored_classes
+from tidelog.metadata.control_records import CONTROL_RECORDS
+from tidelog.metadata.records import RECORD_TYPES
 
 RELEASES = ("3.9.1", "4.4.0")
+METADATA_RELEASES = ("3.9.1", "4.2.0")
 COORDINATORS = {"3.9.1": "3.9.1", "4.4.0": "kafka-coordinators-4.4.0"}
 """Where each release's coordinators are: those of 4.4.0 are no clients."""
 
@@ -32,6 +35,17 @@ def stored(release: str) -> dict[str, Definition]:
     jars = COORDINATORS[release]
     parts = [_of(jars, f"kafka-{part}-coordinator-{release}.jar") for part in ("group", "transaction")]
     return definitions(release) | parts[0] | parts[1]
+
+
+@pytest.mark.parametrize("release", METADATA_RELEASES)
+def test_metadata_records(release: str) -> None:
+    """Of KRaft's metadata log, and the Raft layer's own records in it."""
+    known = _of(release, f"kafka-clients-{release}.jar") | _of(release, f"kafka-metadata-{release}.jar")
+    classes = [cls for cls in (*RECORD_TYPES.values(), *CONTROL_RECORDS.values()) if cls.__name__ in known]
+    assert {name for name, one in known.items() if one["type"] == "metadata"} <= {cls.__name__ for cls in classes}
+    assert declaration_differences(known, classes) == []
+    for cls, version in versions_of(known, classes):
+        judge_bytes(cls, known[cls.__name__], version, rounds=20)
 
 
 def _of(jars: str, name: str) -> dict[str, Definition]:

@@ -31,7 +31,8 @@ EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "bool": False, "uuid": uuid
 def from_jar(jar: Path) -> dict[str, Definition]:
     """Every definition in a jar of Kafka's, by its name."""
     with zipfile.ZipFile(jar) as archive:
-        texts = [archive.read(name).decode() for name in archive.namelist() if re.fullmatch(r"common/message/\w+\.json", name)]
+        found = [name for name in archive.namelist() if re.fullmatch(r"common/(message|metadata)/\w+\.json", name)]
+        texts = [archive.read(name).decode() for name in found]
     return _by_name(texts)
 
 
@@ -49,6 +50,8 @@ def _by_name(texts: list[str]) -> dict[str, Definition]:
             if definition["type"] == "coordinator-key":
                 field["versions"] = definition["validVersions"]
             field.setdefault("versions", field.get("taggedVersions"))
+            if "tag" in field:
+                field["tag"] = int(field["tag"])
             field["name"] = RENAMED.get((definition["name"], field["name"]), field["name"])
     return {definition["name"]: definition for definition in plain}
 
@@ -126,6 +129,10 @@ class Interpreter:
             return value >> rng.randrange(LIMITS[kind].bit_length())
         if kind == "bool":
             return rng.random() < 0.5
+        if kind == "uint16":
+            return rng.getrandbits(rng.randrange(17))
+        if kind == "float64":
+            return rng.random() * 1e6
         if kind == "string":
             return rng.choice(TEXTS)
         if kind == "uuid":

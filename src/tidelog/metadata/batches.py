@@ -1,0 +1,84 @@
+"""Batches of a metadata log, and snapshots: values to bytes and back (KIP-595, KIP-630).
+
+A batch is one of format v2 without producer, keys or compression, in the epoch of the quorum's leader. Control batches hold one
+record of `control_records`, whose key says its type. A snapshot is a file of batches with offsets of its own, from 0 on::
+
+    control   SnapshotHeader         the time of the newest record in it
+    data      values                 at most 1000 in a batch
+    control   SnapshotFooter         without it the snapshot is not whole
+
+It stands for all records of the log below the offset in its name, ``<end offset>-<epoch>.checkpoint``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from tidelog.metadata.control_records import CONTROL_RECORDS, SnapshotFooterRecord, SnapshotHeaderRecord
+from tidelog.records import kernel
+from tidelog.records.batch import CREATE_TIME, BatchHeader
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.compression import Bytes
+from tidelog.records.control import ControlType, control_key, parse_control_type
+from tidelog.records.records import Record, iter_records
+from tidelog.records.scanner import scan_batch
+from tidelog.wire.codec import Message, decoder, encode
+
+SNAPSHOT_BATCH_RECORDS = 1000
+
+_TYPES = {cls: control_type for control_type, cls in CONTROL_RECORDS.items()}
+
+
+def build_batch(values: Sequence[bytes], base_offset: int, epoch: int, timestamp: int) -> bytes:
+    """Return a batch of metadata records, `values` in order; `timestamp` in epoch ms."""
+    records = [Record(base_offset + i, timestamp, CREATE_TIME, None, value) for i, value in enumerate(values)]
+    return bytes(build_batch_v2(records, leader_epoch=epoch))
+
+
+def build_control_batch(message: Message, base_offset: int, epoch: int, timestamp: int) -> bytes:
+    """Return the control batch of a Raft message."""
+    value = b"".join(encode(message, message.VERSIONS[0]))
+    record = Record(base_offset, timestamp, CREATE_TIME, control_key(_TYPES[type(message)]), value)
+    return bytes(build_batch_v2([record], leader_epoch=epoch, is_control=True))
+
+
+def build_snapshot(values: Iterable[bytes], epoch: int, timestamp: int) -> Iterator[bytes]:
+    """Yield the batches of a snapshot. `timestamp`, in epoch ms, is that of the newest record that it stands for."""
+    yield build_control_batch(SnapshotHeaderRecord(0, timestamp), 0, epoch, timestamp)
+    offset, rest = 1, iter(values)
+    while some := list(islice(rest, SNAPSHOT_BATCH_RECORDS)):
+        yield build_batch(some, offset, epoch, timestamp)
+        offset += len(some)
+    yield build_control_batch(SnapshotFooterRecord(0), offset, epoch, timestamp)
+
+
+class ValueReader:
+    """Reads the values of data batches, one batch after the other: the memory for their rows is used again."""
+
+    def __init__(self) -> None:
+        self._rows = kernel.Rows()
+
+    def values(self, header: BatchHeader, buffer: Bytes) -> list[memoryview]:
+        """Return the values of a batch. Raises CorruptBatchError, InvalidRecordError, DecompressionError."""
+        rows = self._rows
+        rows.clear()
+        count, data = scan_batch(rows, header, buffer)
+        view = memoryview(data)
+        positions, lengths = rows.column("value_position"), rows.column("value_length")
+        return [view[positions[i] : positions[i] + max(lengths[i], 0)] for i in range(count)]
+
+
+def control_message(header: BatchHeader, buffer: Bytes) -> tuple[ControlType, Message | None]:
+    """Return the type and message of a control batch; None for a type that is not one of `control_records`.
+
+    Raises InvalidRecordError, ProtocolError for bytes that are none.
+    """
+    record = next(iter_records(header, buffer, check_crc=False))
+    control_type = parse_control_type(record.key)
+    cls = CONTROL_RECORDS.get(control_type)
+    if cls is None or record.value is None:
+        return control_type, None
+    version = int.from_bytes(record.value[:2], "big")
+    # A newer version begins as the newest known one does.
+    return control_type, decoder(cls, min(version, cls.VERSIONS[-1]), exact=False)(record.value)

@@ -1,0 +1,105 @@
+"""A metadata record's value: the frame that says which record it is, and in which version (KIP-631).
+
+::
+
+    uvarint  version of the frame, 1
+    uvarint  key of the record (`records`)
+    uvarint  version of the record
+    bytes    the record
+
+Newer releases may add records and versions. `decode_record` hands those out as `UnknownRecord`: what they change is unknown, and
+`image` decides whether that matters. Bytes behind a record that is known are skipped, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tidelog.errors import ProtocolError
+from tidelog.metadata.records import RECORD_TYPES
+from tidelog.wire.codec import Bytes, Message, decoder, encoder
+
+FRAME_VERSION = 1
+
+
+class UnknownRecord(NamedTuple):
+    """A record, or a version of one, that these tables do not know: its key, its version, its whole value."""
+
+    api_key: int
+    version: int
+    value: bytes
+
+    @property
+    def name(self) -> str:
+        """What people may call it."""
+        cls = RECORD_TYPES.get(self.api_key)
+        return f"record {self.api_key}" if cls is None else cls.__name__
+
+
+class Frame(NamedTuple):
+    """What a value says about itself; the record begins at `position`."""
+
+    api_key: int
+    version: int
+    position: int
+
+
+_HEADS: dict[tuple[type[Message], int], bytes] = {}
+_READERS: dict[Bytes, Callable[..., Any]] = {}
+"""Compiled readers by the three bytes of a frame: almost all records have such a short one."""
+
+
+def encode_record(record: Message, version: int) -> bytes:
+    """Return a record as a value. Raises InvalidArgumentError for what the version cannot express."""
+    cls = type(record)
+    head = _HEADS.get((cls, version))
+    if head is None:
+        head = _HEADS[cls, version] = b"".join(map(_uvarint, (FRAME_VERSION, cls.API_KEY, version)))
+    return b"".join([head, *encoder(cls, version)(record)])
+
+
+def decode_record(value: Bytes) -> Message | UnknownRecord:
+    """Read a record out of its value. Raises ProtocolError, with the position within it, for bytes that are none."""
+    read = _READERS.get(bytes(value[:3]))
+    if read is not None:
+        return read(value, 3)  # type: ignore[no-any-return]
+    frame = read_frame(value)
+    cls = RECORD_TYPES.get(frame.api_key)
+    if cls is None or frame.version not in cls.VERSIONS:
+        return UnknownRecord(frame.api_key, frame.version, bytes(value))
+    read = decoder(cls, frame.version, exact=False)
+    if frame.position == 3:
+        _READERS[bytes(value[:3])] = read
+    return read(value, frame.position)  # type: ignore[no-any-return]
+
+
+def read_frame(value: Bytes) -> Frame:
+    """Read the three numbers before a record. Raises ProtocolError."""
+    frame_version, position = _read_uvarint(value, 0)
+    if frame_version != FRAME_VERSION:
+        raise ProtocolError("the frame of a metadata record", position=0, found=f"version {frame_version}", expected="version 1")
+    api_key, position = _read_uvarint(value, position)
+    version, position = _read_uvarint(value, position)
+    return Frame(api_key, version, position)
+
+
+def _read_uvarint(value: Bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while position < len(value) and shift <= 28:
+        byte = value[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+    raise ProtocolError("the frame of a metadata record ends too early", position=position)
+
+
+def _uvarint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

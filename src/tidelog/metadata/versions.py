@@ -1,0 +1,39 @@
+"""``metadata.version``: the level of a cluster's metadata, and which versions of records it allows (KIP-584, KIP-778).
+
+| level | release | from then on |
+|---|---|---|
+| 7 | 3.3-IV3 | registrations say whether a broker shuts down |
+| 8 | 3.4-IV0 | and whether it comes from ZooKeeper |
+| 17 | 3.7-IV2 | partitions name the log directories of their replicas (KIP-858) |
+| 21 | 3.9-IV0 | the newest of Kafka 3.9.1 |
+| 23 | 4.0-IV1 | partitions name eligible leader replicas (KIP-966) |
+
+A level that is newer than the table is written as the newest of the table: Kafka reads all versions of a record at any level.
+"""
+
+from __future__ import annotations
+
+from tidelog.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
+from tidelog.wire.fields import Message
+
+METADATA_VERSION = "metadata.version"
+LEVEL_3_9 = 21
+"""What Kafka 3.9.1 formats a folder with; 4.x reads it."""
+
+_FIRST_LEVELS: dict[type[Message], tuple[int, ...]] = {
+    RegisterBrokerRecord: (7, 8, 17),
+    BrokerRegistrationChangeRecord: (7, 17),
+    PartitionRecord: (17, 23),
+    PartitionChangeRecord: (17, 23),
+}
+"""At which levels a record's versions 1, 2, ... begin."""
+
+
+def record_version(cls: type[Message], level: int) -> int:
+    """Return the version that a record is written in at a level of ``metadata.version``."""
+    return sum(level >= first for first in _FIRST_LEVELS.get(cls, ()))
