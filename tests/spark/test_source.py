@@ -215,5 +215,7 @@ def test_a_registered_source_knows_the_sessions_cores(spark: SparkSession) -> No
     from tidelog.spark.source import TidelogDataSource, source_class
 
     assert source_class(spark.sparkContext.defaultParallelism).default_parallelism == 2
-    assert source_class(None) is TidelogDataSource
+    assert source_class(None).default_parallelism is None
+    assert source_class(None).is_registered
+    assert not TidelogDataSource.is_registered
     assert source_class(7).name() == "tidelog"

@@ -11,8 +11,10 @@ again, and after each hundred of them the source's metrics are put together. Mos
 | put in | once a session | an optimizer rule (batches) and a planner strategy (streams) |
 
 The classes call Spark's internals, so they are tied to the versions in `SPARK_VERSIONS`; and they are compiled against the Spark
-that runs, so that a method that is gone shows then, not in a query. Whatever fails, the session reads rows as before, and a line
-in the log (info) says why. `spark.tidelog.columnarReads=false` does the same by choice.
+that runs, so that a method that is gone shows then, not in a query. Whatever fails (a JVM that lets Python call few methods, no
+folder for the jar, no JVM at hand), the session reads rows as before, and a warning says why, once a process.
+`spark.tidelog.columnarReads=false` does the same by choice, and without a word. A session that nobody made ready reads rows too:
+the source itself warns then, once an application (`tidelog.spark.once`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelog.errors import StorageError
 from tidelog.spark.java import private_cache_folder
 
 if TYPE_CHECKING:
@@ -40,36 +41,60 @@ SPARK_VERSIONS = ("4.3.",)
 _SOURCE = Path(__file__).with_name("ColumnarReads.java")
 _PACKAGE = "tidelog.spark."
 
+_warned: set[str] = set()
+"""Why sessions of this process read rows; each is said once."""
+
 _log = logging.getLogger("tidelog.spark")
 
 
 def read_columns(spark: SparkSession) -> bool:
     """Make a session's scans of the source columnar, if that can be; return whether they are. Again is without effect."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
-        if spark.conf.get(SETTING, "true") != "true" or not spark.version.startswith(SPARK_VERSIONS):
+        if str(spark.conf.get(SETTING, "true")).lower() == "false":
             return False
-        jvm: Any = spark._jvm
-        methods: Any = spark._jsparkSession.experimental()
-    except (PySparkException, AttributeError):
-        return False  # Spark Connect has no JVM at hand.
-    try:
-        if f"{_PACKAGE}ColumnarReads" in {rule.getClass().getName() for rule in _each(methods.extraOptimizations())}:
-            return True
-        jar = _jar(jvm, spark.version)
-        context: Any = spark.sparkContext._jsc
-        if not any(str(known).endswith(f"/{jar.name}") for known in _each(context.sc().listJars())):
-            context.addJar(str(jar))
-        rule, strategy = _instances(spark.sparkContext._gateway, jvm, jar, "ColumnarReads", "ColumnarStreams")
-        # The setters' names are no Python names.
-        getattr(methods, "extraOptimizations_$eq")(methods.extraOptimizations().appended(rule))
-        getattr(methods, "extraStrategies_$eq")(methods.extraStrategies().appended(strategy))
-    except (Py4JError, OSError, StorageError) as error:
-        _log.info("Spark reads rows, not columns: %s", error)
+        if not spark.version.startswith(SPARK_VERSIONS):
+            _warn(f"columns need Spark {SPARK_VERSIONS[0]}x, this is {spark.version}")
+            return False
+        _put_in(spark)
+    except Exception as error:
+        # Whatever it is, the answers are the same without: no session may fail of it. What Py4J forbids comes in many classes.
+        _warn(first_line(error))
         return False
     return True
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, without the stack of the JVM that often follows."""
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, (PySparkException, AttributeError)):
+        return f"no JVM at hand, as with Spark Connect ({type(error).__name__})"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Py4J first names the object that was called, by a number, then what Java said.
+    said = next((line.removeprefix(":").strip() for line in lines if line.startswith(":")), None)
+    return said or (lines[0] if lines else type(error).__name__)
+
+
+def _warn(reason: str) -> None:
+    if reason not in _warned:
+        _warned.add(reason)
+        _log.warning("Spark reads rows of the source, not columns: the same answers, more slowly: %s", reason)
+
+
+def _put_in(spark: SparkSession) -> None:
+    """Give the session the rule and the strategy, unless it has them."""
+    jvm: Any = spark._jvm
+    methods: Any = spark._jsparkSession.experimental()
+    if f"{_PACKAGE}ColumnarReads" in {rule.getClass().getName() for rule in _each(methods.extraOptimizations())}:
+        return
+    jar = _jar(jvm, spark.version)
+    context: Any = spark.sparkContext._jsc
+    if not any(str(known).endswith(f"/{jar.name}") for known in _each(context.sc().listJars())):
+        context.addJar(str(jar))
+    rule, strategy = _instances(spark.sparkContext._gateway, jvm, jar, "ColumnarReads", "ColumnarStreams")
+    # The setters' names are no Python names.
+    getattr(methods, "extraOptimizations_$eq")(methods.extraOptimizations().appended(rule))
+    getattr(methods, "extraStrategies_$eq")(methods.extraStrategies().appended(strategy))
 
 
 def _each(sequence: Any) -> list[Any]:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 _SET_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
 """What Spark sets for the Python of a stream's source, each time that one starts, in the environment of the registered source."""
 
-_QUICK_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
-"""Arrow's check of bounds and nulls at each value, off: what reads the batches knows their length, and asks for nulls itself."""
+_UNCHECKED_ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
+"""Arrow's check of bounds and nulls at each value, off. Our reads know their lengths and ask for nulls themselves; whatever else
+uses Arrow in that JVM, `applyInPandas` and a user's own Java among it, loses the checks too."""
 
 
 def register(spark: SparkSession) -> None:
@@ -49,11 +50,9 @@ def _environment_of_streams(spark: SparkSession) -> Iterator[None]:
     with fewer entries than it counts; each task of the session then fails to be read (`OptionalDataException`). Names that
     are there already have their values replaced, by every way that Spark has to start a Python, and that harms nothing.
     """
-    from pyspark.errors import PySparkException
-
     try:
         environment: dict[str, Any] = spark.sparkContext.environment
-    except (PySparkException, AttributeError):
+    except _not_at_hand():
         yield  # Spark Connect: the server has the map.
         return
     new = [name for name in _SET_BY_STREAMS if name not in environment]
@@ -76,6 +75,7 @@ def session(
     master: str | None = None,
     config: dict[str, Any] | None = None,
     java_output: IO[bytes] | None = None,
+    unchecked_arrow: bool = False,
 ) -> SparkSession:
     """Return the active Spark session, or a new one, with the source registered.
 
@@ -83,6 +83,8 @@ def session(
         app_name: the name that Spark shows.
         master: Spark's master URL; `local[*]` where neither this nor the configuration names one.
         config: Spark properties, set before the session starts.
+        unchecked_arrow: start the JVM without Arrow's checks of bounds and nulls: full reads are a little faster, and all else
+            that uses Arrow in that JVM goes without them. Without effect on a JVM that runs already.
         java_output: takes what the JVM writes to its stderr, if one is started; None leaves it to this process's stderr.
 
     Raises:
@@ -106,8 +108,8 @@ def session(
         settings: dict[str, Any] = {key: str(value) for key, value in (config or {}).items()} | {"spark.app.name": app_name}
         if master is not None:
             settings["spark.master"] = master
-        if not is_submitted():
-            settings = _quick(settings)
+        if unchecked_arrow and not is_submitted():
+            settings = _without_checks(settings)
         with nullcontext() if is_submitted() else light_spark_home(settings.get("spark.master")):
             if java_output is not None and not is_submitted():
                 _start_java(settings, java_output)
@@ -116,10 +118,10 @@ def session(
     return spark
 
 
-def _quick(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings with what makes reads faster in a JVM that is started here; what they say themselves stays."""
+def _without_checks(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with Arrow's checks off in a JVM that is started here; what they say themselves stays."""
     java = str(settings.get("spark.driver.extraJavaOptions", ""))
-    flags = [flag for flag in _QUICK_ARROW if flag.split("=")[0] not in java]
+    flags = [flag for flag in _UNCHECKED_ARROW if flag.split("=")[0] not in java]
     return settings | {"spark.driver.extraJavaOptions": " ".join([java, *flags]).strip()}
 
 
@@ -154,10 +156,16 @@ def _signals_later() -> Iterator[None]:
 
 
 def _default_parallelism(spark: SparkSession) -> int | None:
-    """Return how many tasks the session runs at once by default; None where it cannot be asked (Spark Connect)."""
-    from pyspark.errors import PySparkException
-
+    """Return how many tasks the session runs at once by default; None where it cannot be asked."""
     try:
         return int(spark.sparkContext.defaultParallelism)
-    except (PySparkException, AttributeError):
+    except _not_at_hand():
         return None
+
+
+def _not_at_hand() -> tuple[type[Exception], ...]:
+    """Return what is raised where Spark Connect has no JVM, or a platform lets Python call few of its methods."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, AttributeError, Py4JError

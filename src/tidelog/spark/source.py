@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.spark.once import is_first
 from tidelog.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
 from tidelog.spark.plain_errors import plainly
 
@@ -47,6 +48,9 @@ class TidelogDataSource(DataSource):
 
     default_parallelism: int | None = None
     """How many tasks the session runs at once; None where nobody said."""
+
+    is_registered = False
+    """Whether the session was made ready; else PySpark has found the source by itself, and reads rows."""
 
     _parsed: ReadOptions | None = None
 
@@ -65,18 +69,25 @@ class TidelogDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options()
         _check_schema(schema, options.columns)
-        return TidelogReader(options, self.default_parallelism)
+        return TidelogReader(options, self.default_parallelism, self.is_registered)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """Return the reader; of a stream that cannot be, one that says why when it is first asked."""
-        from tidelog.spark.stream.reader import RefusedStream, TidelogStreamReader
+        from tidelog.spark.stream.refused import refused_stream, too_old
         from tidelog.spark.stream.stream_options import parse_stream_options
+
+        refusal = too_old()
+        if refusal is not None:
+            return refused_stream(refusal)
+        from tidelog.spark.stream.reader import TidelogStreamReader
 
         try:
             options = parse_stream_options(self.options)
             _check_schema(schema, options.read.columns)
         except InvalidArgumentError as error:
-            return RefusedStream(error)
+            return refused_stream(error)
+        if not self.is_registered:
+            _say_rows()
         return TidelogStreamReader(options, self.default_parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -126,9 +137,10 @@ def _check_schema(schema: StructType, columns: tuple[str, ...]) -> None:
 class TidelogReader(DataSourceReader):
     """Plans tasks, and reads one. Immutable; overriding `pushFilters` would make answers depend on earlier queries."""
 
-    def __init__(self, options: ReadOptions, default_parallelism: int | None) -> None:
+    def __init__(self, options: ReadOptions, default_parallelism: int | None, is_registered: bool = True) -> None:
         self.options = options
         self.default_parallelism = default_parallelism
+        self.is_registered = is_registered
 
     @plainly
     def partitions(self) -> list[InputPartition]:
@@ -137,6 +149,8 @@ class TidelogReader(DataSourceReader):
 
         for notice in self.options.notices:
             _log.warning("%s", notice)
+        if not self.is_registered:
+            _say_rows()
         wanted = self.options.min_partitions or self.default_parallelism or os.cpu_count() or 1
         tasks = plan_tasks(self.options, wanted)
         # Of an empty list Spark itself would make a partition that knows nothing.
@@ -156,11 +170,18 @@ class TidelogReader(DataSourceReader):
         return spark_rows(rows, self.options.columns, report, where)
 
 
+def _say_rows() -> None:
+    if is_first("rows"):
+        _log.warning(
+            "this session is not registered: Spark reads rows of the source, not columns: the same answers, more slowly; "
+            "tidelog.spark.register(spark) makes it ready, and each spark.newSession()"
+        )
+
+
 def source_class(default_parallelism: int | None) -> type[TidelogDataSource]:
-    """Return the source for a session that runs that many tasks at once.
+    """Return the source for a session that is made ready, and runs that many tasks at once.
 
     The class travels to the workers by value: its name leads to `TidelogDataSource`, which is another object.
     """
-    if default_parallelism is None:
-        return TidelogDataSource
-    return type(TidelogDataSource.__name__, (TidelogDataSource,), {"default_parallelism": default_parallelism})
+    known = {"default_parallelism": default_parallelism, "is_registered": True}
+    return type(TidelogDataSource.__name__, (TidelogDataSource,), known)

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from tidelog.clock import SteadyClock, SystemClock
-from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
+from tidelog.errors import UnknownTopicOrPartitionError
 from tidelog.log.names import TopicPartition
 from tidelog.spark.bounds import resolve_ranges, select_partitions
 from tidelog.spark.options import LATEST
@@ -48,23 +48,6 @@ NO_LIMIT = 2**62
 """Told to Spark where there is no limit in offsets: "all available" is what `once` says, and it means no limit of any kind."""
 
 _log = logging.getLogger("tidelog.spark")
-
-
-class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises an error at whatever it is asked. One that is raised before there is a reader PySpark follows with an
-    UnboundLocalError, and that is then the last line that a user sees.
-    """
-
-    def __init__(self, error: TidelogError) -> None:
-        self._error = error
-
-    @plainly
-    def _refuse(self, *_: Any) -> Any:
-        raise self._error
-
-    _whatever: Any = _refuse
-    prepareForTriggerAvailableNow = getDefaultReadLimit = _whatever  # noqa: N815 -- Spark's names
-    initialOffset = latestOffset = partitions = read = _whatever  # noqa: N815
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -1,0 +1,59 @@
+"""A stream that cannot be, and says why. It needs nothing of Spark that older versions lack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from tidelog.errors import TidelogError, UnsupportedVersionError
+from tidelog.spark.plain_errors import plainly
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+else:
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ModuleNotFoundError:  # before 4.2
+        SupportsTriggerAvailableNow = None
+
+_BASES: tuple[type, ...] = (
+    (DataSourceStreamReader,) if SupportsTriggerAvailableNow is None else (DataSourceStreamReader, SupportsTriggerAvailableNow)
+)
+
+
+def too_old() -> TidelogError | None:
+    """Return the error of a Spark whose sources in Python can bound no batch; None where streams can be."""
+    if SupportsTriggerAvailableNow is not None:
+        return None
+    return UnsupportedVersionError(
+        "streams need PySpark 4.2 or newer: older ones let a source in Python limit no batch (spark.read and write do work)",
+        found=f"PySpark {pyspark.__version__}",
+    )
+
+
+class _Refusing:
+    """Raises an error at whatever it is asked. One that is raised before there is a reader PySpark follows with an
+    UnboundLocalError, and that is then the last line that a user sees.
+    """
+
+    def __init__(self, error: TidelogError) -> None:
+        self._error = error
+
+    @plainly
+    def _refuse(self, *_: Any) -> Any:
+        raise self._error
+
+    _whatever: Any = _refuse
+    prepareForTriggerAvailableNow = getDefaultReadLimit = _whatever  # noqa: N815 -- Spark's names
+    initialOffset = latestOffset = partitions = read = _whatever  # noqa: N815
+
+
+_Refused: Any = type("_Refused", (_Refusing, *_BASES), {"__module__": __name__})
+
+
+def refused_stream(error: TidelogError) -> DataSourceStreamReader:
+    """Return a reader that raises `error` when it is first asked."""
+    reader: DataSourceStreamReader = _Refused(error)
+    return reader
