@@ -164,11 +164,37 @@ def test_a_sync_that_fails(tmp_path: Path, refusing: Refusing) -> None:
 
 def test_a_roll_that_fails(tmp_path: Path, refusing: Refusing) -> None:
     log = filled(tmp_path)
-    refusing("open", errno.EMFILE)
+    refusing("open", errno.EACCES, lambda path, *rest: str(path).endswith(".log"))
     with pytest.raises(LogOfflineError, match="roll"):
         log.roll()
     refusing.stop()
     assert_is_offline(log, "roll")
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_no_descriptor_to_be_had_takes_no_log_offline(tmp_path: Path, refusing: Refusing, code: int) -> None:
+    """Whatever needs a file is refused, changes nothing, and works once there are descriptors again."""
+    log = filled(tmp_path)
+    end = log.log_end_offset
+    for refused in (
+        log.roll,
+        log.flush,
+        lambda: log.truncate_to(end - 1),
+        log.delete_old_segments,
+        lambda: log.append_as_leader(batch(), 0),
+    ):
+        log.segments.give_descriptors_back()
+        refusing("open", code)
+        with pytest.raises(StorageError, match="too many open files") as raised:
+            refused()
+        assert not isinstance(raised.value, LogOfflineError)
+        refusing.stop()
+        assert not log.is_offline
+        assert (log.log_end_offset, len(log.segments)) == (end, 1)
+    log.append_as_leader(batch(), 0)
+    log.roll()
+    log.flush()
+    assert offsets(log) == list(range(end + 1))
 
 
 def test_append_to_or_read_from_log_in_failed_log_dir(tmp_path: Path, refusing: Refusing) -> None:

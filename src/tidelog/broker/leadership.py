@@ -8,6 +8,8 @@ them for each partition. Here one broker leads everything, so one number will do
 | clean | what the file says; the newest epoch that any log knows |
 | unclean, with logs that hold something | the same, and one more: records behind the recovery point may be gone |
 
+A partition that comes back from being offline without records that were acknowledged makes it one more as well.
+
 ``tidelog-leader-epoch.json``, replaced atomically; without it the number is 0::
 
     {"version": 1, "leader_epoch": 3}
@@ -25,7 +27,7 @@ import contextlib
 import logging
 
 from tidelog.config import INT32_MAX
-from tidelog.errors import CorruptCheckpointError
+from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.log.json_files import read_json, write_json
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -53,6 +55,7 @@ class Leadership:
         if epoch != written:
             write_json(self.path, VERSION, {"leader_epoch": epoch}, indent=None)
         self.epoch = epoch
+        manager.offline.returned = self._on_return
 
     def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
         """Return (epoch, end offset) of a log's last epoch at or below `epoch`, None if that is not known (spec §14)."""
@@ -71,6 +74,16 @@ class Leadership:
         if known < 0 and log.config.magic > 1 and log.leader_epochs.latest is None and log.log_end_offset <= log.log_start_offset:
             return self.epoch
         return known
+
+    def _on_return(self, log: PartitionLog, has_lost: bool) -> None:
+        """Lead a partition that was offline again; a new epoch tells consumers where its disk has lost its end."""
+        log.update_high_watermark(log.log_end_offset_metadata)
+        if has_lost and self.epoch < INT32_MAX:
+            self.epoch += 1
+            try:
+                write_json(self.path, VERSION, {"leader_epoch": self.epoch}, indent=None)
+            except StorageError as error:
+                logger.error("%s", error)
 
     def _read(self) -> int:
         epoch: object = None

@@ -114,6 +114,8 @@ class Counters:
         "group_rebalances",
         "group_sessions_ended",
         "malformed_requests",
+        "partitions_came_back",
+        "partitions_went_offline",
         "received_bytes",
         "recompressed_batches",
         "sent_bytes",
@@ -127,6 +129,9 @@ class Counters:
         """Over a limit."""
         self.connections_idle_closed = 0
         self.malformed_requests = 0
+        self.partitions_went_offline = 0
+        self.partitions_came_back = 0
+        """Both are the log manager's to count: they are taken over with a snapshot."""
         self.received_bytes = 0
         self.sent_bytes = 0
         self.decompressed_batches = 0

@@ -15,6 +15,7 @@
 | `tidelog_topic_appends_total`, `..._records_total`, `..._received_bytes_total`, `..._sent_bytes_total` | `topic` | |
 | `tidelog_append_latency_seconds` | `topic` | histogram, append time less CreateTime, see `metrics` |
 | `tidelog_append_ahead_total` | `topic` | appends whose CreateTime lay in the future |
+| `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; once its cause is gone |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
 | `tidelog_group_members` | `group` | |
 | `tidelog_group_lag_records` | `group`, `topic`, `partition` | offsets up to the end of a read_committed reading |
@@ -59,7 +60,9 @@ class Snapshot(NamedTuple):
 
 def snapshot(node: Node) -> Snapshot:
     """Return the broker's numbers as they are now. On the loop's thread."""
-    return Snapshot(node.metrics.snapshot(), node.manager.statistics())
+    metrics, offline = node.metrics.snapshot(), node.manager.offline
+    metrics.counters.partitions_went_offline, metrics.counters.partitions_came_back = offline.went_offline, offline.came_back
+    return Snapshot(metrics, node.manager.statistics())
 
 
 class BrokerCollector(Collector):
@@ -127,6 +130,8 @@ def _of_connections(metrics: Metrics) -> Iterable[Metric]:
         ("connections_refused", "Connections over a limit.", counters.connections_refused),
         ("connections_idle_closed", "Connections that were silent for too long.", counters.connections_idle_closed),
         ("malformed_requests", "Requests that break the protocol.", counters.malformed_requests),
+        ("partitions_went_offline", "Partitions that an I/O error took offline.", counters.partitions_went_offline),
+        ("partitions_came_back", "Partitions that came back by themselves.", counters.partitions_came_back),
         ("group_rebalances", "Generations of groups.", counters.group_rebalances),
         ("group_sessions_ended", "Members of groups that were heard of no more.", counters.group_sessions_ended),
         ("received_bytes", "Bytes received.", counters.received_bytes),

@@ -3,10 +3,14 @@
 | limit | what happens |
 |---|---|
 | `max.connections` | further ones wait in the system's queue, as with Kafka, until another one ends |
-| half of the open files that the process may have | the same: the other half belongs to the logs |
+| half of the open files that the process may have | the other half belongs to the logs: see below |
 | `max.connections.per.ip`, `….overrides` | closed at once |
 | `connections.max.idle.ms` | a connection on which nothing moved for so long is closed, unless it is the broker that is owed |
 | `socket.request.max.bytes` | a frame that says it is larger: its connection is closed |
+
+Where connections have their half, or open files are short, a new connection takes the place of the one that is idle longest:
+for `IDLE_S` at least, or `UNUSED_S` where it never asked for anything. Is there none, the new one is closed. So clients that say
+nothing neither take the logs' files nor keep others out.
 
 Refusals are told on the log, a few of them (`RefusalLog`): whoever sends garbage must not fill the operator's disk.
 """
@@ -29,6 +33,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.read_buffers import ReadBuffers
 from tidelog.broker.refusal_log import RefusalLog
 from tidelog.errors import InvalidArgumentError
+from tidelog.storage.segment.descriptors import SPARE
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -39,6 +44,10 @@ SWEEP_S = 10.0
 """Between two looks for connections that are idle, and for memory that nobody uses; less where idle means less than that."""
 
 OUT_OF_FILES_WAIT_S = 0.5
+
+IDLE_S = 5.0
+UNUSED_S = 0.5
+"""Where open files are short, a connection without a request for so long, or that never had one, makes room for another."""
 
 
 class BrokerServer:
@@ -56,7 +65,10 @@ class BrokerServer:
         self._counters = node.metrics.counters
         self._hosts: dict[str, int] = {}
         self._host_limits = dict(config.max_connections_per_ip_overrides)
-        self._max_connections = min(config.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._max_connections = config.max_connections
+        open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._max_by_files = open_files // 2
+        self._last_fd = open_files - SPARE
         self._sockets: list[tuple[socket.socket, Listener]] = []
         self._is_accepting = False
         idle_ms = config.connections_max_idle_ms
@@ -171,11 +183,38 @@ class BrokerServer:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
+                if self._make_room():
+                    continue
                 self.refusals.tell("no connection can be accepted for now: %s", error)
                 self._accept_no_more()
                 self.loop.call_later(OUT_OF_FILES_WAIT_S, self._accept_again)
                 return
+            if (len(self.connections) >= self._max_by_files or sock.fileno() >= self._last_fd) and not self._make_room():
+                self.refusals.tell(
+                    "%d connections: other open files belong to the logs, one more was closed", len(self.connections)
+                )
+                self._counters.connections_refused += 1
+                sock.close()
+                continue
             self._connected(sock, address[0].removeprefix("::ffff:"), listener)
+
+    def _make_room(self) -> bool:
+        """Close the connection that is idle longest, if one is for long enough; whether that is so."""
+        oldest: Connection | None = None
+        oldest_at = monotonic()
+        for connection in self.connections.values():
+            # One that never asked counts as if it were idle for longer, so that it goes first.
+            at = connection.active_at + (UNUSED_S if connection.served is None else IDLE_S)
+            if at < oldest_at and not connection.is_waiting:
+                oldest, oldest_at = connection, at
+        if oldest is None:
+            return False
+        self.refusals.tell(
+            "%d connections: open files are short, %s was idle longest and is closed", len(self.connections), oldest
+        )
+        self._counters.connections_idle_closed += 1
+        oldest.close()
+        return True
 
     def _accept_again(self) -> None:
         if self._sockets and not self._is_accepting:

@@ -29,6 +29,7 @@ from tidelog.storage.compaction.cleaner import Cleaner
 from tidelog.storage.compaction.cleaner_manager import CleanerManager
 from tidelog.storage.compaction.log_cleaner import LogCleaner
 from tidelog.storage.manager_config import ManagerConfig
+from tidelog.storage.offline_partitions import OfflinePartitions
 from tidelog.storage.partition.log_events import LogEvents
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partitions import Partitions
@@ -56,6 +57,9 @@ class BackgroundWork(LogEvents):
         self._partitions = partitions
         self._topics = topics
         self._time_maps = TimeMapWriter(scheduler) if config.is_time_map_enabled else None
+        self.offline = OfflinePartitions(
+            partitions, clock, scheduler, topics.folder_of, lambda key: not topics.is_deleting(key.topic)
+        )
         self.cleaner: LogCleaner | None = None
         if config.is_cleaner_enabled:
             manager = CleanerManager(directory, partitions.logs, clock)
@@ -66,6 +70,8 @@ class BackgroundWork(LogEvents):
     def schedule(self) -> None:
         """Begin."""
         config, partitions = self._config, self._partitions
+        if partitions.recoverable():
+            self.offline.arm()
         delay_ms = config.initial_task_delay_ms
         for name, task, period_ms in (
             ("log-retention", self.delete_old_segments, config.retention_check_interval_ms),
@@ -87,6 +93,7 @@ class BackgroundWork(LogEvents):
 
     def stop(self) -> None:
         """End: deletions and flushes that wait are done, a compaction under way is given up."""
+        self.offline.stop()
         if self.cleaner is not None:
             self.cleaner.shutdown()
         self._scheduler.shutdown()
@@ -148,8 +155,10 @@ class BackgroundWork(LogEvents):
             self.cleaner.manager.maybe_truncate_checkpoint(log.topic_partition, log.log_end_offset)
 
     def went_offline(self, log: LogState) -> None:
-        """Have it seen."""
+        """Have it seen, and brought back."""
         self._partitions.changed.add(log.topic_partition.topic)
+        self.offline.went_offline += 1
+        self.offline.arm()
 
 
 def _offline_is_told() -> contextlib.suppress:

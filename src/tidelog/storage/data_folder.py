@@ -15,6 +15,7 @@ from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import format_topic_id
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
+from tidelog.storage.segment import descriptors
 from tidelog.storage.topics_file import TOPICS_FILE, write_topics
 
 FIRST_NODE_ID = 1
@@ -129,3 +130,4 @@ def raise_open_files_limit() -> None:
     if soft != hard:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    descriptors.look_at_limit()

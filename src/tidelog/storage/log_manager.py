@@ -45,10 +45,12 @@ from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.meta_properties import MetaProperties
+from tidelog.storage.offline_partitions import OfflinePartitions
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import LoadProgress, Partitions, Progress
 from tidelog.storage.producers.producer_ids import ProducerIds
 from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.descriptors import give_back_by, give_back_no_more
 from tidelog.storage.staged_write import finish_interrupted_writes
 from tidelog.storage.topic_lifecycle import KEEP_EVERYTHING, TopicLifecycle
 from tidelog.storage.topic_statistics import TopicStatistics, topic_statistics
@@ -159,6 +161,7 @@ class LogManager:
             self._abandon(partitions)
             raise
         work.schedule()
+        give_back_by(partitions.give_descriptors_back)
         self._started = _Started(owner, partitions, lifecycle, work, ProducerIds(self.directory))
 
     def _abandon(self, partitions: Partitions) -> None:
@@ -177,6 +180,7 @@ class LogManager:
         started, self._started = self._started, None
         if started is None:
             return False
+        give_back_no_more(started.partitions.give_descriptors_back)
         try:
             started.work.stop()
             is_clean = started.partitions.close_all()
@@ -195,6 +199,7 @@ class LogManager:
         """Give the folder up as a process does that is killed: nothing is written any more, the next start recovers."""
         started, self._started = self._started, None
         if started is not None:
+            give_back_no_more(started.partitions.give_descriptors_back)
             started.partitions.close_handlers()
             self._unlock()
 
@@ -321,6 +326,11 @@ class LogManager:
             raise InvalidArgumentError(f"topic {topic!r} is being deleted", path=self.directory)
         running.work.stop_cleaning([key])
         return running.partitions.reload(running.lifecycle.folder_of(key))
+
+    @property
+    def offline(self) -> OfflinePartitions:
+        """What brings partitions back by itself, and how often it had to."""
+        return self._running.work.offline
 
     # --- background work by hand: see `background_work`
 

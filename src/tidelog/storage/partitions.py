@@ -92,6 +92,8 @@ class Partitions:
         self._recovery_progress = recovery_progress
         self._jitter = jitter
         self._loaded_ends: dict[TopicPartition, int] = {}
+        self._of_the_disk: set[TopicPartition] = set()
+        """Those of `failed` that may come back once the disk is well."""
 
     # --- asking
 
@@ -144,6 +146,8 @@ class Partitions:
                     self._add(folder.key, result)
                 else:
                     self.fail(folder.key, str(result))
+                    if isinstance(result, OSError):
+                        self._of_the_disk.add(folder.key)
                 if progress is not None:
                     progress(LoadProgress(done, len(waiting), folder.key, not isinstance(result, PartitionLog)))
 
@@ -177,22 +181,39 @@ class Partitions:
 
     def reload(self, folder: PartitionFolder) -> PartitionLog:
         """Load an offline partition once more, and recover it. Raises what loading raises; it stays offline then."""
-        key, old = folder.key, self.logs.get(folder.key)
+        old = self.logs.get(folder.key)
         if old is not None and not old.is_offline:
             return old
-        before = self._checkpoints
-        log = self._load(
-            folder,
-            recovery_point=before.recovery_points.get(key, 0) if old is None else old.recovery_point,
-            log_start_offset=before.log_start_offsets.get(key, 0) if old is None else old.log_start_offset,
-            had_clean_shutdown=False,
-        )
-        log.update_high_watermark(before.high_watermarks.get(key, 0) if old is None else old.high_watermark)
+        log = self.loading_again(folder)()
+        self.put_into_place(folder.key, log)
+        return log
+
+    def loading_again(self, folder: PartitionFolder) -> Callable[[], PartitionLog]:
+        """Return what loads an offline partition and recovers it, on any thread; it raises what loading raises."""
+        key, old, before = folder.key, self.logs.get(folder.key), self._checkpoints
+        recovery_point = before.recovery_points.get(key, 0) if old is None else old.recovery_point
+        log_start_offset = before.log_start_offsets.get(key, 0) if old is None else old.log_start_offset
+        high_watermark = before.high_watermarks.get(key, 0) if old is None else old.high_watermark
+
+        def work() -> PartitionLog:
+            log = self._load(folder, recovery_point=recovery_point, log_start_offset=log_start_offset, had_clean_shutdown=False)
+            log.update_high_watermark(high_watermark)
+            return log
+
+        return work
+
+    def put_into_place(self, key: TopicPartition, log: PartitionLog) -> None:
+        """Have a log that was loaded again be the partition's."""
+        old = self.logs.get(key)
         if old is not None:
             old.close_handlers()
         self.failed.pop(key, None)
+        self._of_the_disk.discard(key)
         self._add(key, log)
-        return log
+
+    def recoverable(self) -> set[TopicPartition]:
+        """Return the partitions that an error of the operating system took offline: they may come back."""
+        return {key for key, log in self.logs.items() if log.is_offline} | self._of_the_disk
 
     def create(self, folder: PartitionFolder) -> None:
         """Make a partition's folder, with an empty log. Raises StorageError; nothing of it is there then."""
@@ -308,8 +329,19 @@ class Partitions:
     def _forget(self, key: TopicPartition) -> PartitionLog | None:
         self.changed.add(key.topic)
         self.failed.pop(key, None)
+        self._of_the_disk.discard(key)
         self._loaded_ends.pop(key, None)
         return self.logs.pop(key, None)
+
+    # --- descriptors
+
+    def give_descriptors_back(self) -> int:
+        """Close files of the logs that can be opened again; return how many. For the thread that the logs belong to.
+
+        Coordinators' logs are left alone: other threads may be reading them.
+        """
+        logs = (log for key, log in self.logs.items() if not key.topic.startswith("__"))
+        return sum(log.segments.give_descriptors_back() for log in logs)
 
     # --- the end
 

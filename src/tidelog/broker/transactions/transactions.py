@@ -241,9 +241,8 @@ class Transactions:
         """Note that all markers of a transaction are written; False if that is to be tried again."""
         transaction = completion.transaction
         code = self._store(transaction.completed(self._node.clock.now_ms()))
-        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            return False
-        # A log that is offline does not come back: the next start completes the transaction.
+        if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+            return False  # A log that is offline comes back.
         self._completions.pop(transaction.transactional_id, None)
         return True
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tidelog.config import INT32_MAX, LogConfig
-from tidelog.errors import LogOfflineError, RecordBatchTooLargeError, UnexpectedAppendOffsetError
+from tidelog.errors import LogOfflineError, RecordBatchTooLargeError, StorageError, UnexpectedAppendOffsetError
 from tidelog.records.append_kernel import take_plain_batch
 from tidelog.records.batch import LOG_APPEND_TIME, NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
 from tidelog.records.compression import Bytes, Codec
@@ -36,6 +36,7 @@ from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.producers import producer_updates
 from tidelog.storage.producers.producer_updates import FollowerUpdates, LeaderUpdates
+from tidelog.storage.segment.descriptors import is_shortage
 from tidelog.storage.segment.segment import LogSegment, RollParams
 
 _Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int, AppendWork | None]
@@ -174,7 +175,7 @@ class Appends:
         except LogOfflineError:
             raise
         except OSError as error:
-            raise state.go_offline("append", error) from error
+            raise _refused(state, error) from error
         updates = None
         for header in headers:
             if header.producer_id >= 0:
@@ -183,7 +184,10 @@ class Appends:
                     return as_duplicate(info, updates.duplicate)
                 break
         try:
-            local.append(last_offset, headers, data)
+            try:
+                local.append(last_offset, headers, data)
+            except StorageError as error:
+                raise _refused(state, error) from error
             state.watermarks.on_log_end_moved()
             if updates is not None:
                 updates.apply(state.producer_state, segment)
@@ -192,7 +196,7 @@ class Appends:
                 state.watermarks.update_first_unstable_offset()
             if last_offset - local.recovery_point >= config.flush_messages - 1:
                 state.flush()
-        except LogOfflineError:
+        except (LogOfflineError, _OutOfFilesError):
             raise
         except Exception as error:
             raise state.go_offline("append", error) from error
@@ -227,6 +231,17 @@ class Appends:
         by_time = fits and segment.size_bytes > 0 and waited_ms > params.max_segment_ms - segment.roll_jitter_ms
         expected = first_offset if first_offset >= 0 else params.max_offset_in_messages - INT32_MAX
         return self._state.roll(expected, by_time=by_time)
+
+
+class _OutOfFilesError(StorageError):
+    """Nothing was appended, as the process has too many open files: it may be tried again."""
+
+
+def _refused(state: LogState, error: OSError) -> StorageError:
+    """Return what is raised for a step that changes nothing where it fails: without descriptors the log stays online."""
+    if not is_shortage(error):
+        return state.go_offline("append", error)
+    return _OutOfFilesError("append: the process has too many open files, it is to be tried again", path=state.directory)
 
 
 def _work(came: Sequence[BatchHeader], stored: ValidatedRecords) -> AppendWork | None:

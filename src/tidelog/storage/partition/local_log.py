@@ -115,11 +115,14 @@ class LocalLog:
             self._scheduler.schedule("write-indexes", self._write_indexes, delay_ms=INDEX_WRITE_DELAY_MS)
 
     def _write_indexes(self) -> None:
-        """Bring the index files up to date for whoever looks into the folder; what fails here fails again where it matters."""
+        """Bring the index files up to date for whoever looks into the folder; what fails here fails again where it matters.
+
+        Their descriptors go back: between two such writes a log that is appended to needs one, not three.
+        """
         self._has_index_write = False
         if not self.is_closed and not self.has_failed:
             with contextlib.suppress(StorageError):
-                self.segments.active.write_index_entries()
+                self.segments.active.finish_index_entries()
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
         """Begin a segment at `expected_next_offset`, or at the log end if that is more; return it.

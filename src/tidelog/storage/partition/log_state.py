@@ -38,6 +38,7 @@ from tidelog.storage.partition.watermarks import Watermarks
 from tidelog.storage.producers.producer_snapshots import flush_snapshot
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.descriptors import ensure_spare
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.segment.segment_files import sync_by_name
 from tidelog.storage.segment.segments import LogSegments
@@ -188,8 +189,16 @@ class LogState:
 
     @contextlib.contextmanager
     def writing(self, what: str) -> Iterator[None]:
-        """Refuse where the log is offline or closed; take it offline if the disk refuses. `what` is for the reason."""
+        """Refuse where the log is offline or closed; take it offline if the disk refuses. `what` is for the reason.
+
+        A process without descriptors is no reason: what needs some is not begun then. Raises LogOfflineError; StorageError
+        there, after which it may be tried again.
+        """
         self.check_writable()
+        try:
+            ensure_spare()
+        except OSError as error:
+            raise out_of_files(what, self.directory, error) from error
         try:
             yield
         except LogOfflineError:
@@ -271,6 +280,11 @@ class LogState:
 
     def _warn_of_settings(self) -> None:
         warn_of_wide_limits(self.config, self.directory.parent, self.topic_partition.topic)
+
+
+def out_of_files(what: str, directory: Path, error: OSError) -> StorageError:
+    """Return what is raised where a log has no descriptor to be had for `what`: nothing was changed, it may be tried again."""
+    return StorageError(f"{what}: the process has too many open files, it is to be tried again: {error}", path=directory)
 
 
 def _remove_all(paths: Iterable[Path]) -> None:

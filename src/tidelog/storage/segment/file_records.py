@@ -29,6 +29,7 @@ from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
 from tidelog.log.patience import NotCachedError, is_cached, must_not_wait, pread
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
 from tidelog.records.compression import Bytes
+from tidelog.storage.segment.descriptors import is_shortage, open_file
 
 FIRST_READ_BYTES = 8 * 1024
 """Most look-ups walk one index interval, which is 4 KiB unless configured."""
@@ -68,7 +69,7 @@ class LogFile:
             if file_already_exists:
                 with contextlib.suppress(FileNotFoundError):
                     return cls(path, _checked_length(path, os.stat(path).st_size))  # noqa: PTH116
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = open_file(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             try:
                 if preallocate and not file_already_exists:
                     os.ftruncate(fd, init_file_size)
@@ -255,7 +256,12 @@ class LogFile:
         if length >= MIN_MAPPED_BYTES:
             is_here = is_cached(self._open(), position, length) if must_not_wait() else True
             if is_here:
-                return self.mapped(position, length)
+                try:
+                    return self.mapped(position, length)
+                except StorageError as error:
+                    if not is_shortage(error):  # A mapping takes a descriptor more; a copy does as well.
+                        raise
+                    return self.read(position, length)
             if is_here is False:
                 raise NotCachedError(self._open(), position, length)
         return self.read(position, length)
@@ -363,7 +369,7 @@ class LogFile:
     def _open(self) -> int:
         if self._fd < 0:
             try:
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+                self._fd = open_file(self._path, os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
                 raise _refused("open", self.path, error) from error
         return self._fd

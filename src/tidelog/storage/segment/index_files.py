@@ -32,6 +32,7 @@ from tidelog.log.files import ReadOnlyFile
 from tidelog.log.index_entries import IndexEntries
 from tidelog.log.offset_index import OffsetIndex, OffsetPosition
 from tidelog.log.time_index import TimeIndex, TimestampOffset
+from tidelog.storage.segment.descriptors import open_file
 from tidelog.storage.segment.file_records import delete_file, write_rest
 from tidelog.storage.segment.resting_indexes import in_memory
 
@@ -142,7 +143,7 @@ class IndexFile(Generic[_Entries]):
         self._forget()
         index = self._kind.create(self.base_offset, self.max_index_bytes)
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            self._fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
             os.ftruncate(self._fd, index.max_entries * index.entry_bytes)
         except OSError as error:
             self.close_handlers()
@@ -355,7 +356,7 @@ class IndexFile(Generic[_Entries]):
     def _open(self) -> int:
         if self._fd < 0:
             try:
-                self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+                self._fd = open_file(self.path, os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
                 raise self._refused("open", error) from error
         return self._fd

@@ -275,6 +275,12 @@ class LogSegment(SegmentReader):
             if index.unwritten_entries >= at_least:
                 index.write_entries()
 
+    def finish_index_entries(self) -> None:
+        """The same for all entries, and give the descriptors back until the next ones. Raises StorageError."""
+        self.write_index_entries()
+        for index in (self.offset_index, self.time_index):
+            index.release()
+
     def _take_back(self, size_bytes: int, error: BaseException) -> None:
         """Cut the `.log` back after an append that failed with `error`; one that the file itself refused is undone already."""
         if self.log.size_bytes == size_bytes:

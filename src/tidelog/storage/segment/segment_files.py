@@ -101,6 +101,19 @@ class SegmentFiles:
         self.time_index.release()
         self.log.release()
 
+    def give_descriptors_back(self) -> int:
+        """Close what is open and can be opened again, as it is; return how many descriptors that were. Never raises."""
+        closed = 0
+        if self.log.is_open:
+            self.log.close_handlers()
+            closed += 1
+        for name in ("offset_index", "time_index"):
+            index = self.__dict__.get(name)  # One that was never asked for is not made.
+            if index is not None and index.is_open:
+                index.close_handlers()
+                closed += 1
+        return closed
+
     @property
     def paths(self) -> tuple[Path, Path, Path, Path]:
         """The `.log`, `.index`, `.timeindex` and `.txnindex`, there or not."""

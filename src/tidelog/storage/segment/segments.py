@@ -166,6 +166,10 @@ class LogSegments:
         for segment in self._slice(0, len(self._bases) - 1):
             segment.close_idle()
 
+    def give_descriptors_back(self) -> int:
+        """Close the files that can be opened again; return how many descriptors that were. Never raises."""
+        return sum(segment.give_descriptors_back() for segment in self._segments.values())
+
     def update_parent_dir(self, directory: Path) -> None:
         """Note that the folder was renamed."""
         self.directory = directory

@@ -17,6 +17,7 @@ from pathlib import Path
 from tidelog.errors import StorageError
 from tidelog.log.checkpoints import sync_directory
 from tidelog.log.txn_index import ENTRY_BYTES, AbortedTxn, CollectedTxns, TxnIndex
+from tidelog.storage.segment.descriptors import open_file
 
 
 class TxnIndexFile:
@@ -143,7 +144,7 @@ class TxnIndexFile:
         if self._fd < 0:
             try:
                 self._is_new = not self.path.exists()
-                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             except OSError as error:
                 raise self._refused("open", error) from error
         return self._fd

@@ -1,0 +1,190 @@
+"""Partitions that are offline come back by themselves once their disk is well.
+
+| step | where | |
+|---|---|---|
+| wait | | `FIRST_WAIT_MS` after the error, longer after each trial that failed, `LONGEST_WAIT_MS` at most |
+| probe | any thread | a small file is written to the partition's folder, synced and removed: a full disk is full still |
+| load | any thread | as after an unclean end: what stands behind the last whole batch is cut off, producers are rebuilt |
+| put into place | the logs' thread | the new log replaces the old one; a log line says so |
+
+Until the probe has succeeded, what was acknowledged is read from the old log; while the partition is loaded, reads are refused
+as writes are (KAFKA_STORAGE_ERROR: clients try again), as its indexes are being rebuilt. If that fails the old log goes on being
+read. Where the new log ends before the old one did, the disk has lost what was acknowledged: an error on the log says which
+offsets, and `returned` hears of it.
+
+Only what an operating system's error took offline is tried: damaged data stays as damaged as it is. One partition at a time.
+`background_work` owns one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from tidelog.clock import Clock
+from tidelog.errors import StorageError, TidelogError
+from tidelog.log.names import DELETED_SUFFIX, TopicPartition
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partitions import PartitionFolder, Partitions
+from tidelog.storage.scheduler import Scheduler
+
+logger = logging.getLogger("tidelog.storage")
+
+T = TypeVar("T")
+
+FIRST_WAIT_MS = 500
+LONGEST_WAIT_MS = 5_000
+
+PROBE_BYTES = 64 * 1024
+PROBE_FILE = f"tidelog-probe{DELETED_SUFFIX}"
+"""A start removes what ends so, should a crash leave it."""
+
+
+class OfflinePartitions:
+    """Brings partitions of `partitions` back. `folder_of` says how one is loaded, `is_wanted` whether it is to be at all."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        clock: Clock,
+        scheduler: Scheduler,
+        folder_of: Callable[[TopicPartition], PartitionFolder],
+        is_wanted: Callable[[TopicPartition], bool],
+    ) -> None:
+        self.went_offline = 0
+        """How often a partition went offline."""
+        self.came_back = 0
+        """How often one came back."""
+        self.returned: Callable[[PartitionLog, bool], object] | None = None
+        """Called with a log that came back, and whether the disk has lost records that were acknowledged."""
+        self._partitions = partitions
+        self._clock = clock
+        self._scheduler = scheduler
+        self._folder_of = folder_of
+        self._is_wanted = is_wanted
+        self._waits: dict[TopicPartition, int] = {}
+        """How long each partition waited before its last trial."""
+        self._tries: list[TopicPartition] = []
+        self._is_armed = False
+        self._is_stopped = False
+
+    def arm(self) -> None:
+        """Look after the partitions that are offline, from now on until none is."""
+        if not self._is_armed and not self._is_stopped:
+            self._is_armed = True
+            waits = [self._waits.get(key, 0) for key in self._recoverable()]
+            wait_ms = min(max(2 * min(waits, default=0), FIRST_WAIT_MS), LONGEST_WAIT_MS)
+            self._scheduler.schedule("offline-partitions", self._begin, delay_ms=wait_ms)
+
+    def stop(self) -> None:
+        """End: what is under way is thrown away."""
+        self._is_stopped = True
+
+    # --- one round
+
+    def _recoverable(self) -> list[TopicPartition]:
+        return [key for key in self._partitions.recoverable() if self._is_wanted(key)]
+
+    def _begin(self) -> None:
+        self._tries = self._recoverable()[::-1]
+        self._next()
+
+    def _next(self) -> None:
+        if self._is_stopped:
+            return
+        if not self._tries:
+            self._is_armed = False
+            if self._recoverable():
+                self.arm()
+            return
+        key = self._tries.pop()
+        directory = self._partitions.directory_of(key)
+        self._do("offline-probe", lambda: probe(directory), lambda result: self._probed(key, result))
+
+    def _probed(self, key: TopicPartition, result: Exception | None) -> None:
+        if self._is_stopped or key not in self._partitions.recoverable():
+            self._next()
+            return
+        if result is not None:
+            self._failed(key, result)
+            return
+        log = self._partitions.logs.get(key)
+        if log is not None:
+            log.close_handlers()
+        load = self._partitions.loading_again(self._folder_of(key))
+        self._do("offline-load", load, lambda loaded: self._loaded(key, log, loaded))
+
+    def _loaded(self, key: TopicPartition, old: PartitionLog | None, loaded: PartitionLog | Exception) -> None:
+        is_there = self._partitions.logs.get(key) is old and key in self._partitions.recoverable()
+        if isinstance(loaded, Exception):
+            if old is not None and is_there:
+                old.local.is_closed = False
+            self._failed(key, loaded)
+            return
+        if self._is_stopped or not is_there:  # Deleted meanwhile, or brought back by hand.
+            loaded.close_handlers()
+        else:
+            self._partitions.put_into_place(key, loaded)
+            self.came_back += 1
+            self._waits.pop(key, None)
+            logger.warning("%s: online again, offsets %d to %d", loaded.directory, loaded.log_start_offset, loaded.log_end_offset)
+            has_lost = old is not None and loaded.log_end_offset < old.log_end_offset
+            if old is not None and has_lost:
+                logger.error(
+                    "%s: the disk has lost offsets %d to %d, which were acknowledged",
+                    loaded.directory,
+                    loaded.log_end_offset,
+                    old.log_end_offset - 1,
+                )
+            if self.returned is not None:
+                self.returned(loaded, has_lost)
+        self._next()
+
+    def _failed(self, key: TopicPartition, error: Exception) -> None:
+        wait_ms = self._waits[key] = min(max(2 * self._waits.get(key, 0), FIRST_WAIT_MS), LONGEST_WAIT_MS)
+        logger.debug("%s-%d: still offline, next trial in %d ms: %s", *key, wait_ms, error)
+        self._next()
+
+    def _do(self, name: str, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+        """Call `work` on another thread if the scheduler's owner has some, then `done` with what came of it on the logs'."""
+        outcome: list[T | Exception] = []
+
+        def ahead() -> None:
+            try:
+                outcome.append(work())
+            except (TidelogError, OSError) as error:
+                outcome.append(error)
+
+        def task() -> None:
+            if self._is_stopped and not outcome:
+                return
+            if not outcome:
+                ahead()
+            done(outcome[0])
+
+        self._scheduler.schedule(name, task, ahead=ahead)
+
+
+def probe(directory: Path) -> None:
+    """Write, sync and remove a small file in a partition's folder. Raises StorageError where the disk is not well."""
+    path = directory / PROBE_FILE
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            written = os.pwrite(fd, bytes(PROBE_BYTES), 0)
+            if written < PROBE_BYTES:
+                raise StorageError("a disk that is full", path=path)
+            os.fsync(fd)
+            os.ftruncate(fd, 0)
+        finally:
+            os.close(fd)
+            with suppress(OSError):
+                path.unlink()
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot write to a partition's folder: {error.strerror}", path=path) from error
