@@ -170,6 +170,7 @@ def test_a_disk_that_refuses(tmp_path: Path) -> None:
             me.write(("t", 0))
 
             def refuse(running: Running) -> None:
+                running.node.manager.offline.stop()  # It would come back: this disk is well.
                 running.node.manager.log("__transaction_state", 0).go_offline("a test", OSError(5, "no disk"))
 
             broker.call(refuse)
