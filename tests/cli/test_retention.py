@@ -73,6 +73,17 @@ def test_a_record_of_the_future_is_named(tmp_path: Path) -> None:
         False,
         *[True] * 3,
     ]
+    # What lies behind it is as old as what goes now, and stays as long as it.
+    rows = run_ok("retention", tmp_path, "--json", clock=clock).json_lines
+    assert [row["kept_by_segment"] for row in rows[1:]] == [rows[1]["base_offset"]] * 3
+    assert {row["goes_ms"] for row in rows[1:]} == {NOW_MS + 407 * DAY_MS + 1}
+    with LogManager(tmp_path, clock) as manager:
+        log = manager.log("t", 0)
+        assert log.delete_old_segments() == 1
+        clock.advance(407 * DAY_MS)
+        assert log.delete_old_segments() == 0
+        clock.advance(1)
+        assert log.delete_old_segments() == 3
 
 
 def test_size_log_start_and_policies(tmp_path: Path) -> None:

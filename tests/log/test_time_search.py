@@ -223,6 +223,18 @@ class TestTheDifference:
             builder.open(message_format=3)
 
 
+def test_reading_on_from_a_found_offset_brings_earlier_records_and_misses_none(tmp_path: Path) -> None:
+    """KIP-33 says both: from the answer on every record that late is there, and some that are earlier."""
+    times = [0, 10, 50, 20, 60, 30, 55, 40]
+    log = make(tmp_path, *(build.batch(offset, [time]) for offset, time in enumerate(times)), segment_bytes=200)
+    found = find_offset(log, 45)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (2, 50)
+    read = [(header.last_offset, header.max_timestamp) for header in log.headers() if header.last_offset >= found.offset]
+    assert [time for _, time in read] == [50, 20, 60, 30, 55, 40]
+    assert {offset for offset, time in read if time >= 45} == {offset for offset, time in enumerate(times) if time >= 45}
+
+
 class TestTrace:
     def test_every_step(self, tmp_path: Path) -> None:
         builder = LogBuilder(tmp_path / "t-0").append(*(build.batch(i, [10 * i]) for i in range(20))).roll()

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.storage.partition_logs import bases, headers, offset_entries, open_log, records, time_entries, timed
+from tests.storage.partition_logs import bases, batch, headers, offset_entries, open_log, records, time_entries, timed
 from tidelog.log.log import Log
+from tidelog.log.names import file_name
+
+
+def test_the_last_entry_is_written_at_the_roll_and_at_the_close(tmp_path: Path) -> None:
+    """KIP-33: then the last entry is the segment's largest timestamp. Before that the largest may have no entry yet."""
+    log = open_log(tmp_path, index_interval_bytes=1 << 20)
+    for time in (10, 30, 20):
+        log.append_as_leader(batch(0, time), 0)
+    assert log.segments.active.time_index.entries == 0
+    log.roll()
+    assert time_entries(log.directory, 0) == [(30, 1)]
+    log.append_as_leader(batch(0, 5), 0)
+    assert log.segments.active.time_index.entries == 0
+    log.close()
+    assert time_entries(log.directory, 3) == [(5, 3)]
+
+
+def test_the_time_index_of_the_active_segment_is_made_empty_at_its_first_append(tmp_path: Path) -> None:
+    """KIP-33 makes the file with the segment. Kafka and Tidelog make it when the first append asks whether it is full."""
+    log = open_log(tmp_path, index_interval_bytes=100)
+    path = log.directory / file_name(0, ".timeindex")
+    assert not path.exists()
+    log.append_as_leader(batch(0, 10), 0)
+    assert path.exists()
+    assert not any(path.read_bytes())
+    log.append_as_leader(batch(0, 20, 10), 0)
+    log.append_as_leader(batch(0, 30), 0)
+    log.segments.active.write_index_entries()
+    assert path.read_bytes()[:12] == (30).to_bytes(8, "big") + (11).to_bytes(4, "big")
+    assert not any(path.read_bytes()[12:])
+    log.roll()
+    assert not (log.directory / file_name(12, ".timeindex")).exists()
 
 
 @examples(40)

@@ -22,8 +22,10 @@ from tests.storage.partition_logs import (
 )
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, LogOfflineError
-from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP
+from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec
+from tidelog.records.records import Record
 from tidelog.storage.partition import roll_statistics
 from tidelog.storage.partition.partition_log import PartitionLog
 
@@ -60,6 +62,19 @@ class TestByTime:
         clock.advance(10 * HOUR_MS)
         log.append_as_leader(b"", 0)
         assert len(log.segments) == 3  # nothing to append, nothing rolls
+
+    def test_the_first_batchs_largest_timestamp_counts(self, tmp_path: Path) -> None:
+        """Not that batch's first timestamp, not its append's largest, not the segment's largest so far, not the clock."""
+        clock = ManualClock(0)
+        log = open_log(tmp_path, clock, segment_ms=1000)
+        first = build_batch_v2(
+            [Record(n, time, CREATE_TIME, b"k", b"v") for n, time in enumerate((100, 300, 200))], leader_epoch=0
+        )
+        log.append_as_follower(bytes(first) + bytes(batch(3, 900)))
+        clock.advance(10**9)
+        for offset, time, segments in ((4, 1300, 1), (5, 1200, 1), (6, 1301, 2), (7, 2301, 2), (8, 2302, 3)):
+            log.append_as_follower(batch(offset, time))
+            assert len(log.segments) == segments, f"after the record of time {time}"
 
     def test_a_future_timestamp_does_not_roll_early(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testTimeBasedLogRollDuringAppend, (b): while the first batch has no timestamp, only the clock counts."""
