@@ -70,6 +70,8 @@ def test_timestamp_limits_fall_back_to_the_difference() -> None:
     """LogConfigTest.testTimestampBeforeMaxMsUsesDeprecatedConfig."""
     limits = LogConfig(message_timestamp_difference_max_ms=10, message_timestamp_after_max_ms=3)
     assert (limits.timestamp_before_max_ms, limits.timestamp_after_max_ms) == (10, 3)
+    limits = LogConfig(message_timestamp_difference_max_ms=10, message_timestamp_before_max_ms=3)
+    assert (limits.timestamp_before_max_ms, limits.timestamp_after_max_ms) == (3, 10)
 
 
 def test_properties_come_and_go_under_kafkas_names() -> None:

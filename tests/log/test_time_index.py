@@ -76,6 +76,15 @@ def test_append(index: TimeIndex) -> None:
     assert index.last_entry == (10000, 1000)
 
 
+def test_the_largest_timestamp_starts_at_minus_one(index: TimeIndex) -> None:
+    """KIP-33: so a record of the first millisecond of 1970 has an entry, one without a timestamp has none."""
+    index.maybe_append(-1, 45)
+    assert index.entries == 0
+    index.maybe_append(0, 46)
+    index.maybe_append(0, 47)
+    assert [index.entry(slot) for slot in range(index.entries)] == [(0, 46)]
+
+
 def test_sanity_check(index: TimeIndex, tmp_path: Path) -> None:
     """TimeIndexTest.testSanityCheck"""
     fill(index)

@@ -450,7 +450,7 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        "KIP33-43 KIP33-94",
+        "KIP33-94",
         "a made-up file time is an answer",
         "log/segment_time.py",
         (
@@ -501,17 +501,6 @@ MUTANTS = [
             (
                 "    if batch.max_timestamp != entry.timestamp or (batch.magic == 2 and batch.base_offset > entry.offset):\n        return False\n",
                 "    return True\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "KIP33-91",
-        "a segment without timestamps is never old",
-        "storage/segment/segment.py",
-        (
-            (
-                "        return timestamp if timestamp >= 0 else self.log.modified_ms\n\n    @property\n    def first_batch",
-                "        return timestamp if timestamp >= 0 else INT64_MAX\n\n    @property\n    def first_batch",
             ),
         ),
     ),
@@ -689,13 +678,24 @@ MUTANTS = [
         (("log_start_offset=self.log_start_offsets.get(key),", "log_start_offset=None,"),),
     ),
     Mutant(
-        "KIP32-131 KIP32-137",
+        "KIP32-137",
         "v2 fetchers get what is stored, whatever it is",
         "broker/down_conversion.py",
         (
             (
                 "    if configured_magic <= magic and all(header.magic <= magic for header in headers):",
                 "    if magic or all(header.magic <= magic for header in headers):",
+            ),
+        ),
+    ),
+    Mutant(
+        "KIP32-131",
+        "fetchers of v1 get what is stored, whatever it is",
+        "broker/down_conversion.py",
+        (
+            (
+                "    if configured_magic <= magic and all(header.magic <= magic for header in headers):",
+                "    if not magic or all(header.magic <= magic for header in headers):",
             ),
         ),
     ),
