@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from tidelog.errors import SegmentChangedError, StorageError
+from tidelog.log.file_stamp import FileStamp
 from tidelog.log.names import DELETED_SUFFIX
 from tidelog.log.patience import pread
 
@@ -129,6 +130,11 @@ class ReadOnlyFile:
         """Return the file's size at this moment."""
         self.open()
         return os.fstat(self._fd).st_size
+
+    def stamp(self) -> FileStamp:
+        """Return what changes with the file's content, as of this moment."""
+        self.open()
+        return FileStamp.of(os.fstat(self._fd))
 
     def modified_ms(self) -> int:
         """Return the file's modification time in epoch milliseconds."""

@@ -10,7 +10,7 @@ All numbers are big-endian. First a header::
 
     offset  type    field
     0       8 B     "tidemap" and a zero byte
-    8       int32   version, 1
+    8       int32   version, 2
     12      int32   block bytes: a block ends with the batch that brings it to that size
     16      int64   base offset of the segment
     24      int64   covered bytes: the end of the last block; what follows in the log is not described
@@ -19,6 +19,10 @@ All numbers are big-endian. First a header::
     48      uint32  CRC field of the last batch
     52      int32   number of blocks, at least 1
     56      int32   number of holes in all of them
+    60      uint64  inode of the log when it was read; with the next three its stamp, see `file_stamp`
+    68      int64   its size
+    76      int64   its modification time, ns
+    84      int64   its change time, ns. All four are 0 where the log was still being written to
 
 then columns, a number for each block in each of them::
 
@@ -27,7 +31,7 @@ then columns, a number for each block in each of them::
     int64   smallest timestamp of the block's records, ms; 2^63-1 where none has one
     int64   largest timestamp; -2^63 where none has one
     int32   distance from the position to the block's last batch
-    uint32  CRC field of the block's first batch
+    uint32  digest of the block's batches: CRC-32C over each one's base offset, size and CRC field
     int32   records, those of control batches excluded
     int32   of these, records without timestamp, which are in neither bound
     int32   where the block's holes end: how many holes there are up to and with it
@@ -37,7 +41,8 @@ two columns more, with a number for each hole, block by block and ascending::
     int64   the last timestamp before the hole
     int64   the first one behind it
 
-and a uint32 at the end, CRC-32C over everything before it.
+and a uint32 at the end, CRC-32C over everything before it. Version 1 had no stamp, and the CRC field of a block's first batch in
+the digest's place: nothing tells whether the log is still the one that was mapped, so such a map is not used.
 
 Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); of control batches nothing
 counts; a block holds no record outside of its bounds, and none in its holes. Pure: values and bytes, no files. `log/`,
@@ -49,16 +54,17 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
 
 from crc32c import crc32c
 
 from tidelog.errors import CorruptIndexError
+from tidelog.log.file_stamp import UNKNOWN, FileStamp
 from tidelog.records.batch import PathLike
 from tidelog.records.kernel import MAX_INT64, MIN_INT64
 
-VERSION = 1
+VERSION = 2
 
 BLOCK_BYTES = 64 * 1024
 """What a block holds at least: a map without holes is then less than a thousandth of its segment."""
@@ -66,7 +72,8 @@ BLOCK_BYTES = 64 * 1024
 MAX_HOLES = 32
 """Holes of a block, at most: 16 bytes each. Most blocks have none, or as many as late records."""
 
-HEADER = Struct(">8siiqqqqIii")
+HEADER = Struct(">8siiqqqqIiiQqqq")
+_BEGINNING = Struct(">8si")
 _CHECKSUM = Struct(">I")
 _MAGIC = b"tidemap\0"
 _BLOCK_COLUMNS, _HOLE_COLUMNS = "qqqqiIiii", "qq"
@@ -75,7 +82,10 @@ _BLOCK_BYTES, _HOLE_BYTES = (sum(array(code).itemsize for code in codes) for cod
 
 @dataclass(frozen=True, slots=True)
 class TimeMap:
-    """A segment's time map, whole and with a right checksum; whether it is about the segment, `time_map_file` says."""
+    """A segment's time map, whole and with a right checksum; whether it is about the segment, `time_map_file` says.
+
+    Maps are equal that say the same, whatever file that was read from.
+    """
 
     block_bytes: int
     base_offset: int
@@ -88,12 +98,13 @@ class TimeMap:
     min_timestamps: array[int]
     max_timestamps: array[int]
     last_batches: array[int]
-    crcs: array[int]
+    digests: array[int]
     records: array[int]
     without_timestamp: array[int]
     hole_ends: array[int]
     before_holes: array[int]
     behind_holes: array[int]
+    stamp: FileStamp = field(default=UNKNOWN, compare=False)
 
     @property
     def blocks(self) -> int:
@@ -149,6 +160,7 @@ class TimeMap:
             self.last_batch_crc,
             self.blocks,
             len(self.before_holes),
+            *self.stamp,
         )
         data = header + b"".join(_big_endian(column).tobytes() for column in self.columns())
         return data + _CHECKSUM.pack(crc32c(data))
@@ -167,7 +179,8 @@ class TimeMap:
             raise CorruptIndexError(
                 "a time map's checksum does not match", path=path, found=f"{crc:#010x}", expected=f"{stated:#010x}"
             )
-        _, _, block_bytes, *fields, blocks, holes = HEADER.unpack_from(data)
+        _, _, block_bytes, *fields = HEADER.unpack_from(data)
+        *fields, blocks, holes, inode, size, modified_ns, changed_ns = fields
         columns = []
         position = HEADER.size
         for codes, count in ((_BLOCK_COLUMNS, blocks), (_HOLE_COLUMNS, holes)):
@@ -176,7 +189,7 @@ class TimeMap:
                 column.frombytes(data[position : position + count * column.itemsize])
                 position += count * column.itemsize
                 columns.append(_big_endian(column))
-        time_map = cls(block_bytes, *fields, *columns)
+        time_map = cls(block_bytes, *fields, *columns, stamp=FileStamp(inode, size, modified_ns, changed_ns))
         if time_map.hole_ends[-1] != holes:
             raise CorruptIndexError("a time map's holes", path=path, found=holes, expected=time_map.hole_ends[-1])
         return time_map
@@ -189,7 +202,7 @@ class TimeMap:
             self.min_timestamps,
             self.max_timestamps,
             self.last_batches,
-            self.crcs,
+            self.digests,
             self.records,
             self.without_timestamp,
             self.hole_ends,
@@ -202,11 +215,15 @@ def size_bytes(header: bytes, path: PathLike = None) -> int:
     """Return how long the file is that begins with `header`. Raises CorruptIndexError if that is no time map's beginning."""
     if len(header) < HEADER.size:
         raise CorruptIndexError("a time map is cut off", path=path, found=f"{len(header)} bytes")
-    magic, version, *_, blocks, holes = HEADER.unpack_from(header)
+    magic, version = _BEGINNING.unpack_from(header)
     if magic != _MAGIC:
         raise CorruptIndexError("not a time map", path=path, found=magic)
-    if version != VERSION:
+    if version < VERSION:
+        what = "a time map of an older format, `tidelog index rebuild` makes a new one"
+        raise CorruptIndexError(what, path=path, found=f"version {version}", expected=VERSION)
+    if version > VERSION:
         raise CorruptIndexError("a time map's version", path=path, found=version, expected=VERSION)
+    *_, blocks, holes, _, _, _, _ = HEADER.unpack_from(header)
     if blocks < 1 or holes < 0:
         raise CorruptIndexError("a time map's size", path=path, found=f"{blocks} blocks, {holes} holes")
     return HEADER.size + int(blocks) * _BLOCK_BYTES + int(holes) * _HOLE_BYTES + _CHECKSUM.size

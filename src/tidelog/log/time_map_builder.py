@@ -19,11 +19,12 @@ from collections.abc import Iterator
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.log.batch_walk import check_crc_by_pieces
+from tidelog.log.file_stamp import UNKNOWN, FileStamp
 from tidelog.log.files import ReadOnlyFile
 from tidelog.log.time_map import BLOCK_BYTES, MAX_HOLES, TimeMap
 from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, LOG_APPEND_TIME, MAX_OFFSET, NO_TIMESTAMP, BatchHeader, PathLike, read_header
-from tidelog.records.batch_kernel import FAULTS, SegmentScan
+from tidelog.records.batch_kernel import FAULTS, SegmentScan, digest_batches
 from tidelog.records.scanner import scan_batch
 
 CHUNK_BYTES = 1024 * 1024
@@ -38,7 +39,8 @@ _INT32_MAX = 2**31 - 1
 
 # What the builder knows, as the kernel has it: eleven int64. From _BLOCK on it is about the block that is not finished yet:
 # its position (-1: there is none), its columns of the map, and how many of `times` are its timestamps.
-_POSITION, _NEXT_OFFSET, _LAST_OFFSET, _LAST_CRC, _BLOCK, _FIRST_OFFSET, _LAST_BATCH, _CRC, _RECORDS, _WITHOUT, _TIMES = range(11)
+_POSITION, _NEXT_OFFSET, _LAST_OFFSET, _LAST_CRC = range(4)
+_BLOCK, _FIRST_OFFSET, _LAST_BATCH, _DIGEST, _RECORDS, _WITHOUT, _TIMES = range(4, 11)
 _NO_BLOCK = array("q", [-1, 0, 0, 0, 0, 0, 0])
 _BLOCK_FULL = 1
 
@@ -74,7 +76,9 @@ class TimeMapBuilder:
         """
         start, index = self.position, 0
         while index < len(data):
+            before = index
             index, why = kernel.map_batches(data, index, len(data), self._block_bytes, self._state, self._times)
+            self._digest(data[before:index])
             if why == _BLOCK_FULL:
                 self._finish_block()
             elif why > _BLOCK_FULL:
@@ -82,6 +86,7 @@ class TimeMapBuilder:
             elif index < len(data):
                 header = read_header(data, index, start + index, path)
                 self._add_one(header, data, index, path)
+                self._digest(data[index : index + header.size])
                 index += header.size
 
     def _add_one(self, header: BatchHeader, data: memoryview, index: int, path: PathLike) -> None:
@@ -118,12 +123,16 @@ class TimeMapBuilder:
         if state[_RECORDS] + count > _INT32_MAX:
             raise CorruptBatchError("more records than a block can have", path=path, position=header.position, found=count)
         if state[_BLOCK] < 0:
-            state[_BLOCK], state[_FIRST_OFFSET], state[_CRC] = state[_POSITION], first_offset, header.crc
+            state[_BLOCK], state[_FIRST_OFFSET] = state[_POSITION], first_offset
         state[_LAST_BATCH] = state[_POSITION] - state[_BLOCK]
         state[_RECORDS] += count
         state[_WITHOUT] += count - noted
         state[_LAST_OFFSET], state[_LAST_CRC] = header.base_offset, header.crc
         state[_POSITION], state[_NEXT_OFFSET] = state[_POSITION] + header.size, header.next_offset
+
+    def _digest(self, batches: memoryview) -> None:
+        """Note of batches of the block that is not finished yet what they are known by."""
+        _, self._state[_DIGEST] = digest_batches(batches, len(batches), self._state[_DIGEST])
 
     def _make_room(self, entries: int) -> None:
         if entries > len(self._times):
@@ -133,8 +142,11 @@ class TimeMapBuilder:
         _append_block(self._columns, self._state, self._times)
         self._state[_BLOCK:] = _NO_BLOCK
 
-    def build(self) -> TimeMap | None:
-        """Return the map of what was added so far; None of nothing. The builder may go on afterwards."""
+    def build(self, stamp: FileStamp = UNKNOWN) -> TimeMap | None:
+        """Return the map of what was added so far; None of nothing. The builder may go on afterwards.
+
+        `stamp` is that of the file while all of it was read (`file_stamp`).
+        """
         columns = tuple(column[:] for column in self._columns)
         if self._state[_BLOCK] >= 0:
             _append_block(columns, self._state, self._times)
@@ -148,6 +160,7 @@ class TimeMapBuilder:
             self._state[_LAST_OFFSET],
             self._state[_LAST_CRC],
             *columns,
+            stamp=stamp,
         )
 
 
@@ -156,7 +169,7 @@ def _append_block(columns: tuple[array[int], ...], state: array[int], times: arr
     smallest, largest, holes = kernel.time_bounds(times, state[_TIMES], MAX_HOLES)
     columns[-2].extend(holes[::2])
     columns[-1].extend(holes[1::2])
-    block = (state[_BLOCK], state[_FIRST_OFFSET], smallest, largest, state[_LAST_BATCH], state[_CRC], state[_RECORDS])
+    block = (state[_BLOCK], state[_FIRST_OFFSET], smallest, largest, state[_LAST_BATCH], state[_DIGEST], state[_RECORDS])
     for column, number in zip(columns[:-2], (*block, state[_WITHOUT], len(columns[-1])), strict=True):
         column.append(number)
 

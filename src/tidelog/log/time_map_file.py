@@ -3,15 +3,18 @@
 A map lies beside its segment, ``<base>.timemap``, or, for folders that must not be written to, in a folder of the user's
 choice, ``<folder>/<topic>-<partition>/<base>.timemap``. Where a folder was chosen it is looked at first.
 
-A map is used only if all of this agrees with the segment; otherwise it counts as not there, with one notice:
+A map says what may be skipped, so what it was made from must still be there. Two things tell that:
 
 | | tells |
 |---|---|
 | its checksum, version and length | that it is whole: nothing else is needed after a crash, it is not synced |
-| base offset | that it is about a segment of that name |
-| covered bytes are there | that the segment was not cut back. What follows is new, and not described |
-| first and last batch, and `SAMPLED_BLOCKS` blocks between: | that it is the same log: a truncation takes the last batch away |
-| offset and CRC field stand where the map says | or changes it, a compaction moves it, another log differs at once |
+| base offset, covered bytes, the last batch | that it is about a segment of that name, and that this was not cut back |
+| the log's stamp (`file_stamp`) is that in the map | that nothing of the log changed since: the map is *bound*, and believed |
+| where it is another: the digests of the blocks | that the batches which are to be skipped are those that were mapped |
+
+The stamp costs one system call. It is another one after a copy, a rename, or an append to a segment that was mapped; then the
+batches of each block that is to be skipped are followed, header by header, and compared with the block's digest (`check_blocks`).
+A map that disagrees counts as not there, with one notice. Writing the map again binds it.
 
 A map is never needed: whoever finds none reads the log. Apache Kafka does not know the name. Its loader and its retention pass
 the file by, and deleting a topic removes the whole folder; a map whose segment Kafka has deleted stays behind, is about nothing,
@@ -24,6 +27,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,14 +40,15 @@ from tidelog.errors import (
     StorageError,
 )
 from tidelog.log import names
+from tidelog.log.batch_walk import walk
+from tidelog.log.file_stamp import UNKNOWN, FileStamp, settled_stamp
 from tidelog.log.files import Notices, ReadOnlyFile
 from tidelog.log.segment import Segment
 from tidelog.log.segment_files import segment_file
 from tidelog.log.time_map import BLOCK_BYTES, HEADER, TimeMap, size_bytes
 from tidelog.log.time_map_builder import TimeMapBuilder, add_batches
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, PathLike, read_header
-
-SAMPLED_BLOCKS = 8
+from tidelog.records.batch_kernel import digest_batches
 
 _TEMPORARY_SUFFIX = ".tmp"
 
@@ -58,10 +63,12 @@ def time_map_path(log_path: AnyPath, directory: AnyPath | None = None) -> Path:
 
 
 class FoundMap(NamedTuple):
-    """A map that agrees with its segment, and where it lies."""
+    """A map of a segment, and where it lies."""
 
     time_map: TimeMap
     path: Path
+    is_bound: bool
+    """Whether the log is still the very file that was mapped; if not, `check_blocks` must say what of the map holds."""
 
 
 class TimeMaps:
@@ -72,8 +79,9 @@ class TimeMaps:
         if directory is not None and not Path(directory).is_dir():
             raise NotFoundError("no such folder of time maps", path=directory)
 
-    def find(self, segment: Segment) -> FoundMap | None:
-        """Return the segment's map if there is one that agrees with it. One that does not is told to the segment's notices."""
+    def find(self, segment: Segment) -> list[FoundMap]:
+        """Return the segment's maps, bound ones first. One that cannot be the segment's is told to its notices."""
+        found = []
         for directory in self._directories:
             path = time_map_path(segment.log_path, directory)
             try:
@@ -82,11 +90,21 @@ class TimeMaps:
                     continue
                 check_agrees(time_map, segment.file, segment.base_offset, segment.end_position, path)
             except (CorruptIndexError, StorageError) as error:
-                found = "" if error.found is None else f" (found {error.found})"
-                segment.notices.tell(path, f"{error.message}{found}, the log is read instead")
+                tell_unused(segment, path, error)
                 continue
-            return FoundMap(time_map, path)
-        return None
+            found.append(FoundMap(time_map, path, is_bound(time_map, segment.file)))
+        return sorted(found, key=lambda one: not one.is_bound)
+
+
+def tell_unused(segment: Segment, path: Path, error: CorruptIndexError | StorageError) -> None:
+    """Notice that a map is not used, and why."""
+    found = "" if error.found is None else f" (found {error.found})"
+    segment.notices.tell(path, f"{error.message}{found}, the log is read instead")
+
+
+def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:
+    """Whether a log is at this moment the very file that the map was made from. Ask after the map was read, not before."""
+    return time_map.stamp != UNKNOWN and time_map.stamp == file.stamp()
 
 
 def read_time_map(path: Path) -> TimeMap | None:
@@ -105,7 +123,7 @@ def read_time_map(path: Path) -> TimeMap | None:
 
 
 def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_position: int, path: Path) -> None:
-    """Raise CorruptIndexError unless the map is about the log `file`, whose batches end at `end_position`."""
+    """Raise CorruptIndexError unless the map may be about the log `file`, whose batches end at `end_position`."""
     if time_map.base_offset != base_offset:
         raise CorruptIndexError("a time map of another segment", path=path, found=f"base offset {time_map.base_offset}")
     if time_map.positions[0] != 0:
@@ -117,9 +135,28 @@ def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_po
         raise _disagrees(last.position, path)
     if (last.end_position, last.next_offset) != (time_map.covered_bytes, time_map.next_offset):
         raise _disagrees(last.position, path)
-    step = max(1, -(-time_map.blocks // SAMPLED_BLOCKS))
-    for block in range(0, time_map.blocks, step):
-        first_batch(time_map, block, file, path)
+
+
+def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: PathLike, *, position: int) -> None:
+    """Follow the batches from `position`, where one starts, to the end of `blocks`; they must be those that were mapped.
+
+    `position` is at the first of the blocks or before it. Reads what lies between the first and the last header of each block.
+    Raises CorruptIndexError, SegmentChangedError for a log that becomes shorter.
+    """
+    if blocks and position < time_map.positions[blocks.start]:
+        start = time_map.positions[blocks.start]
+        for header in walk(file, position, start):
+            if header.end_position > start:
+                raise _disagrees(header.position, path)
+    for block in blocks:
+        start, end = time_map.positions[block], time_map.end_position(block)
+        last = time_map.last_batches[block]
+        if not 0 <= last < end - start or (last and last >= time_map.block_bytes):
+            raise _disagrees(start, path)
+        data = file.read(start, min(last + HEADER_BYTES, end - start))
+        length, digest = digest_batches(data, end - start)
+        if length != end - start or digest != time_map.digests[block]:
+            raise _disagrees(start, path)
 
 
 def first_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
@@ -128,7 +165,7 @@ def first_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLik
     offset = time_map.first_offsets[block]
     # The header of a compressed v0 or v1 message tells the last offset inside.
     agrees = header.base_offset == offset if header.magic == 2 else header.base_offset >= offset
-    if header.crc != time_map.crcs[block] or not agrees:
+    if not agrees:
         raise _disagrees(header.position, path)
     return header
 
@@ -189,9 +226,9 @@ def rebuild_time_map(
     """Bring a segment's map up to date and return it, None of a segment without batches; a map that is right is not touched.
 
     A map that agrees with the segment is extended from where it ends, unless `from_start`, or its blocks are of another size
-    than `block_bytes`. `end_position` is where the
-    batches end, for callers that know; otherwise what looks like an unfinished append at the end is left out. The log is
-    only read. The file appears whole, under its name; it is not synced.
+    than `block_bytes`. The map is bound to the file that the log is now; of one that was bound to another file, all blocks are
+    compared first. `end_position` is where the batches end, for callers that know; otherwise what looks like an unfinished append
+    at the end is left out. The log is only read. The file appears whole, under its name; it is not synced.
 
     Raises CorruptDataError for a damaged log, NotFoundError, SegmentChangedError, StorageError; the old file is then untouched.
     """
@@ -205,14 +242,18 @@ def rebuild_time_map(
         finally:
             segment.close()
     with ReadOnlyFile(log, segment_file(log).identity) as file:
+        stamp = settled_stamp(file.stamp)
         before = None if from_start else _usable(path, file, base_offset, end_position, block_bytes)
         if before is not None and before.covered_bytes == end_position:
+            if before.stamp != stamp != UNKNOWN:
+                before = replace(before, stamp=stamp)
+                replace_time_map(path, before)
             return before
         builder = TimeMapBuilder(base_offset, block_bytes=block_bytes, grown_from=before)
         add_batches(builder, file, end_position)
         if file.locate() != file.path:
             raise SegmentChangedError("a segment was replaced while it was mapped", path=log)
-    time_map = builder.build()
+        time_map = builder.build(unchanged(stamp, file))
     if time_map is None:
         return None
     if directory is not None:
@@ -221,14 +262,23 @@ def rebuild_time_map(
     return time_map
 
 
+def unchanged(stamp: FileStamp, file: ReadOnlyFile) -> FileStamp:
+    """Return the stamp of a file that was read since, UNKNOWN if it changed meanwhile."""
+    return stamp if file.stamp() == stamp else UNKNOWN
+
+
 def _usable(path: Path, file: ReadOnlyFile, base_offset: int, end_position: int, block_bytes: int) -> TimeMap | None:
+    """Return the map that is there, if all of it is true."""
     try:
         time_map = read_time_map(path)
-        if time_map is not None:
-            check_agrees(time_map, file, base_offset, end_position, path)
+        if time_map is None or time_map.block_bytes != block_bytes:
+            return None
+        check_agrees(time_map, file, base_offset, end_position, path)
+        if not is_bound(time_map, file):
+            check_blocks(time_map, range(time_map.blocks), file, path, position=0)
     except (CorruptIndexError, StorageError):
         return None
-    return None if time_map is None or time_map.block_bytes != block_bytes else time_map
+    return time_map
 
 
 def replace_time_map(path: Path, time_map: TimeMap) -> None:

@@ -256,6 +256,40 @@ def crc32(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
     return value
 
 
+# --- What identifies batches -----------------------------------------------------------------------------------------------
+
+
+def digest_batches(
+    data: cython.const[cython.uchar][::1], end: cython.longlong, value: cython.uint = 0
+) -> tuple[cython.longlong, cython.uint]:
+    """Follow batches from the start of `data` on until `end`; return (where that led, their digest).
+
+    The digest is a CRC-32C over base offset, size and checksum field of one batch after the other, 16 bytes as they stand in the
+    header; `value` is that of the batches before. Of the last batch only the header need be there; where a header is not, or no
+    batch's, the walk ends in front of it. Nothing else is checked.
+    """
+    length: cython.Py_ssize_t = len(data)
+    position: cython.longlong = 0
+    if length == 0:
+        return (position, value)
+    pointer: cython.pointer(cython.const[cython.uchar]) = _input(data)
+    at: cython.Py_ssize_t
+    size: cython.longlong
+    with cython.nogil:
+        while position < end and length - position >= 21:
+            at = cython.cast(cython.Py_ssize_t, position)
+            size = _int32(pointer, at + 8)
+            if size < 14 or pointer[at + 16] > 2:
+                break
+            value = _crc32c(pointer, at, at + 12, value)
+            if pointer[at + 16] == 2:
+                value = _crc32c(pointer, at + 17, at + 21, value)
+            else:
+                value = _crc32c(pointer, at + 12, at + 16, value)
+            position += 12 + size
+    return (position, value)
+
+
 # --- The walk -------------------------------------------------------------------------------------------------------------
 
 

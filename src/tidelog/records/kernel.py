@@ -1807,7 +1807,7 @@ def map_batches(
     Why: 0 at `end`, or in front of a batch that is not for it (another format; compressed, if its header alone does not tell
     the times; anything that is wrong); 1 when the block has `block_bytes`, and the next batch begins another; otherwise how
     many entries `times` must have for the next batch. Checksums are the caller's, and records are only followed as far as
-    their timestamps. `log.time_map_builder` says what `state`, eleven numbers, is.
+    their timestamps. `log.time_map_builder` says what `state`, eleven numbers, is; the digest is its own.
     """
     if not 0 <= start <= end <= len(data) or len(state) != 11:
         raise ValueError(f"range {start}:{end} outside of {len(data)} bytes, or no state")
@@ -1926,7 +1926,6 @@ def map_batches(
             if now[4] < 0:
                 now[4] = now[0]
                 now[5] = base_offset
-                now[7] = crc
             now[6] = now[0] - now[4]
             now[8] += count
             now[9] += without

@@ -26,6 +26,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from tidelog.clock import Clock
 from tidelog.log.log import Log
@@ -201,9 +202,10 @@ def _plan_partition(
         for segment in log.segments:
             if _is_outside(segment, start_offset, end_offset):
                 continue
-            pruned = prune(segment, maps, time, start_offset, end_offset, aborted) if time.is_bounded else None
+            without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
+            pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if time.is_bounded else None
             if pruned is None:
-                extents = _extents_in_time(segment, time, start_offset, end_offset)
+                extents = without_map()
             else:
                 extents = pruned.extents + _extents_in_time(segment, time, start_offset, end_offset, pruned.covered_bytes)
                 known += pruned.known

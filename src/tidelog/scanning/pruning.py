@@ -1,8 +1,11 @@
 """Both ends of a time range, pruned with a segment's time map.
 
 A block of the map is read if its times and its offsets may be wanted. What is left out holds no wanted record: the map was made
-from the very batches, which `log.time_map_file` makes sure of, and the batches at the ends of each run that is read are looked
-at once more here.
+from the very batches. Of a map that is bound to its log (`log.time_map_file`) the file's stamp says so. With any other, a copied
+folder's or that of a segment that has grown, the blocks are compared with the log, as far as a scan without a map would read it:
+that costs about a copy of these bytes in memory, and no look at a record.
+
+The batches at the ends of each run that is read are looked at once more here.
 
 Records without a timestamp are in no bounded range, and a scan counts those that it leaves out. In a block that is not read the
 map has counted them; but where only a part of the block counts (an offset bound inside it, or aborted transactions that are
@@ -11,14 +14,15 @@ withheld), it is read after all. Only `plan` uses this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 from tidelog.errors import CorruptIndexError
 from tidelog.log.segment import Segment
 from tidelog.log.time_map import TimeMap
-from tidelog.log.time_map_file import FoundMap, TimeMaps, first_batch, last_batch
+from tidelog.log.time_map_file import FoundMap, TimeMaps, check_blocks, first_batch, last_batch, tell_unused
 from tidelog.scanning.bounds import TimeRange
 from tidelog.scanning.cut import Extent
 from tidelog.scanning.report import ScanReport
@@ -42,16 +46,64 @@ def prune(
     start_offset: int,
     end_offset: int,
     aborted: tuple[AbortedRange, ...],
+    extents_without_map: Callable[[], tuple[Extent, ...]],
 ) -> Pruned | None:
-    """Return what of a segment must be read for a bounded range; None without a time map that agrees with it.
+    """Return what of a segment must be read for a bounded range; None without a time map that agrees with it, or that helps.
 
     Raises CorruptBatchError, SegmentChangedError: what looking at the segment met.
     """
-    found = maps.find(segment)
-    if found is None:
+    for found in maps.find(segment):
+        try:
+            if found.is_bound:
+                wanted = found.time_map.blocks_between(start_offset, end_offset)
+                return _prune(segment, found, wanted, (), time, start_offset, end_offset, aborted)
+            return _prune_unbound(segment, found, time, start_offset, end_offset, aborted, extents_without_map())
+        except CorruptIndexError as error:
+            tell_unused(segment, found.path, error)
+    return None
+
+
+def _prune_unbound(
+    segment: Segment,
+    found: FoundMap,
+    time: TimeRange,
+    start_offset: int,
+    end_offset: int,
+    aborted: tuple[AbortedRange, ...],
+    extents: tuple[Extent, ...],
+) -> Pruned | None:
+    """The same for a map that must be compared with the log: only where a scan without it would read, and if that is worth it.
+
+    Raises CorruptIndexError where it differs.
+    """
+    if not extents:
         return None
-    time_map, path = found
+    time_map, path, _ = found
+    position = extents[0].start_position
     blocks = time_map.blocks_between(start_offset, end_offset)
+    blocks = range(max(blocks.start, bisect_left(time_map.positions, position)), blocks.stop)
+    if len(time_map.blocks_in_time(blocks, time.start_ms, time.end_ms)) == len(blocks):
+        return None
+    check_blocks(time_map, blocks, segment.file, path, position=position)
+    head: tuple[Extent, ...] = ()
+    if position < time_map.positions[blocks.start]:
+        *_, last = segment.headers(position, time_map.positions[blocks.start])
+        head = (Extent(extents[0].first, last),)
+    return _prune(segment, found, blocks, head, time, start_offset, end_offset, aborted)
+
+
+def _prune(
+    segment: Segment,
+    found: FoundMap,
+    blocks: range,
+    head: tuple[Extent, ...],
+    time: TimeRange,
+    start_offset: int,
+    end_offset: int,
+    aborted: tuple[AbortedRange, ...],
+) -> Pruned:
+    """Choose among `blocks`, which are true; `head` is what is read before them. Raises CorruptIndexError."""
+    time_map = found.time_map
     read = set(time_map.blocks_in_time(blocks, time.start_ms, time.end_ms))
     without_timestamp = 0
     for block in blocks:
@@ -60,11 +112,7 @@ def prune(
                 without_timestamp += time_map.without_timestamp[block]
             else:
                 read.add(block)
-    try:
-        extents = tuple(_extents(segment, found, sorted(read)))
-    except CorruptIndexError as error:
-        segment.notices.tell(path, f"{error.message} (found {error.found}), the log is read instead")
-        return None
+    extents = (*head, *_extents(segment, found, sorted(read)))
     known = ScanReport(without_timestamp=without_timestamp, blocks_read=len(read), blocks_skipped=time_map.blocks - len(read))
     return Pruned(extents, time_map.covered_bytes, known)
 
@@ -79,7 +127,7 @@ def _is_whole(time_map: TimeMap, block: int, start_offset: int, end_offset: int,
 
 def _extents(segment: Segment, found: FoundMap, blocks: list[int]) -> Iterator[Extent]:
     """Yield the runs of neighbouring blocks. Raises CorruptIndexError where the log has other batches at their ends."""
-    time_map, path = found
+    time_map, path, _ = found
     for _, run in groupby(enumerate(blocks), key=lambda pair: pair[1] - pair[0]):
         numbers = [block for _, block in run]
         first = first_batch(time_map, numbers[0], segment.file, path)

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from tidelog.errors import CorruptDataError
 from tidelog.log import names
+from tidelog.log.file_stamp import settled_stamp
 from tidelog.log.segment import Segment
 from tidelog.log.time_map_builder import TimeMapBuilder, add_batches
+from tidelog.log.time_map_file import unchanged
 from tidelog.storage.index_tools.index_content import index_path
 from tidelog.storage.index_tools.index_files import RebuiltFile, put, put_time_map
 from tidelog.storage.index_tools.index_finding import Finding
@@ -65,8 +67,9 @@ def rebuild_segment(task: SegmentToRebuild, progress: Progress | None = None) ->
     if task.time_maps and not (task.missing_only and path.exists()):
         builder = TimeMapBuilder(segment.base_offset)
         try:
+            stamp = settled_stamp(segment.file.stamp)
             add_batches(builder, segment.file, scanned.valid_bytes)
-            files += put_time_map(path, builder.build())
+            files += put_time_map(path, builder.build(unchanged(stamp, segment.file)))
         except CorruptDataError as error:
             findings.append(Finding(segment.log_path, f"no time map: {error.message}", position=error.position))
     transactions = transaction_batches(segment.file, scanned)

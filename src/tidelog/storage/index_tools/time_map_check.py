@@ -14,7 +14,7 @@ from tidelog.storage.index_tools.index_finding import Finding
 _COLUMNS = (
     *("position", "first offset", "smallest timestamp", "largest timestamp", "distance to the last batch"),
     *(
-        "CRC field",
+        "digest of its batches",
         "records",
         "records without timestamp",
         "end of the holes",

@@ -181,7 +181,7 @@ def _write_beside(path: Path, index_interval_bytes: int, status: os.stat_result)
         raise StorageError(f"a new segment is damaged: {scanned.fault}", path=path, found=scanned.valid_bytes, expected=size)
     replace_file(path.with_suffix(names.INDEX_SUFFIX), scanned.offset_entries)
     replace_file(path.with_suffix(names.TIME_INDEX_SUFFIX), scanned.time_entries)
-    if size:
-        rebuild_time_map(path, end_position=size)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    if size:
+        rebuild_time_map(path, end_position=size)  # After the last change of the file: it binds the map to that.
     return scanned.batches
