@@ -29,8 +29,8 @@ from tidelog.errors import (
     SegmentChangedError,
     StorageError,
 )
-from tidelog.log import time_map_builder
-from tidelog.log.file_stamp import FileStamp
+from tidelog.log import time_map_builder, time_map_file
+from tidelog.log.file_stamp import UNKNOWN, FileStamp
 from tidelog.log.files import ReadOnlyFile
 from tidelog.log.segment import Segment
 from tidelog.log.time_map import BLOCK_BYTES, MAX_HOLES, TimeMap
@@ -677,6 +677,51 @@ class TestWriting:
         grown = rebuild_time_map(path, block_bytes=200)
         assert min(read) == before.positions[-1]
         assert grown == rebuild_time_map(path, block_bytes=200, from_start=True) == find(path)
+
+    def test_a_map_of_another_log_is_not_grown(self, path: Path) -> None:
+        """All blocks are compared before they are taken over: the last batch, and the one after which the log went on, agree."""
+        data = bytearray(path.read_bytes() + b"".join(in_order(9, first=40)))
+        other = batch(54, [T + 18_000_000 + 10 * i for i in range(3)], value=b"value 54")
+        size = len(in_order(19)[18])
+        assert len(other) == size
+        start = data.index(in_order(19)[18])
+        data[start : start + size] = other
+        path.write_bytes(data)
+        grown = rebuild_time_map(path, block_bytes=200)
+        assert grown == rebuild_time_map(path, block_bytes=200, from_start=True)
+
+    def test_a_map_is_bound_to_the_file_that_is_there(self, path: Path, tmp_path: Path) -> None:
+        def is_bound(log: Path) -> bool:
+            with ReadOnlyFile(log) as file:
+                found = read_time_map(time_map_path(log))
+                assert found is not None
+                return time_map_file.is_bound(found, file)
+
+        assert is_bound(path)
+        content = time_map_path(path).read_bytes()
+        copied = shutil.copytree(path.parent, tmp_path / "copied" / "orders-0") / path.name
+        assert not is_bound(copied)
+        rebuild_time_map(copied, block_bytes=200)
+        assert is_bound(copied)
+        assert read_time_map(time_map_path(copied)) == TimeMap.from_bytes(content)
+        for change in (
+            lambda: os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns)),
+            lambda: path.rename(f"{path}.away").rename(path),
+            lambda: path.write_bytes(path.read_bytes()),
+        ):
+            change()
+            assert not is_bound(path)
+            assert write_time_map(path, block_bytes=200) is not None
+            assert is_bound(path)
+
+    def test_a_log_that_is_written_to_while_it_is_mapped_binds_no_map(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def add_and_touch(*arguments: Any) -> None:
+            add_batches(*arguments)
+            path.write_bytes(path.read_bytes())
+
+        monkeypatch.setattr("tidelog.log.time_map_file.add_batches", add_and_touch)
+        found = rebuild_time_map(path, block_bytes=300)
+        assert found is not None and found.stamp == UNKNOWN
 
     def test_what_looks_like_an_unfinished_append_is_left_out(self, tmp_path: Path) -> None:
         whole = b"".join(in_order(5))

@@ -104,6 +104,32 @@ def batch(
     return bytes(with_right_crc(head + random.Random(offset).randbytes(size - len(head))))
 
 
+def test_a_digest_tells_batches_apart(kernel: ModuleType) -> None:
+    """Offset, size and checksum of each, in their order, and nothing else; the last one need only begin."""
+    batches = [batch(0), batch(1, 300), batch(5, 70, magic=1), batch(6, 80, magic=0), batch(9)]
+    data = b"".join(batches)
+    headers = []
+    position = 0
+    for one in batches:
+        headers.append(read_header(data, position, position))
+        position += len(one)
+    identities = [struct.pack(">qiI", one.base_offset, one.size - 12, one.crc) for one in headers]
+    digest = crc32c(b"".join(identities))
+    assert kernel.digest_batches(data, len(data)) == (len(data), digest)
+    for count, header in enumerate(headers):
+        before = crc32c(b"".join(identities[:count]))
+        assert kernel.digest_batches(data, header.position) == (header.position, before)
+        assert kernel.digest_batches(data[header.position :], len(data) - header.position, before)[1] == digest
+        begun = data[: header.position + 21]
+        assert kernel.digest_batches(begun, len(data)) == (header.end_position, crc32c(identities[count], before))
+        assert kernel.digest_batches(begun[:-1], len(data)) == (header.position, before)
+    assert kernel.digest_batches(b"", 100) == (0, 0)
+    assert kernel.digest_batches(bytes(100), 100) == (0, 0)
+    assert kernel.digest_batches(data[:16] + b"\x03" + data[17:], 100) == (0, 0)
+    for at in (7, 17, 20):
+        assert kernel.digest_batches(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], len(data))[1] != digest
+
+
 class Model(NamedTuple):
     """What a walk should find."""
 
