@@ -429,7 +429,9 @@ STAMP = FileStamp(2**64 - 1, 2**51, 2**52, 2**53)
 def a_map() -> TimeMap:
     numbers = [array("q", range(3)) for _ in range(4)]
     small = [array(code, range(3)) for code in "iIiii"]
-    return TimeMap(65536, 10, 2**40, 2**50, 2**49, 2**32 - 1, *numbers, *small, array("q", [7, 9]), array("q", [8, 11]), STAMP)  # type: ignore[arg-type]
+    return TimeMap(
+        65536, 10, 2**40, 2**50, 2**49, 2**32 - 1, *numbers, *small, array("q", [7, 9]), array("q", [8, 11]), stamp=STAMP
+    )
 
 
 def test_the_format_byte_by_byte() -> None:

@@ -21,7 +21,6 @@ are the server's; where its clock is ahead of ours a stamp never settles, and th
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple, Self
@@ -35,6 +34,7 @@ COARSE_NS = 2_000_000_000
 WAIT_NS = 2 * TICK_NS
 """How long `settled_stamp` waits at most for a tick to be over."""
 
+_IS_LINUX: bool = os.uname().sysname == "Linux"
 _LINUX_CLOCK_REALTIME_COARSE = 5
 
 
@@ -74,6 +74,6 @@ def settled_stamp(stamp_of: Callable[[], FileStamp]) -> FileStamp:
 
 def _file_clock_ns() -> int:
     """Return a time that no change of a file made from now on is stamped with an earlier one."""
-    if sys.platform == "linux":
+    if _IS_LINUX:
         return time.clock_gettime_ns(_LINUX_CLOCK_REALTIME_COARSE)
     return time.time_ns() - TICK_NS

@@ -104,7 +104,7 @@ class TimeMap:
     hole_ends: array[int]
     before_holes: array[int]
     behind_holes: array[int]
-    stamp: FileStamp = field(default=UNKNOWN, compare=False)
+    stamp: FileStamp = field(default=UNKNOWN, compare=False, kw_only=True)
 
     @property
     def blocks(self) -> int:
