@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 
@@ -43,16 +44,24 @@ class ManualClock:
     Whoever has to do something when time passes, as a broker has, hands in a listener: `advance` calls it, and returns after it.
     """
 
-    def __init__(self, now_ms: int = 0) -> None:
-        self._now_ms = now_ms
+    def __init__(self, now: int | datetime = 0) -> None:
+        """Begin at `now`: epoch milliseconds, or a datetime with a time zone.
+
+        Raises TypeError for anything else, ValueError for a datetime without a time zone.
+        """
+        self._now_ms = _epoch_ms(now)
         self._listeners: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
         return self._now_ms
 
-    def advance(self, milliseconds: int) -> None:
-        """Move by `milliseconds`, backward when negative, and tell those who listen."""
-        self._now_ms += milliseconds
+    def advance(self, by: int | timedelta) -> None:
+        """Move by milliseconds or a timedelta, backward when negative, and call those who listen. Raises TypeError."""
+        if isinstance(by, timedelta):
+            by = by // _MILLISECOND
+        elif isinstance(by, bool) or not isinstance(by, int):
+            raise TypeError(f"a clock is advanced by whole milliseconds or a timedelta, not by {by!r}")
+        self._now_ms += by
         for listener in tuple(self._listeners):
             listener()
 
@@ -65,3 +74,17 @@ class ManualClock:
                 self._listeners.remove(listener)
 
         return forget
+
+
+_MILLISECOND = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _epoch_ms(now: int | datetime) -> int:
+    if isinstance(now, datetime):
+        if now.tzinfo is None:
+            raise ValueError(f"a clock's time needs a time zone: {now!r} has none, datetime(..., tzinfo=UTC) has")
+        return (now - _EPOCH) // _MILLISECOND
+    if isinstance(now, bool) or not isinstance(now, int):
+        raise TypeError(f"a clock's time is epoch milliseconds (an int) or a datetime with a time zone, not {now!r}")
+    return now

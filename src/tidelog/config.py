@@ -54,7 +54,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -271,7 +271,11 @@ class LogConfig:
         values: dict[str, Any] = {}
         for name, text in unaliased(properties).items():
             if name not in known:
-                raise InvalidArgumentError("unknown topic property", found=name, expected=", ".join(sorted(known)))
+                raise InvalidArgumentError(
+                    "unknown topic property",
+                    found=f"{name}{did_you_mean(name, known)}",
+                    expected=", ".join(sorted(known)),
+                )
             values[known[name]] = text
         return cls(**values)
 
@@ -357,3 +361,11 @@ def unaliased(properties: Mapping[str, PropertyValue], *, tell: bool = True) -> 
                 _told.add(alias)
                 logger.warning("%s is taken for %s", alias, name)
     return {**found, **{name: value for name, value in properties.items() if name not in _ALIASES}}
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean …?)` with the name that was probably meant; nothing where none is close."""
+    from difflib import get_close_matches  # For an error's text only.
+
+    close = get_close_matches(name.replace("_", "."), known, 1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import select
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 
 import tidelog
 from tidelog.clock import ManualClock
-from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.errors import InvalidArgumentError, StorageError, TopicExistsError, UnknownTopicOrPartitionError
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
@@ -26,6 +30,7 @@ from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 
 TIMEOUT_S = 20
 HOUR_MS = 3600 * 1000
+NOW_MS = 1_700_000_000_000
 DAY_MS = 24 * HOUR_MS
 
 
@@ -272,3 +277,125 @@ def test_every_interface_and_several_listeners() -> None:
                 timeout=TIMEOUT_S
             )
             assert [one.port for one in metadata.brokers.values()] == [listener.port]
+
+
+class TestWithoutAClient:
+    def test_topics_and_records(self) -> None:
+        clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+        with Broker(clock=clock) as broker:
+            broker.create_topic("orders", 3, retention_ms=1000, **{"cleanup.policy": "delete"})
+            assert broker.produce("orders", b"first", partition=1) == 0
+            assert broker.produce("orders", ["second", None], key="k", partition=1, headers=[("h", b"1")]) == [1, 2]
+            assert broker.produce("orders", []) == []
+            at = clock.now_ms()
+            assert (
+                broker.records("orders")
+                == broker.records("orders", 1)
+                == [
+                    Record(0, at, CREATE_TIME, None, b"first"),
+                    Record(1, at, CREATE_TIME, b"k", b"second", (("h", b"1"),)),
+                    Record(2, at, CREATE_TIME, b"k", None, (("h", b"1"),)),
+                ]
+            )
+            clock.advance(timedelta(days=7))
+            assert broker.records("orders") == []
+            assert broker.produce("made", b"x", timestamp_ms=5) == 0
+            assert [record.timestamp for record in broker.records("made")] == [5]
+            assert consume(broker.bootstrap_servers, "made", 1) == [b"x"]
+
+    def test_a_key_goes_where_clients_send_it(self) -> None:
+        with Broker(num_partitions=7) as broker:
+            client = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random", "log_level": 0})
+            for number in range(20):
+                broker.produce("t", b"ours", key=f"key {number}")
+                client.produce("t", b"theirs", key=f"key {number}")
+            assert client.flush(TIMEOUT_S) == 0
+            for partition in range(7):
+                records = broker.records("t", partition)
+                keys = {value: [one.key for one in records if one.value == value] for value in (b"ours", b"theirs")}
+                assert sorted(keys[b"ours"]) == sorted(keys[b"theirs"])
+
+    def test_refusals(self) -> None:
+        with Broker() as broker:
+            with pytest.raises(InvalidArgumentError, match=r"did you mean retention.ms\?"):
+                broker.create_topic("t", retention_mss=1)
+            with pytest.raises(UnknownTopicOrPartitionError):
+                broker.records("t")
+            broker.create_topic("t")
+            with pytest.raises(TopicExistsError):
+                broker.create_topic("t")
+            with pytest.raises(UnknownTopicOrPartitionError):
+                broker.produce("t", b"x", partition=1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("log_retention_mss", "log.retention.ms"), ("num.partition", "num.partitions"), ("retention.m", "retention.ms")],
+)
+def test_a_misspelt_property_names_the_right_one(wrong: str, right: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=rf"did you mean {right}\?"):
+        Broker(**{wrong: 1})
+
+
+@pytest.mark.parametrize("delay_ms", [None, 200])
+def test_a_group_begins_though_the_clock_stands_still(delay_ms: int | None) -> None:
+    with Broker(clock=ManualClock(NOW_MS), group_initial_rebalance_delay_ms=delay_ms) as broker:
+        broker.produce("t", [b"a", b"b"], timestamp_ms=NOW_MS)
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
+        )
+        try:
+            consumer.subscribe(["t"])
+            assert [message.value() for message in consumer.consume(2, TIMEOUT_S)] == [b"a", b"b"]
+        finally:
+            consumer.close()
+
+
+class TestDropped:
+    def test_it_stops_and_then_its_folder_goes(self) -> None:
+        broker = Broker().start()
+        broker.produce("t", b"x")
+        folder, port = broker.data_dir, broker.port
+        with pytest.warns(ResourceWarning, match="dropped without stop"):
+            del broker
+            gc.collect()
+        assert not folder.exists()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+
+    def test_a_folder_of_ones_own_stays_and_is_clean(self, tmp_path: Path) -> None:
+        broker = Broker(tmp_path).start()
+        broker.produce("t", b"x")
+        with pytest.warns(ResourceWarning):
+            del broker
+            gc.collect()
+        assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
+
+    def test_on_its_own_thread(self) -> None:
+        """Garbage may be collected anywhere: the broker's thread must not wait for itself."""
+        held = [Broker().start()]
+        folder = held[0].data_dir
+        serving = held[0]._serving
+        assert serving is not None
+        with pytest.warns(ResourceWarning):
+            serving.call(lambda running: held.clear())
+            serving._thread.join(TIMEOUT_S)
+        assert not serving._thread.is_alive()
+        assert not folder.exists()
+
+    def test_stopped_it_is_dropped_in_silence(self) -> None:
+        broker = Broker().start()
+        broker.stop()
+        broker.start()
+        broker.stop()
+        temporary = broker._temporary
+        assert temporary is not None
+        del broker
+        gc.collect()
+        temporary.cleanup()
+
+    def test_the_program_ends(self, tmp_path: Path) -> None:
+        program = f"import tidelog; broker = tidelog.Broker({str(tmp_path)!r}).start(); broker.produce('t', b'x')"
+        done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists()

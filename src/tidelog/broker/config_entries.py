@@ -26,7 +26,7 @@ from tidelog.broker import config as broker_config
 from tidelog.broker.config import BROKER_PROPERTIES, OTHER_PROPERTIES
 from tidelog.broker.listeners import joined
 from tidelog.broker.refusals import Refused
-from tidelog.config import LogConfig, PropertyValue
+from tidelog.config import LogConfig, PropertyValue, did_you_mean
 from tidelog.errors import InvalidArgumentError
 from tidelog.storage import manager_config
 from tidelog.storage.manager_config import ManagerConfig
@@ -141,7 +141,8 @@ class ConfigEntries:
         """Raise Refused, with INVALID_CONFIG, unless a topic may have these properties. A broker's names for them are unknown."""
         unknown = sorted(properties.keys() - self._kinds.keys())
         if unknown:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"a topic has no property {', '.join(unknown)}")
+            named = ", ".join(f"{name}{did_you_mean(name, self._kinds)}" for name in unknown)
+            raise Refused(ErrorCode.INVALID_CONFIG, f"a topic has no property {named}")
         try:
             config = self._node.manager.config.topic_config(properties)
         except InvalidArgumentError as error:

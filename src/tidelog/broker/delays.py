@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.clock import Clock, steady
+from tidelog.clock import Clock, SteadyClock, steady
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 
 if TYPE_CHECKING:
@@ -41,6 +41,15 @@ class Delays:
         delay = self._scheduler.schedule(name, callback, delay_ms=max(delay_ms, 0))
         self._arm()
         return delay
+
+    def call_at_last(self, delay_ms: int, callback: Callable[[], object], name: str = "delay") -> Timer:
+        """The same, but no later than so many real milliseconds from now, even where the clock is moved by hand and stands still.
+
+        For waits that only make a start smoother.
+        """
+        if isinstance(self._clock, SteadyClock):
+            return self.call_later(delay_ms, callback, name)
+        return _Either(self, self._timers, delay_ms, callback, name)
 
     def every(self, period_ms: int, callback: Callable[[], object], name: str) -> Delay:
         """Have `callback` called each `period_ms`, for the first time one period from now."""
@@ -77,3 +86,19 @@ class Delays:
         self._timer = None
         if not self._is_stopped:
             self.tick()
+
+
+class _Either:
+    """A call by the clock, or in real time: whatever comes first."""
+
+    def __init__(self, delays: Delays, timers: Timers, delay_ms: int, callback: Callable[[], object], name: str) -> None:
+        self._callback = callback
+        self._waiting: list[Timer] = [delays.call_later(delay_ms, self._call, name), timers.call_later(delay_ms, self._call)]
+
+    def _call(self) -> None:
+        self.cancel()
+        self._callback()
+
+    def cancel(self) -> None:
+        for one in self._waiting:
+            one.cancel()

@@ -10,11 +10,20 @@
 | `clock` | the machine's, or a `ManualClock`: each `advance` does what has become due, before it returns |
 | all others | a broker's or a topic's properties by Kafka's names, `log_retention_ms=1000` or `**{"log.retention.ms": 1000}` |
 
+Defaults are Kafka's, but for `group.initial.rebalance.delay.ms`: 0, so that a group begins at once.
+
+| for tests, without a client | |
+|---|---|
+| `create_topic("orders", 3, retention_ms=1000)` | |
+| `produce("orders", b"value", key=b"key")`, `produce("orders", [b"a", b"b"])` | offsets; a missing topic is created |
+| `records("orders")` | what is in it |
+
 The broker runs on a thread of its own, with a loop of its own: whatever the program does, clients are served, as far as Python's
 one lock allows. Methods may be called from any thread.
 
 `stop` ends cleanly; `kill` leaves the folder as a process does that is killed, so that a test can see what the next start makes
-of it. `start` starts again after either, on the same folder. `with` starts, and stops.
+of it. `start` starts again after either, on the same folder. `with` starts, and stops. A broker that nobody refers to any more is
+stopped, with a ResourceWarning; one that runs when the program ends is stopped as well.
 """
 
 from __future__ import annotations
@@ -22,23 +31,39 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
-from collections.abc import Callable
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, overload
 
 from tidelog.broker.listeners import Listener, joined, loopback
 from tidelog.broker.running import Running, running
-from tidelog.broker.server_properties import sort_properties
+from tidelog.broker.server_properties import described, sort_properties
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError
+from tidelog.log.names import TopicPartition
+from tidelog.records.batch import CREATE_TIME, iter_headers
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.kernel import murmur2
+from tidelog.records.records import Record, iter_records
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.watermarks import FetchIsolation
 
 T = TypeVar("T")
+
+DROP_WAIT_S = 10.0
+"""A broker that was dropped while it ran has so long to end before the program goes on; it ends all the same."""
+
+READ_BYTES = 1 << 20
+
+Value = bytes | str | None
 
 
 class Broker:
@@ -56,9 +81,9 @@ class Broker:
             for name, value in kafka_properties.items()
             if value is not None
         }
-        self._properties = sort_properties(given, topic_names=True)
+        self._properties = sort_properties({"group.initial.rebalance.delay.ms": 0, **given}, topic_names=True)
         if self._properties.unknown:
-            raise InvalidArgumentError("no property of a broker or a topic", found=", ".join(self._properties.unknown))
+            raise InvalidArgumentError("no property of a broker or a topic", found=described(self._properties.unknown))
         self._clock = clock or SystemClock()
         has_listeners = any(name in given for name in ("listeners", "advertised.listeners", "port", "host.name"))
         self._listeners = self._properties.config.listeners if has_listeners else (loopback(port),)
@@ -69,6 +94,7 @@ class Broker:
             folder = Path(self._temporary.name) / "data"
         self.data_dir = Path(folder)
         self._serving: _Serving | None = None
+        self._if_dropped: weakref.finalize[..., Broker] | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -99,6 +125,8 @@ class Broker:
         serving = _Serving(self)
         self._listeners = serving.started.result()
         self._serving = serving
+        # Its thread must not refer to it: then it would never be dropped.
+        self._if_dropped = weakref.finalize(self, _dropped, serving, self._temporary, repr(self))
         return self
 
     def stop(self) -> bool:
@@ -127,6 +155,97 @@ class Broker:
         """Where the first listener listens."""
         return self._listeners[0].port
 
+    # --- topics and records, without a client
+
+    def create_topic(self, name: str, partitions: int = 1, **properties: PropertyValue) -> None:
+        """Create a topic; its properties by Kafka's names, `retention_ms=1000` or `**{"retention.ms": 1000}`.
+
+        Raises TopicExistsError, InvalidArgumentError for a name, a number or a property that Kafka would refuse.
+        """
+        named = {name if "." in name else name.replace("_", "."): value for name, value in properties.items()}
+        self.call(lambda running: running.node.topics.create(name, partitions, named))
+
+    @overload
+    def produce(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+    ) -> int: ...
+
+    @overload
+    def produce(
+        self,
+        topic: str,
+        value: list[bytes] | list[str] | list[Value] | tuple[Value, ...],
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+    ) -> list[int]: ...
+
+    def produce(
+        self,
+        topic: str,
+        value: Value | list[bytes] | list[str] | list[Value] | tuple[Value, ...],
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+    ) -> int | list[int]:
+        """Append a record and return its offset, or several, as one batch, and return theirs. Text is stored as UTF-8.
+
+        Without `partition` it is that of the key, by Kafka's hash, or 0. Without `timestamp_ms` it is the broker's clock's time.
+        A topic that is missing is created, with `num.partitions`. Raises UnknownTopicOrPartitionError, and what an append raises.
+        """
+        values = [value] if value is None or isinstance(value, bytes | str) else list(value)
+        if not values:
+            return []
+        encoded_key, encoded_headers = _bytes(key), tuple(headers)
+
+        def append(running: Running) -> int:
+            node = running.node
+            view = node.topics.get(topic) or node.topics.create(topic, node.config.num_partitions, {})
+            at = partition
+            if at is None:
+                at = 0 if encoded_key is None else (murmur2(encoded_key) & 0x7FFFFFFF) % len(view.partitions)
+            created_ms = node.clock.now_ms() if timestamp_ms is None else timestamp_ms
+            records = [
+                Record(index, created_ms, CREATE_TIME, encoded_key, _bytes(one), encoded_headers)
+                for index, one in enumerate(values)
+            ]
+            log = node.manager.log(topic, at)
+            info = log.append_as_leader(build_batch_v2(records), node.leader_epoch(log.topic_partition))
+            log.watermarks.advance_to_log_end()
+            node.arrivals.appended(log.topic_partition)
+            return info.first_offset
+
+        first = self.call(append)
+        return first if value is None or isinstance(value, bytes | str) else [first + index for index in range(len(values))]
+
+    def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """Return the records of a topic, or of one of its partitions, in order of partition and offset, as read_uncommitted.
+
+        Raises UnknownTopicOrPartitionError.
+        """
+        found: list[Record] = []
+
+        def read(running: Running) -> None:
+            keys = running.node.manager.partitions_of(topic)
+            if partition is not None or not keys:
+                keys = [TopicPartition(topic, partition or 0)]
+            for key in keys:
+                found.extend(_records(running.node.manager.log(*key)))
+
+        self.call(read)
+        return found
+
     def tick(self) -> int:
         """Do now what is due by the clock: retention, compaction, deletions; return how many tasks ran.
 
@@ -144,11 +263,39 @@ class Broker:
 
     def _end(self, *, is_clean: bool) -> bool:
         serving, self._serving = self._serving, None
+        if self._if_dropped is not None:
+            self._if_dropped.detach()
         return serving.end(is_clean=is_clean) if serving is not None else False
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+def _bytes(value: Value) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _records(log: PartitionLog) -> Iterator[Record]:
+    """Yield what a log holds up to its high watermark, markers of transactions left out."""
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        data = log.read(offset, READ_BYTES, FetchIsolation.HIGH_WATERMARK).data
+        before = offset
+        for header in iter_headers(data):
+            if not header.is_control:
+                batch = iter_records(header, data[header.position : header.end_position])
+                yield from (record for record in batch if record.offset >= before)
+            offset = header.next_offset
+        if offset == before:
+            return
+
+
+def _dropped(serving: _Serving, temporary: tempfile.TemporaryDirectory[str] | None, what: str) -> None:
+    """End a broker that was dropped while it ran, then remove its temporary folder: it still listens, and needs that."""
+    if threading.main_thread().is_alive():  # Else the program ends, which is a way to drop it as good as any.
+        warnings.warn(f"{what} was dropped without stop(): it is stopped now", ResourceWarning, stacklevel=2)
+    serving.drop(temporary)
 
 
 class _Serving:
@@ -162,6 +309,7 @@ class _Serving:
         self._listeners = broker._listeners
         self._clock = broker._clock
         self._is_clean = True
+        self._left_behind: tempfile.TemporaryDirectory[str] | None = None
         self._running: Running | None = None
         self._running_guard = threading.Lock()  # What was asked for while there is a broker is answered.
         self._thread = threading.Thread(target=self._run, name="tidelog-broker", daemon=True)
@@ -198,6 +346,14 @@ class _Serving:
         finally:
             self._thread.join()
 
+    def drop(self, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
+        """End cleanly, and have the folder removed after that. On whatever thread garbage is collected, the broker's included."""
+        self._left_behind = temporary
+        with suppress(RuntimeError):  # It has ended by itself.
+            self._loop.call_soon_threadsafe(self._stop.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(DROP_WAIT_S)
+
     def _here(self) -> Running:
         if self._running is None:
             raise InvalidArgumentError("the broker is not running", path=self._data_dir)
@@ -208,6 +364,8 @@ class _Serving:
             self._ended.set_result(asyncio.run(self._serve()))
         except BaseException as error:
             (self._ended if self.started.done() else self.started).set_exception(error)
+        if self._left_behind is not None:
+            self._left_behind.cleanup()
 
     async def _serve(self) -> bool:
         self._loop = asyncio.get_running_loop()

@@ -18,13 +18,13 @@ Kafka keeps. So it is taken only from those who cannot mean Kafka: keyword argum
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.broker.config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
 from tidelog.broker.unused_properties import is_unused
-from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, unaliased
+from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, did_you_mean, unaliased
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.storage.manager_config import MANAGER_PROPERTIES, ManagerConfig
 
@@ -109,6 +109,12 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
 
 
 _TOPIC_NAMES = frozenset(LogConfig().to_properties())
+
+
+def described(unknown: Iterable[str]) -> str:
+    """Name properties that there are not, each with the one that was probably meant."""
+    known = {*MANAGER_PROPERTIES, *BROKER_NAMES, *_TOPIC_NAMES, *BROKER_PROPERTIES, *OTHER_PROPERTIES, "broker.id"}
+    return ", ".join(f"{name}{did_you_mean(name, known)}" for name in unknown)
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ import click
 
 from tidelog.broker.config import BrokerConfig
 from tidelog.broker.listeners import PLAINTEXT, Listener, joined, parse_address, parse_listeners
-from tidelog.broker.server_properties import read_properties_file, sort_properties
+from tidelog.broker.server_properties import described, read_properties_file, sort_properties
 from tidelog.broker.unused_properties import GUARDS
 from tidelog.cli.app import EXIT_ERROR
 from tidelog.cli.log_lines import log_lines
@@ -91,7 +91,7 @@ def _single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
         found[name.strip()] = value.strip()
     unknown = sort_properties(found, topic_names=True).unknown
     if unknown:
-        raise click.UsageError(f"--property: a broker has no {', '.join(unknown)}.")
+        raise click.UsageError(f"--property: a broker has no {described(unknown)}.")
     return found
 
 
@@ -102,7 +102,7 @@ def _file_properties(path: str | None) -> Mapping[str, str]:
     found = read_properties_file(path)
     file = sort_properties(found)
     if file.unknown:
-        logger.warning("%s: unknown, and ignored: %s", path, ", ".join(file.unknown))
+        logger.warning("%s: unknown, and ignored: %s", path, described(file.unknown))
     guards = [name for name in GUARDS if name in file.unused and found[name] not in ("", "none")]
     if guards:
         logger.warning("%s: nobody is kept from anything by %s: there is no access control", path, ", ".join(guards))

@@ -90,8 +90,12 @@ def _await_joins(node: Node, group: Group) -> None:
 def _await_more(node: Node, group: Group, delay_ms: int, left_ms: int) -> None:
     group.waits_for_more = True
     look = partial(_look_for_more, node, group, delay_ms, left_ms)
-    # Without a delay it is done when the loop comes round: who sent its request together with the first is in.
-    group.rebalance = node.delays.call_later(delay_ms, look, "first rebalance") if delay_ms else node.timers.call_later(0, look)
+    if not delay_ms:
+        # It is done when the loop comes round: those are in that sent their requests together with the first.
+        group.rebalance = node.timers.call_later(0, look)
+        return
+    # It only lets members that start together come into one generation: a clock that stands still must not keep them for ever.
+    group.rebalance = node.delays.call_at_last(delay_ms, look, "first rebalance")
 
 
 def _look_for_more(node: Node, group: Group, delay_ms: int, left_ms: int) -> None:

@@ -67,7 +67,7 @@ class Completion:
             self._node.blocking.run(_nothing, lambda _: self.go_on())
         elif self._refused or not self._done(self):
             self._left = sorted(self._refused, reverse=True)
-            self._node.delays.call_later(RETRY_MS, self.go_on, "transaction markers")
+            self._node.delays.call_at_last(RETRY_MS, self.go_on, "transaction markers")
 
     def _note_refusal(self, key: TopicPartition, code: ErrorCode) -> None:
         is_done = code in _DONE
