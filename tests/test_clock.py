@@ -44,4 +44,4 @@ def test_what_is_no_time_is_refused(now: Any) -> None:
 
 def test_a_time_zone_is_not_guessed() -> None:
     with pytest.raises(ValueError, match="time zone"):
-        ManualClock(datetime(2026, 1, 1))  # noqa: DTZ001
+        ManualClock(datetime(2026, 1, 1))
