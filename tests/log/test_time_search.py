@@ -10,6 +10,7 @@ import pytest
 from tests.log import build
 from tests.log.build import LogBuilder
 from tidelog.errors import InvalidArgumentError, UnsupportedForMessageFormatError, UnsupportedVersionError
+from tidelog.log import proven_head
 from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.time_search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, FoundOffset, find_offset
@@ -277,8 +278,12 @@ class TestTrace:
             assert trace.bytes_read == sum(segment.bytes_read for segment in plain.segments)
             assert trace.bytes_read <= sum(segment.bytes_read for segment in traced.segments)
 
-    def test_only_what_is_needed_is_read(self, tmp_path: Path) -> None:
-        """Of the segments before the answer a look-up reads ends and neighbours, of those behind it only the log's last batch."""
+    def test_only_what_is_needed_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of the segments before the answer a look-up reads ends and neighbours, of those behind it only the log's last batch.
+
+        So in a log too large to walk its head.
+        """
+        monkeypatch.setattr(proven_head, "MAX_BYTES", 0)
         builder = LogBuilder(tmp_path / "t-0", interval_bytes=4096, segment_bytes=2_000_000)
         builder.append(*(build.batch(i, [i], value=bytes(1000)) for i in range(8000))).close()
         log = builder.open()

@@ -31,6 +31,9 @@ FIRST_READ_BYTES = 8 * 1024
 MAX_READ_BYTES = 512 * 1024
 HOP_READ_BYTES = 4096
 _LENGTH = Struct(">i")
+_read_v2 = Struct(">qi4xb6xi8xq").unpack_from
+"""Base offset, length, magic, last offset delta and largest timestamp of a batch of format v2."""
+_V2_BYTES = 43
 _CRC_START = {0: 16, 1: 16, 2: 21}
 
 
@@ -89,6 +92,34 @@ def walk(
         yield header
         min_offset = header.next_offset
         position = header.end_position
+
+
+def iter_times(file: ReadOnlyFile, position: int, end_position: int, min_offset: int) -> Iterator[tuple[int, int, int]]:
+    """Yield where each batch in [position, end_position) ends, the offset behind it, and its largest timestamp (ms, -1 none).
+
+    For walks past many batches about which nothing else is asked: no checksum is looked at, and of batches that lie far apart
+    only these fields are read. Raises CorruptBatchError, also where no batch begins at `end_position`, SegmentChangedError.
+    """
+    chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
+    while position < end_position:
+        index = position - start
+        if index + HEADER_BYTES > len(chunk) and start + len(chunk) < end_position:
+            is_far = index - len(chunk) > HOP_READ_BYTES
+            read_bytes = HEADER_BYTES if is_far else min(max(read_bytes, HOP_READ_BYTES) * 2, MAX_READ_BYTES)
+            chunk, start, index = _read(file, position, min(read_bytes, end_position - position)), position, 0
+        if index + _V2_BYTES <= len(chunk):
+            first, length, magic, delta, timestamp = _read_v2(chunk, index)
+        else:
+            magic = -1
+        if magic == 2 and first >= min_offset and length >= HEADER_BYTES - LOG_OVERHEAD and delta >= 0:
+            min_offset = first + delta + 1
+            position += length + LOG_OVERHEAD
+        else:
+            header = next(walk(file, position, end_position, min_offset=min_offset))
+            min_offset, position, timestamp = header.next_offset, header.end_position, header.max_timestamp
+        if position > end_position:
+            raise CorruptBatchError("a batch reaches beyond its place", path=file.path, position=position)
+        yield position, min_offset, timestamp
 
 
 def check_crc_by_pieces(file: ReadOnlyFile, header: BatchHeader) -> None:

@@ -28,6 +28,7 @@ from tidelog.log import names, transactions
 from tidelog.log.files import Notices
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.partition_metadata import read_topic_id
+from tidelog.log.proven_head import WalkBudget
 from tidelog.log.segment import Segment
 from tidelog.log.segment_files import SegmentFile, list_partition
 from tidelog.log.txn_index import AbortedTxn
@@ -85,7 +86,8 @@ class Log:
         notices = Notices()
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
-        segments = [Segment(file, after, notices) for file, after in zip(listing.segments, [*bases, None], strict=False)]
+        budget = WalkBudget()
+        segments = [Segment(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)]
         return cls(
             path,
             topic,

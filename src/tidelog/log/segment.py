@@ -25,6 +25,7 @@ from tidelog.log import batch_walk, names, segment_time
 from tidelog.log.files import FileIdentity, Notices, ReadOnlyFile
 from tidelog.log.index_entries import IndexEntries
 from tidelog.log.offset_index import OffsetIndex, OffsetPosition
+from tidelog.log.proven_head import ProvenHead, WalkBudget
 from tidelog.log.segment_end import SegmentEnd, find_end
 from tidelog.log.segment_files import SegmentFile, segment_file
 from tidelog.log.segment_time import LargestTimestamp
@@ -42,9 +43,15 @@ _Index = TypeVar("_Index", bound=IndexEntries)
 
 
 class Segment:
-    """One segment. `next_base_offset` is the next segment's base, None of the last one."""
+    """One segment. `next_base_offset` is the next segment's base, None of the last one; `budget` is the whole log's."""
 
-    def __init__(self, file: SegmentFile, next_base_offset: int | None = None, notices: Notices | None = None) -> None:
+    def __init__(
+        self,
+        file: SegmentFile,
+        next_base_offset: int | None = None,
+        notices: Notices | None = None,
+        budget: WalkBudget | None = None,
+    ) -> None:
         self._listed = file
         self.base_offset = file.base_offset
         self.next_base_offset = next_base_offset
@@ -58,6 +65,7 @@ class Segment:
         self._indexes: dict[str, IndexEntries | None] = {}
         self._bytes_of_distrusted = 0
         self._end: SegmentEnd | None = None
+        self.head = ProvenHead(self._file, file.base_offset, budget or WalkBudget())
         self.largest: LargestTimestamp | None = None
 
     @classmethod
@@ -150,6 +158,13 @@ class Segment:
         else:
             yield from self._walk(position, end_position, crc=check_crc, stop_at_partial=True)
 
+    def times(self, position: int, end_position: int) -> Iterator[int]:
+        """Yield the largest timestamp of each batch in [position, end_position), at both of which one begins (or the log ends).
+
+        Raises CorruptBatchError, also where none begins at `end_position`, SegmentChangedError.
+        """
+        return (timestamp for _, _, timestamp in batch_walk.iter_times(self._file, position, end_position, self.base_offset))
+
     def read_batch(self, header: BatchHeader) -> memoryview:
         """Return exactly the batch's bytes; the checksum is not looked at."""
         data = self._file.read(header.position, header.size)
@@ -176,6 +191,8 @@ class Segment:
             if slot >= 0 and entry.position >= end_position and self.may_have_grown:
                 slot = index.entries_before(end_position) - 1
                 entry = OffsetPosition(self.base_offset, 0) if slot < 0 else index.entry(slot)
+                if entry.offset > offset:  # Positions that do not grow with the offsets.
+                    slot, entry = -1, OffsetPosition(self.base_offset, 0)
         except SegmentChangedError as error:
             self._distrust(names.INDEX_SUFFIX, error.message)
             return 0

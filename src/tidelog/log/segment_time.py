@@ -1,11 +1,13 @@
 """Time in one segment: its largest timestamp, and the first record that reaches one (spec §3, §4.9).
 
-The time index bounds both from below: an entry (T, o) says that nothing up to o's batch is later than T. Before it is used,
+The time index bounds both from below: an entry (T, o) says that o's batch is the first to reach T. Before it is used,
 
 * the batch that holds o must have T as its largest timestamp, and a right checksum;
-* no batch between the entry before it and o's may reach T (looked at if that is at most `NEIGHBOUR_BYTES` of log).
+* no batch before it may reach T: the headers of all are looked at, as far as `proven_head` has a budget for that. Beyond it,
+  those from the batch of the entry before on, however many: so one entry that lies is always seen.
 
-What lies behind the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only.
+What lies behind the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only. What remains
+believed, and what the checks cost, stands in docs/spec/what-is-believed.md.
 
 Kafka's entries are about o's batch. KIP-33's text means something else, which no release wrote, and which is understood: o is
 the next offset at the time of the entry (after the roll, the next segment's base), and T was reached before it. Then the batch
@@ -28,9 +30,6 @@ from tidelog.records.records import first_record_at, max_timestamp_record
 
 if TYPE_CHECKING:
     from tidelog.log.segment import Segment
-
-NEIGHBOUR_BYTES = 256 * 1024
-"""How much log is walked at most to check a time index entry against the one before it."""
 
 
 class LargestTimestamp(NamedTuple):
@@ -139,6 +138,8 @@ def start_position(segment: Segment, timestamp: int, trace: Trace | None = None)
         return 0
     inner = None if trace is None else Trace()
     known = _entry(segment, index, slot, inner) if slot >= 0 else None
+    if known is not None and known[0].timestamp > timestamp:
+        known = None  # In an index that is out of order, or has grown since, a lower slot may hold a later time.
     if trace is not None and inner is not None and index.path is not None:
         entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset) if known is None else known[0]
         trace.add(TimeIndexStep(index.path, -1 if known is None else slot, index.entries, entry.timestamp, entry.offset))
@@ -186,28 +187,37 @@ def _entry(
 
 
 def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None, batch: BatchHeader) -> bool:
+    """Say whether an entry is about its batch and, as far as is looked, no batch before that reaches its timestamp."""
     if batch.max_timestamp != entry.timestamp or (batch.magic == 2 and batch.base_offset > entry.offset):
         return False
-    position = 0
-    if before is not None:
-        if not (segment.base_offset <= before.offset <= entry.offset and before.timestamp < entry.timestamp):
-            return False
-        neighbour = segment.translate_offset(before.offset)
-        position = batch.position if neighbour is None else neighbour.position
-    if batch.position - position > NEIGHBOUR_BYTES:
-        return True
+    if before is not None and not _may_precede(segment, before, entry):
+        return False
     try:
-        return all(header.max_timestamp < entry.timestamp for header in segment.headers(position, batch.position))
+        largest = segment.head.largest_before(batch.position)
+        if largest is None:
+            position = 0 if before is None else _position_of(segment, before)
+            largest = max(segment.times(min(position, batch.position), batch.position), default=NO_TIMESTAMP)
     except CorruptBatchError:
         return False  # The walk through the log, which checks everything, will tell.
+    return largest < entry.timestamp
+
+
+def _may_precede(segment: Segment, before: TimestampOffset, entry: TimestampOffset) -> bool:
+    return segment.base_offset <= before.offset <= entry.offset and before.timestamp < entry.timestamp
+
+
+def _position_of(segment: Segment, entry: TimestampOffset) -> int:
+    """Return where the batch of an entry begins; 0 where that batch is not as the entry says: then it proves nothing."""
+    batch = segment.translate_offset(entry.offset)
+    return 0 if batch is None or batch.max_timestamp != entry.timestamp else batch.position
 
 
 def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None) -> BatchHeader | None:
     """Return the batch that KIP-33's text means by an entry, if it is true: the first to reach T, all before o being no later."""
-    if before is not None and not (segment.base_offset <= before.offset <= entry.offset and before.timestamp < entry.timestamp):
+    if before is not None and not _may_precede(segment, before, entry):
         return None
     first = None
-    for header in segment.headers(0 if before is None else segment.floor_position(before.offset), check_crc=True):
+    for header in segment.headers(0 if before is None else _position_of(segment, before), check_crc=True):
         if header.last_offset >= entry.offset:
             return first if header.magic < 2 or header.base_offset >= entry.offset else None
         if header.max_timestamp > entry.timestamp:
@@ -228,9 +238,8 @@ def _is_file_time(segment: Segment, entry: TimestampOffset) -> bool:
 
 
 def _is_v0_throughout(segment: Segment) -> bool:
-    """Say whether a time index has good reason to lead to nothing: first and last batch are v0, which has no timestamps."""
+    """Say whether a time index has good reason to lead to nothing: every batch is v0, which has no timestamps."""
     last = segment.valid_end().last_header
     if last is None or last.magic != 0:
         return False
-    first = next(segment.headers(check_crc=True))
-    return first.magic == 0
+    return all(header.magic == 0 for header in segment.headers())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tidelog.errors import SegmentChangedError
 from tidelog.log.segment import Segment
 from tidelog.records.batch import BatchHeader
 
@@ -101,15 +102,13 @@ def _floor(segment: Segment, position: int) -> int:
     index = segment.offset_index
     if index is None:
         return 0
-    low, high = 0, index.entries
-    while low < high:
-        middle = (low + high) // 2
-        if index.entry(middle).position < position:
-            low = middle + 1
-        else:
-            high = middle
-    # The segment looks the entry up again by its offset, and checks it.
-    return 0 if low == 0 else segment.floor_position(index.entry(low - 1).offset)
+    try:
+        below = index.entries_before(position)
+        # The segment looks the entry up again by its offset, and checks it. A damaged one may lead elsewhere: beyond `position`.
+        floor = 0 if below == 0 else segment.floor_position(index.entry(below - 1).offset)
+    except SegmentChangedError:
+        return 0
+    return floor if floor < position else 0
 
 
 def _last_before(segment: Segment, end_offset: int) -> BatchHeader | None:
