@@ -259,6 +259,10 @@ class ProtocolError(TidelogError):
     """A request or response that breaks the protocol's format; `position` is the byte within its frame."""
 
 
+class TooManyElementsError(ProtocolError):
+    """A request with more elements in its arrays than the reader was allowed to make."""
+
+
 class InconsistentTopicIdError(TidelogError):
     """The folder belongs to another topic of the same name."""
 

@@ -21,7 +21,11 @@ def answered(size: int) -> list[tuple[FetchedPartition, PartitionRead]]:
 
 
 def create(sessions: FetchSessions, size: int, *, is_privileged: bool = False) -> int:
-    return sessions.create(answered(size), is_privileged=is_privileged, uses_topic_ids=False)
+    partitions = {}
+    for wanted, read in answered(size):
+        wanted.told(read.answer)
+        partitions[wanted.name] = wanted
+    return sessions.create(partitions, is_privileged=is_privileged, uses_topic_ids=False)
 
 
 def is_there(sessions: FetchSessions, session_id: int) -> bool:
@@ -43,6 +47,7 @@ def test_get() -> None:
     assert [partition.told_high_watermark for partition in session.partitions.values()] == [7, 7]
     del session.partitions["topic", 0]
     sessions.touch(session)
+    sessions.count(session)
     assert (session.epoch, sessions.cached_partitions, len(sessions)) == (2, 1, 1)
     sessions.remove(one)
     sessions.remove(one)
@@ -81,6 +86,7 @@ def test_the_smaller_goes() -> None:
     clock.advance(EVICTION_MS + 1)
     for session in list(sessions._sessions.values()):
         sessions.touch(session)
+    sessions.count(session)
     assert create(sessions, 2) == 0
     assert create(sessions, 4)
     assert sorted(session.size for session in sessions._sessions.values()) == [3, 4]

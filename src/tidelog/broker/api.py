@@ -11,6 +11,9 @@ A module of `apis/` defines one, as `API`::
 | `Outcome.LATER` | `request.respond(response)` will be called, once; the connection reads nothing further until then |
 | `Outcome.NOTHING` | no response is ever sent (Produce with acks=0) |
 | `Outcome.CLOSE` | the connection is closed, without a word |
+| `Wide(response)` | the response is so large that its bytes are made on another thread |
+
+Whose work grows with the request has it done in `slices`.
 
 A request's record bytes lie in the memory that the connection reads into: they may be looked at, and changed, until `handle`
 returns. Who answers later and still needs them copies them.
@@ -38,6 +41,14 @@ class Outcome(enum.Enum):
     CLOSE = enum.auto()
 
 
+class Wide(NamedTuple):
+    """A response whose bytes take more than a few milliseconds to be made."""
+
+    response: Message
+    is_shared: bool = False
+    """Whether others have parts of it: what is below its first arrays is not taken apart."""
+
+
 class Request(Protocol):
     """A request on its way, as a handler sees it: where it came from, and the way back."""
 
@@ -50,8 +61,11 @@ class Request(Protocol):
     listener: Listener
     """Where it came in: metadata names the address that is advertised there."""
 
-    def respond(self, response: Message) -> None:
-        """Send a response that was put off. Once; nothing happens if the connection is gone."""
+    def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
+        """Send a response that was put off. Once; nothing happens if the connection is gone.
+
+        Outcome.NOTHING lets the connection go on without one, Outcome.CLOSE closes it, Outcome.LATER changes nothing.
+        """
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Have `callback` called if the connection is lost before the response.
@@ -63,7 +77,7 @@ class Request(Protocol):
         """Have `callback` called once the response's bytes are needed no more: they were sent, or never will be."""
 
 
-Handler: TypeAlias = "Callable[[Node, Any, Request], Message | Outcome]"
+Handler: TypeAlias = "Callable[[Node, Any, Request], Message | Wide | Outcome]"
 
 
 class Api(NamedTuple):

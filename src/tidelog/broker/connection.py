@@ -23,16 +23,19 @@ A connection is the `Request` of its handlers, as it has only one at a time.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
 from collections.abc import Callable
-from time import monotonic
+from functools import partial
+from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Outcome
+from tidelog.broker.api import Outcome, Wide
 from tidelog.broker.lingering import LINGER_S, may_close
 from tidelog.broker.read_buffers import LARGE_BYTES, SHARED_BYTES
+from tidelog.broker.wide_requests import discard
 
 if TYPE_CHECKING:
     from tidelog.broker.apis.produce_again import Again
@@ -41,11 +44,16 @@ if TYPE_CHECKING:
     from tidelog.broker.server import BrokerServer
     from tidelog.wire.codec import Bytes, Message
 
+logger = logging.getLogger("tidelog.broker")
+
 FLUSH_BYTES = 64 * 1024
 """Answers of one turn are collected up to so many bytes."""
 
 REQUESTS_A_TURN = 32
 """Then the other connections have theirs."""
+
+TURN_NS = 2_000_000
+"""The same for requests that take longer."""
 
 MAX_CHUNKS = 1024
 """The system takes no more with one call (IOV_MAX)."""
@@ -141,20 +149,55 @@ class Connection:
 
     # --- what a handler sees
 
-    def respond(self, response: Message) -> None:
+    def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
         """Send a response that was put off. Once; nothing happens if the connection is gone."""
+        if response is Outcome.LATER:
+            return
+        heavy = self._server.node.heavy
         if self._is_closed:
+            if is_wide and not isinstance(response, Outcome | Wide):
+                heavy.run(partial(discard, response), _freed)
+            return
+        if isinstance(response, Outcome):
+            if response is Outcome.CLOSE:
+                self._loop.call_soon(self.close)
+            else:
+                self.respond_chunks([])
             return
         served = self.served
         assert served is not None
-        chunks = served.finish(self, response)
+        depth = 2
+        if isinstance(response, Wide):
+            is_wide = True
+            response, is_shared = response
+            depth = 1 if is_shared else 2
+        if is_wide:
+            heavy.run(partial(_written, served.write, response, self.correlation_id, depth), self._on_written)
+        else:
+            self.respond_chunks(served.finish(self, response))
+
+    def _on_written(self, chunks: list[Bytes] | BaseException) -> None:
+        if self._is_closed:
+            return
+        assert self.served is not None
+        if isinstance(chunks, BaseException):
+            logger.error("a response for %s could not be written", self, exc_info=chunks)
+            self.close()
+            return
+        self.served.metrics.microseconds.record((perf_counter_ns() - self.started_ns) // 1000)
+        self.respond_chunks(chunks)
+
+    def respond_chunks(self, chunks: list[Bytes]) -> None:
+        """The same for a response's bytes; none are no response."""
+        if self._is_closed:
+            return
         if not self._is_waiting:
             self._early = chunks
             return
         self._is_waiting = False
         self._gone = None
         self.active_at = monotonic()
-        if self._write(chunks, sum(map(len, chunks))):
+        if not chunks or self._write(chunks, sum(map(len, chunks))):
             self._go_on()
 
     def when_gone(self, callback: Callable[[], None]) -> None:
@@ -171,6 +214,11 @@ class Connection:
     def is_idle(self) -> bool:
         """Whether nothing is owed to the peer."""
         return not self._is_waiting and not self._unsent
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is over."""
+        return self._is_closed
 
     @property
     def is_waiting(self) -> bool:
@@ -274,6 +322,7 @@ class Connection:
         out: list[Bytes] = []
         out_bytes = 0
         requests = 0
+        began_ns = 0
         while end - position >= 4:
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 0 <= size <= self._max_request_bytes:
@@ -286,6 +335,7 @@ class Connection:
                 break
             self._limit = 4 + size
             answer = handle(self, buffer, position + 4, frame_end)
+            began_ns = began_ns or self.started_ns
             position = frame_end
             if answer is Outcome.LATER:
                 early, self._early = self._early, None
@@ -307,7 +357,7 @@ class Connection:
                 self.close()
                 return
             requests += 1
-            if requests == REQUESTS_A_TURN and position < end:
+            if position < end and (requests == REQUESTS_A_TURN or perf_counter_ns() - began_ns > TURN_NS):
                 self._hold()
                 break
         if position < end or self._large is not None:
@@ -462,6 +512,16 @@ class Connection:
         callbacks, self._sent = self._sent, []
         for callback in callbacks:
             callback()
+
+
+def _written(write: Callable[[Message, int], list[Bytes]], response: Message, correlation_id: int, depth: int) -> list[Bytes]:
+    chunks = write(response, correlation_id)
+    discard(response, depth)
+    return chunks
+
+
+def _freed(_: object) -> None:
+    pass
 
 
 def _behind(chunks: list[Bytes], sent: int) -> list[Bytes]:

@@ -6,6 +6,7 @@
 | ... but ApiVersions of an unknown version | UNSUPPORTED_VERSION in version 0, with the known versions (KIP-511) |
 | breaks the format | its connection closed |
 | makes its handler raise | its connection closed, and the error on the log: it is a bug of ours |
+| has many elements | read by another thread, and its response is written by one: see `slices`, `wide_requests` |
 
 That is what Kafka does, too, but for the last: it answers with UNKNOWN_SERVER_ERROR where the response has room for it.
 """
@@ -18,7 +19,7 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api, Outcome
+from tidelog.broker.api import Api, Outcome, Wide
 from tidelog.broker.apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -58,7 +59,8 @@ from tidelog.broker.apis import (
     write_txn_markers,
 )
 from tidelog.broker.refusal_log import RefusalLog
-from tidelog.errors import ProtocolError
+from tidelog.broker.wide_requests import AT_ONCE
+from tidelog.errors import ProtocolError, TooManyElementsError
 from tidelog.wire.codec import decoder
 from tidelog.wire.headers import read_request_header, response_chunks, response_writer
 
@@ -173,19 +175,13 @@ class Dispatcher:
                 if repeated is not None:
                     served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
                     return repeated
-            message = served.decode(data, body, end)
+            try:
+                message = served.decode(data, body, end, AT_ONCE)
+            except TooManyElementsError:
+                return self._read_elsewhere(connection, served, bytearray(data[body:end]))
             if again is not None:
                 again.remember(connection, message, data, body, end)
-            answer = served.handle(self._node, message, connection)
-            if isinstance(answer, Outcome):
-                if answer is Outcome.LATER:
-                    served.metrics.waited += 1
-                elif answer is Outcome.NOTHING:
-                    served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
-                else:
-                    served.metrics.closed += 1
-                return answer
-            return served.finish(connection, answer)
+            return self._answer(connection, served, message)
         except ProtocolError as error:
             return self._refuse(connection, str(error))
         except Exception:
@@ -193,6 +189,52 @@ class Dispatcher:
             logger.exception("%s version %d of %s failed", served.metrics.name, served.version, connection)
             served.metrics.closed += 1
             return Outcome.CLOSE
+
+    def _answer(self, connection: Connection, served: Served, message: Message) -> list[Bytes] | Outcome:
+        answer = served.handle(self._node, message, connection)
+        if isinstance(answer, Outcome):
+            if answer is Outcome.LATER:
+                served.metrics.waited += 1
+            elif answer is Outcome.NOTHING:
+                served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
+            else:
+                served.metrics.closed += 1
+            return answer
+        if isinstance(answer, Wide):
+            connection.respond(answer)
+            return Outcome.LATER
+        return served.finish(connection, answer)
+
+    def _read_elsewhere(self, connection: Connection, served: Served, frame: bytearray) -> Outcome:
+        """Have a request of many elements read by another thread, and answer it then."""
+
+        def go_on(result: Message | BaseException) -> None:
+            slices, leave = self._node.slices, self._node.wide_requests.leave
+            answer: list[Bytes] | Outcome
+            slices.when_over = leave
+            try:
+                if isinstance(result, BaseException):
+                    raise result
+                answer = self._answer(connection, served, result)
+            except ProtocolError as error:
+                answer = self._refuse(connection, str(error))
+            except Exception:
+                logger.exception("%s version %d of %s failed", served.metrics.name, served.version, connection)
+                served.metrics.closed += 1
+                answer = Outcome.CLOSE
+            if slices.when_over is not None:
+                slices.when_over = None
+                leave()
+            if isinstance(answer, Outcome):
+                connection.respond(answer)
+            else:
+                connection.respond_chunks(answer)
+
+        def begin() -> None:
+            self._node.heavy.run(lambda: served.decode(frame), go_on)
+
+        self._node.wide_requests.enter(begin)
+        return Outcome.LATER
 
     def _header(self, connection: Connection, data: memoryview, position: int, end: int) -> tuple[Served | None, int]:
         """Return what is asked for and where its body begins; None and the API's key if that is not served.

@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | `LoopTimers` | real time; nothing to do with the log's clock |
-| `LoopThreads` | few threads, for what may wait for a disk; nothing of the node's state is touched there |
+| `LoopThreads` | few threads, for what may wait for a disk, or keeps a processor busy; the node's state is not touched there |
 | `Ticker` | calls the log manager's `tick` when something is due on the log's clock: retention, compaction, checkpoints |
 """
 
@@ -47,15 +47,17 @@ class LoopTimers:
 class LoopThreads:
     """`node.Blocking` of an event loop. No thread is there before the first call."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int = THREADS, name: str = "tidelog-blocking") -> None:
         self._loop = loop
+        self._count = count
+        self._name = name
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
 
     def run(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
         """Call `work` on another thread, then `done` with what it returned or raised, on the loop's."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, "tidelog-blocking")
+            self._threads = ThreadPoolExecutor(self._count, self._name)
         self._threads.submit(self._work, work, done)
 
     def _work(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:

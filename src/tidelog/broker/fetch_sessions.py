@@ -21,16 +21,12 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tidelog.clock import Clock
 from tidelog.log.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, PartitionData
-
-if TYPE_CHECKING:
-    from tidelog.broker.fetch_reader import PartitionRead
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -154,10 +150,15 @@ class FetchSessions:
         return session
 
     def touch(self, session: FetchSession) -> None:
-        """Note that a request went on with the session, and may have changed its partitions. It has the next epoch then."""
+        """Note that a request goes on with the session. It has the next epoch then."""
         session.epoch = next_epoch(session.epoch)
         session.last_used_ms = self._clock.now_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
+
+    def count(self, session: FetchSession) -> None:
+        """Note how many partitions it has now, if it is still there."""
+        if self._sessions.get(session.id) is not session:
+            return
         size = len(session.partitions)
         self.cached_partitions += size - session.size
         session.size = size
@@ -168,14 +169,8 @@ class FetchSessions:
         if session is not None:
             self.cached_partitions -= session.size
 
-    def create(
-        self, answered: Iterable[tuple[FetchedPartition, PartitionRead]], *, is_privileged: bool, uses_topic_ids: bool
-    ) -> int:
-        """Make a session of partitions that are just answered; return its id, 0 if there is no room for it."""
-        by_name = {}
-        for partition, read in answered:
-            partition.told(read.answer)
-            by_name[partition.name] = partition
+    def create(self, by_name: dict[PartitionName, FetchedPartition], *, is_privileged: bool, uses_topic_ids: bool) -> int:
+        """Make a session of partitions that are just answered and have noted that; return its id, 0 if there is no room."""
         now_ms = self._clock.now_ms()
         if len(self._sessions) >= self._max_sessions and not self._evict(is_privileged, len(by_name), now_ms):
             return NO_SESSION

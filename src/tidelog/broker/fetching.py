@@ -7,10 +7,10 @@
 | reading met an error, or found logs that part | |
 
 Else it waits (`arrivals`) until `min_bytes` lie behind its offsets, or an offset has come to lie in an older segment, or behind
-the log's end, or its log is gone. After `max_wait_ms` it gets what there is. Either way everything is read anew then.
+the log's end, or its log is gone. After `max_wait_ms` it gets what there is. Either way all is read again then.
 
-Cold bytes are read, and many records are converted, on another thread: no other connection waits for that. Meanwhile the
-state stays here, and reading goes on at the partition where it had stopped.
+Cold bytes are read, and many records are converted, on another thread, and many partitions are read in slices: no other
+connection waits for that. See `slices`.
 
 `apis.fetch` makes these. Belongs to the loop's thread.
 """
@@ -18,7 +18,7 @@ state stays here, and reading goes on at the partition where it had stopped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Outcome, Request
@@ -26,7 +26,8 @@ from tidelog.broker.arrivals import Watch
 from tidelog.broker.down_conversion import Converted, down_converted, newest_magic
 from tidelog.broker.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
 from tidelog.broker.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
-from tidelog.broker.warming import Interruptible
+from tidelog.broker.slices import Elsewhere, Work
+from tidelog.broker.wide_requests import discarded
 from tidelog.errors import TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.log.patience import NotCachedError, no_waiting
@@ -59,7 +60,7 @@ _FIRST_WITH_LEADERS = 16
 _STALE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class Fetch(Interruptible):
+class Fetch:
     """See the module. `session_epoch` is the request's; `session` is the one it goes on with."""
 
     __slots__ = (
@@ -68,13 +69,16 @@ class Fetch(Interruptible):
         "_is_gone",
         "_is_hard_limit",
         "_left_bytes",
+        "_message",
         "_min_one_message",
+        "_node",
         "_params",
         "_partitions",
         "_reads",
         "_request",
         "_session",
         "_session_epoch",
+        "_set_apart",
         "_timer",
         "_unknown",
         "_waiting_bytes",
@@ -90,7 +94,8 @@ class Fetch(Interruptible):
         session: FetchSession | None,
         session_epoch: int,
     ) -> None:
-        super().__init__(node)
+        self._node = node
+        self._message = message
         version = request.api_version
         replica_id = message.replica_id if version < 15 else message.replica_state.replica_id
         if replica_id >= 0 or replica_id == _FUTURE_REPLICA:
@@ -107,11 +112,7 @@ class Fetch(Interruptible):
         self._session_epoch = session_epoch
         self._unknown: list[tuple[FetchedPartition, PartitionRead]] = []
         self._partitions = wanted
-        logs = node.manager.logs
-        for one in wanted:
-            if one.key not in logs:
-                self._set_apart_unknown(wanted)
-                break
+        self._set_apart: list[FetchedPartition] = []
         self._is_final = False
         self._is_gone = False
         self._timer: Timer | None = None
@@ -120,25 +121,32 @@ class Fetch(Interruptible):
         self._waiting_bytes = 0
         self._begin()
 
-    def start(self) -> FetchResponse | Outcome:
+    def work(self) -> Work:
         """Answer, or see to it that the request is answered later."""
-        response = self._go_on()
-        if response is not None:
-            return response
-        self._request.when_gone(self._on_gone)
-        return Outcome.LATER
+        logs = self._node.manager.logs
+        for count, one in enumerate(self._partitions):
+            if one.key not in logs:
+                yield from self._set_apart_unknown()
+                break
+            if count % 256 == 255:
+                yield None
+        return (yield from self._going_on())
 
-    def _set_apart_unknown(self, wanted: list[FetchedPartition]) -> None:
-        self._partitions = []
-        for one in wanted:
+    def _set_apart_unknown(self) -> Generator[None, None, None]:
+        wanted, known = self._partitions, list[FetchedPartition]()
+        self._set_apart = wanted
+        ids: list[tuple[FetchedPartition, PartitionRead]] = []
+        for count, one in enumerate(wanted):
             unknown = self._node.fetch_reader.unknown(one)
             if unknown is None:
-                self._partitions.append(one)
+                known.append(one)
             else:
-                self._unknown.append((one, unknown))
-        if not self._params.is_follower:
-            # Unknown ids come first; what Kafka does, whatever for.
-            self._unknown.sort(key=lambda pair: pair[0].key is not None)
+                # Of consumers, unknown ids come first; what Kafka does, whatever for.
+                (self._unknown if one.key is not None or self._params.is_follower else ids).append((one, unknown))
+            if count % 64 == 63:
+                yield None
+        self._partitions = known
+        self._unknown = ids + self._unknown
 
     # --- reading
 
@@ -147,31 +155,38 @@ class Fetch(Interruptible):
         self._left_bytes = self._params.max_bytes
         self._min_one_message = self._params.version > 2
 
-    def _go_on(self) -> FetchResponse | None:
-        """Read what is not read yet; return the answer, None if it comes later."""
-        try:
-            self.attempt(self._read)
-        except NotCachedError as missing:
-            self.warm(missing, self._on_warm)
-            return None
+    def _going_on(self) -> Work:
+        """Read; return the answer, LATER if it has to wait for records."""
+        yield from self._read()
         if not self._is_final and not self._is_enough():
             self._wait()
-            return None
+            return Outcome.LATER
         self._is_final = True
-        return self._finish()
+        return (yield from self._finish())
 
-    def _read(self) -> None:
+    def _read(self) -> Generator[NotCachedError | None, None, None]:
         read_partition = self._node.fetch_reader.read
-        params, partitions, reads = self._params, self._partitions, self._reads
+        params, reads = self._params, self._reads
         idle = self._node.fetch_reader.idle if self._session is not None else None
-        for index in range(len(reads), len(partitions)):
+        turns = 0
+        for wanted in self._partitions:
+            turns += 1
             if idle is not None:
-                nothing = idle(partitions[index], params)
+                nothing = idle(wanted, params)
                 if nothing is not None:
                     reads.append(nothing)
+                    if not turns % 256:
+                        yield None
                     continue
-            read = read_partition(partitions[index], params, self._left_bytes, self._min_one_message)
+            read = None
+            while read is None:
+                try:
+                    read = read_partition(wanted, params, self._left_bytes, self._min_one_message)
+                except NotCachedError as missing:
+                    yield missing
             reads.append(read)
+            if not turns % 8:
+                yield None
             size = read.size_bytes
             if size:
                 self._min_one_message = False
@@ -200,6 +215,7 @@ class Fetch(Interruptible):
             self._waiting_bytes += read.size_bytes
         self._watch = self._node.arrivals.watch(available, self._on_arrival, self._on_time)
         self._timer = self._node.timers.call_later(self._params.max_wait_ms, self._on_time)
+        self._request.when_gone(self._on_gone)
 
     def _on_arrival(self, key: TopicPartition) -> None:
         index, before = self._available[key]
@@ -235,7 +251,8 @@ class Fetch(Interruptible):
         self._stop_waiting()
         self._is_final = True
         self._begin()
-        self._later(self._go_on)
+        if not self._is_gone:
+            self._node.slices.go_on(self._request, self._going_on())
 
     def _stop_waiting(self) -> None:
         if self._watch is not None:
@@ -249,30 +266,17 @@ class Fetch(Interruptible):
         self._is_gone = True
         self._stop_waiting()
 
-    def _on_warm(self) -> None:
-        self._later(self._go_on)
-
-    def _later(self, go_on: Callable[[], FetchResponse | None]) -> None:
-        """Go on from a callback, where nobody takes an error or an answer."""
-        if self._is_gone:
-            return
-        try:
-            response = go_on()
-        except Exception:
-            logger.exception("a fetch of %s failed", self._request)
-            response = FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        if response is not None:
-            self._request.respond(response)
-
     # --- answering
 
-    def _finish(self) -> FetchResponse | None:
-        """Return the answer to what was read, None if records have to be converted first: then it comes later."""
+    def _finish(self) -> Work:
+        """Return the answer to what was read."""
         version = self._params.version
         answered = [one for one in zip(self._partitions, self._reads, strict=True) if one[1].answer is not NOTHING_NEW]
         answered += self._unknown
         node_endpoints: list[NodeEndpoint] = []
-        for wanted, read in answered:
+        for count, (wanted, read) in enumerate(answered):
+            if count % 256 == 255:
+                yield None
             answer = read.answer
             if answer.error_code:
                 if version < _FIRST_WITH_STORAGE_ERROR and answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -293,14 +297,22 @@ class Fetch(Interruptible):
                 if read.size_bytes and session.partitions.pop(wanted.name, None) is not None:
                     session.partitions[wanted.name] = wanted
         elif self._session_epoch == INITIAL_EPOCH:
+            partitions = {}
+            for count, (wanted, read) in enumerate(answered):
+                wanted.told(read.answer)
+                partitions[wanted.name] = wanted
+                if count % 256 == 255:
+                    yield None
             session_id = self._node.fetch_sessions.create(
-                answered, is_privileged=self._params.is_follower, uses_topic_ids=version >= TOPIC_ID_VERSION
+                partitions, is_privileged=self._params.is_follower, uses_topic_ids=version >= TOPIC_ID_VERSION
             )
         if version < _FIRST_WITH_ZSTD:
             answered = [(wanted, self._as_known(wanted, read)) for wanted, read in answered]
             if version < _FIRST_WITHOUT_FORMATS:
-                return self._convert(answered)
-        return FetchResponse(0, 0, session_id, _by_topic(answered), node_endpoints)
+                return (yield from self._convert(answered))
+        by_topic = yield from _by_topic(answered)
+        yield from discarded(self._message, answered, self._partitions, self._reads, self._unknown, self._set_apart)
+        return FetchResponse(0, 0, session_id, by_topic, node_endpoints)
 
     def _endpoints(self) -> list[NodeEndpoint]:
         listener = self._request.listener
@@ -319,37 +331,25 @@ class Fetch(Interruptible):
             return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
         return read
 
-    def _convert(self, answered: list[tuple[FetchedPartition, PartitionRead]]) -> FetchResponse | None:
-        """Return the answer with its records in a format that the fetcher knows, None if that comes later."""
+    def _convert(self, answered: list[tuple[FetchedPartition, PartitionRead]]) -> Work:
+        """Return the answer with its records in a format that the fetcher knows."""
         magic = newest_magic(self._params.version)
         work = [(wanted, read, read.log.config.magic) for wanted, read in answered if read.size_bytes and read.log is not None]
 
         def convert() -> list[Converted | ErrorCode]:
             return [_converted(read.answer, configured, magic, wanted) for wanted, read, configured in work]
 
-        def answer(converted: list[Converted | ErrorCode]) -> FetchResponse:
-            done = {}
-            for (wanted, read, _), result in zip(work, converted, strict=True):
-                if isinstance(result, ErrorCode):
-                    done[wanted.name] = _refused(wanted, result)
-                else:
-                    read.answer.records = result.records
-                    self._node.metrics.counters.down_converted_batches += result.batches
-            return FetchResponse(responses=_by_topic([(wanted, done.get(wanted.name, read)) for wanted, read in answered]))
-
-        if sum(read.size_bytes for _, read, _ in work) <= INLINE_CONVERSION_BYTES:
-            return answer(convert())
-
-        def go_on(result: list[Converted | ErrorCode] | BaseException) -> None:
-            def finish() -> FetchResponse:
-                if isinstance(result, BaseException):
-                    raise result
-                return answer(result)
-
-            self._later(finish)
-
-        self._node.blocking.run(convert, go_on)
-        return None
+        is_little = sum(read.size_bytes for _, read, _ in work) <= INLINE_CONVERSION_BYTES
+        converted: list[Converted | ErrorCode] = convert() if is_little else (yield Elsewhere(convert))
+        done = {}
+        for (wanted, read, _), result in zip(work, converted, strict=True):
+            if isinstance(result, ErrorCode):
+                done[wanted.name] = _refused(wanted, result)
+            else:
+                read.answer.records = result.records
+                self._node.metrics.counters.down_converted_batches += result.batches
+        shown = [(wanted, done.get(wanted.name, read)) for wanted, read in answered]
+        return FetchResponse(responses=(yield from _by_topic(shown)))
 
 
 def _refused(wanted: FetchedPartition, code: int) -> PartitionRead:
@@ -366,11 +366,15 @@ def _converted(answer: PartitionData, configured_magic: int, magic: int, wanted:
         return error_code_of(error)
 
 
-def _by_topic(answered: list[tuple[FetchedPartition, PartitionRead]]) -> list[FetchableTopicResponse]:
+def _by_topic(
+    answered: list[tuple[FetchedPartition, PartitionRead]],
+) -> Generator[None, None, list[FetchableTopicResponse]]:
     """Put the answers that follow each other and are of one topic together; their order stays."""
     topics: list[FetchableTopicResponse] = []
     last: object = None
-    for wanted, read in answered:
+    for count, (wanted, read) in enumerate(answered):
+        if count % 256 == 255:
+            yield None
         label = wanted.name[0]
         if label != last:
             last = label

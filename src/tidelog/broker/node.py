@@ -19,8 +19,10 @@ from tidelog.broker.groups.groups import Groups
 from tidelog.broker.leadership import Leadership
 from tidelog.broker.listeners import Listener
 from tidelog.broker.metrics import Metrics
+from tidelog.broker.slices import Slices
 from tidelog.broker.topics import Topics
 from tidelog.broker.transactions.transactions import Transactions
+from tidelog.broker.wide_requests import WideRequests
 from tidelog.clock import Clock
 from tidelog.log.names import TopicPartition
 from tidelog.storage.log_manager import LogManager
@@ -52,7 +54,16 @@ class Blocking(Protocol):
 class Node:
     """See the module."""
 
-    def __init__(self, manager: LogManager, config: BrokerConfig, clock: Clock, timers: Timers, blocking: Blocking) -> None:
+    def __init__(
+        self,
+        manager: LogManager,
+        config: BrokerConfig,
+        clock: Clock,
+        timers: Timers,
+        blocking: Blocking,
+        heavy: Blocking | None = None,
+    ) -> None:
+        """`heavy` is for what keeps a processor busy, so that nobody who waits for a disk waits for that; None: `blocking`."""
         self.manager = manager
         self.node_id = manager.owner.node_id
         self.cluster_id = manager.owner.cluster_id
@@ -60,6 +71,9 @@ class Node:
         self.clock = clock
         self.timers = timers
         self.blocking = blocking
+        self.heavy = heavy or blocking
+        self.wide_requests = WideRequests()
+        self.slices = Slices(timers, blocking, self.heavy)
         self.delays = Delays(timers, clock)
         self.arrivals = Arrivals(timers)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)

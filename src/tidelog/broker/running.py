@@ -56,7 +56,8 @@ async def running(
     """Serve the logs of a manager that was started, and stays the caller's. Raises InvalidArgumentError for an address."""
     loop = asyncio.get_running_loop()
     threads = LoopThreads(loop)
-    node = Node(manager, config, clock, LoopTimers(loop), threads)
+    heavy = LoopThreads(loop, 1, "tidelog-heavy")
+    node = Node(manager, config, clock, LoopTimers(loop), threads, heavy)
     ticker = Ticker(loop, manager, clock, threads, node.metrics.counters)
     server = BrokerServer(node, apis)
     try:
@@ -71,6 +72,7 @@ async def running(
         node.delays.stop()
         ticker.stop()
         threads.close()
+        heavy.close()
 
 
 async def serve(

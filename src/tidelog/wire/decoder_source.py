@@ -4,13 +4,14 @@ Neighbouring fields of fixed size, the first byte of a compact length and the co
 `unpack_from`; structs are read in place rather than by calls; an array whose elements all have one fixed size goes through
 `iter_unpack`. The source of Produce v3 begins::
 
-    def decode(buf, pos=0, end=None):
+    def decode(buf, pos=0, end=None, room=1048576):
         ...
         n1, = U0(buf, pos)
         pos += 2
 
 `buf` is cut to `end` beforehand: what ends too early raises struct.error or IndexError, which becomes a ProtocolError with the
-place it happened at. Lengths and counts are held against the bytes that are left before anything is made of them.
+place it happened at. Lengths and counts are held against the bytes that are left before anything is made of them. `room` is
+how many elements a request may have; more raise TooManyElementsError. Callers that may not spend long give little room first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import uuid
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from tidelog.errors import ProtocolError
+from tidelog.errors import ProtocolError, TooManyElementsError
 from tidelog.wire.fields import ZERO_UUID, Bytes, Field, Message, Struct
 
 FIXED = {
@@ -38,7 +39,7 @@ FIXED = {
 MAX_STRING_BYTES = 0x7FFF
 
 MAX_ELEMENTS = 1 << 20
-"""Of a request, all its arrays together that are read element by element.
+"""Of a request, all its arrays together.
 
 Three bytes may be an element that takes 120 bytes of memory: a hundred megabytes of them would take gigabytes. No honest request
 comes near it. Responses are not bounded: a client has chosen whom it asks, and large clusters have many partitions.
@@ -90,14 +91,17 @@ class DecoderSource:
         self.count = 0
         self.where = cls.__name__
         self.is_request = cls.__name__.endswith("Request")
-        self.counts_elements = False
         name = f"{cls.__name__} v{version}"
 
         def fail(what: str, position: int) -> NoReturn:
             raise ProtocolError(f"{name}: {what}", position=position) from None
 
+        def too_many(position: int) -> NoReturn:
+            raise TooManyElementsError(f"{name}: a request of more than {MAX_ELEMENTS} elements", position=position) from None
+
         self.names: dict[str, Any] = {
             "fail": fail,
+            "too_many": too_many,
             "new": object.__new__,
             "varint": read_varint,
             "varint_rest": _varint_rest,
@@ -109,18 +113,19 @@ class DecoderSource:
         }
 
     def source(self, *, exact: bool = True) -> str:
-        """Return the whole function, `decode(buf, pos=0, end=None)`; `exact` if nothing may be left behind the message."""
+        """Return the whole function, `decode(buf, pos=0, end=None, room=MAX_ELEMENTS)`.
+
+        `exact` if nothing may be left behind the message.
+        """
         self._struct(self.cls, "message")
         head = [
-            "def decode(buf, pos=0, end=None):",
+            f"def decode(buf, pos=0, end=None, room={MAX_ELEMENTS}):",
             "    if end is None:",
             "        end = len(buf)",
             "    elif end < len(buf):",
             "        buf = memoryview(buf)[:end]",
             "    try:",
         ]
-        if self.counts_elements:
-            head.insert(1, f"    room = {MAX_ELEMENTS}")
         foot = [
             "    except UNREADABLE:",
             "        fail('the frame ends within it', pos)",
@@ -250,11 +255,10 @@ class DecoderSource:
             # Others are read one by one: they come to the frame's end by themselves.
             self._line(f"if {count} > (end - pos) // {least}:")
             self._line(f"    fail('{self.where}.{field.name} has more elements than what is left can hold', pos)")
-        elif self.is_request:
-            self.counts_elements = True
+        if self.is_request:
             self._line(f"room -= {count}")
             self._line("if room < 0:")
-            self._line(f"    fail('a request of more than {MAX_ELEMENTS} elements', pos)")
+            self._line("    too_many(pos)")
         if bulk:
             self._line(f"{target} = list(unpack('>%d{FIXED[kind]}' % {count}, buf, pos))")
             self._line(f"pos += {count} * {least}")

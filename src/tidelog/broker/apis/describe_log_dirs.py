@@ -16,7 +16,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.slices import Work
 from tidelog.log.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_log_dirs import (
@@ -31,14 +32,22 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 
-def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> DescribeLogDirsResponse:
+def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> DescribeLogDirsResponse | Outcome:
+    answer = node.slices.answer(request, _described(node, message))
+    assert isinstance(answer, DescribeLogDirsResponse | Outcome)
+    return answer
+
+
+def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     logs = node.manager.logs
     if message.topics is None:
         keys = sorted(logs)
     else:
         keys = sorted({TopicPartition(topic.topic, partition) for topic in message.topics for partition in topic.partitions})
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for key in keys:
+    for count, key in enumerate(keys):
+        if count % 16 == 15:
+            yield None
         log = logs.get(key)
         if log is not None:
             size = sum(segment.size_bytes for segment in log.segments)

@@ -27,6 +27,7 @@ When it is answered, and how: see `fetching`; what of one partition: `fetch_read
 from __future__ import annotations
 
 import uuid
+from collections.abc import Generator
 
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.fetch_sessions import (
@@ -41,6 +42,8 @@ from tidelog.broker.fetch_sessions import (
 )
 from tidelog.broker.fetching import Fetch
 from tidelog.broker.node import Node
+from tidelog.broker.slices import Elsewhere, Work
+from tidelog.broker.wide_requests import discarded
 from tidelog.log.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import (
@@ -55,6 +58,12 @@ from tidelog.wire.messages.fetch import (
 
 def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse | Outcome:
     """Answer with records, or wait for them."""
+    answer = node.slices.answer(request, _work(node, message, request))
+    assert isinstance(answer, FetchResponse | Outcome)
+    return answer
+
+
+def _work(node: Node, message: FetchRequest, request: Request) -> Work:
     version = request.api_version
     if not 0 <= message.isolation_level <= 1:
         return _refused(message, version)
@@ -63,23 +72,33 @@ def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if message.session_id != NO_SESSION:
             node.fetch_sessions.remove(message.session_id)
-        wanted = list(_partitions(node, message.topics, version).values())
+        wanted = yield from _named(node, message, version)
     else:
         found = node.fetch_sessions.get(message.session_id, epoch, uses_topic_ids=version >= TOPIC_ID_VERSION)
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found)
         session = found
-        _update(node, session, message, version)
+        # First: a second request of the session that comes while it is being changed comes too late.
+        node.fetch_sessions.touch(session)
+        yield from _update(node, session, message, version)
         if session.partitions:
-            node.fetch_sessions.touch(session)
+            node.fetch_sessions.count(session)
             wanted = list(session.partitions.values())
         else:
             # Nothing is left of it; a session ends so.
             node.fetch_sessions.remove(session.id)
             session = None
             epoch = FINAL_EPOCH
-            wanted = list(_partitions(node, message.topics, version).values())
-    return Fetch(node, message, request, wanted, session, epoch).start()
+            wanted = yield from _named(node, message, version)
+    return (yield from Fetch(node, message, request, wanted, session, epoch).work())
+
+
+def _named(node: Node, message: FetchRequest, version: int) -> Generator[Elsewhere | None, None, list[FetchedPartition]]:
+    """Return the partitions of a request without a session."""
+    by_name = yield from _partitions(node, message.topics, version)
+    wanted = list(by_name.values())
+    yield from discarded(message, by_name)
+    return wanted
 
 
 def _refused(message: FetchRequest, version: int) -> FetchResponse:
@@ -96,16 +115,22 @@ def _refused(message: FetchRequest, version: int) -> FetchResponse:
     return response
 
 
-def _partitions(node: Node, topics: list[FetchTopic], version: int) -> dict[PartitionName, FetchedPartition]:
+def _partitions(
+    node: Node, topics: list[FetchTopic], version: int
+) -> Generator[None, None, dict[PartitionName, FetchedPartition]]:
     """Return what a request names. Of a partition that is named twice, the last word counts, at the place of the first."""
     wanted: dict[PartitionName, FetchedPartition] = {}
     by_id = version >= TOPIC_ID_VERSION
+    count = 0
     for topic in topics:
         name, topic_id, label = _topic(node, topic, by_id)
         for partition in topic.partitions:
             index = partition.partition
             key = None if name is None else TopicPartition(name, index)
             wanted[label, index] = FetchedPartition((label, index), key, topic_id, partition)
+            count += 1
+            if not count % 128:
+                yield
     return wanted
 
 
@@ -117,10 +142,13 @@ def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple
     return None if view is None else view.name, topic.topic_id, topic.topic_id
 
 
-def _update(node: Node, session: FetchSession, message: FetchRequest, version: int) -> None:
+def _update(node: Node, session: FetchSession, message: FetchRequest, version: int) -> Generator[None, None, None]:
     """Change a session's partitions as an incremental request says."""
     partitions = session.partitions
-    for name, wanted in _partitions(node, message.topics, version).items():
+    named = yield from _partitions(node, message.topics, version)
+    for count, (name, wanted) in enumerate(named.items()):
+        if count % 256 == 255:
+            yield
         known = partitions.get(name)
         if known is None:
             partitions[name] = wanted
@@ -129,10 +157,14 @@ def _update(node: Node, session: FetchSession, message: FetchRequest, version: i
     by_id = version >= TOPIC_ID_VERSION
     for topic in message.forgotten_topics_data:
         _, _, label = _topic(node, topic, by_id)
-        for index in topic.partitions:
+        for count, index in enumerate(topic.partitions):
             partitions.pop((label, index), None)
+            if count % 256 == 255:
+                yield
     if by_id:
-        for partition in partitions.values():
+        for count, partition in enumerate(list(partitions.values())):
+            if count % 256 == 255:
+                yield
             if partition.key is None:
                 view = node.topics.by_id(partition.topic_id)
                 if view is not None:

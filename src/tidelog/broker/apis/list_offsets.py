@@ -32,12 +32,13 @@ and -2 are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Generator, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.node import Node
-from tidelog.broker.warming import answer_without_waiting
+from tidelog.broker.slices import Elsewhere, Work
+from tidelog.broker.wide_requests import discarded
 from tidelog.errors import TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.log.patience import NotCachedError
@@ -61,7 +62,6 @@ SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIE
 """From which version on a special timestamp is known."""
 
 CONSUMER = -1
-_NONE: frozenset[tuple[str, int]] = frozenset()
 _READ_COMMITTED = 1
 _STARTS = (EARLIEST, EARLIEST_LOCAL)
 _FIRST_WITH_EPOCHS = 4
@@ -69,8 +69,7 @@ _FIRST_WITH_EPOCHS = 4
 
 def handle(node: Node, message: ListOffsetsRequest, request: Request) -> ListOffsetsResponse | Outcome:
     """Look the offsets up."""
-    lookups = _Lookups(node, message, request.api_version)
-    answer = answer_without_waiting(node, request, lookups.go_on, lookups.go_on)
+    answer = node.slices.answer(request, _Lookups(node, message, request.api_version).work())
     assert isinstance(answer, ListOffsetsResponse | Outcome)
     return answer
 
@@ -89,17 +88,47 @@ class _Lookups:
             self._isolation = FetchIsolation.TXN_COMMITTED
         else:
             self._isolation = FetchIsolation.HIGH_WATERMARK
-        self._twice = _named_twice(message) if version else _NONE
-        self._done: list[ListOffsetsTopicResponse] = [ListOffsetsTopicResponse(topic.name) for topic in message.topics]
+        self._twice: Container[tuple[str, int]] = ()
 
-    def go_on(self) -> ListOffsetsResponse:
-        """Answer what is not answered yet. Raises NotCachedError."""
+    def work(self) -> Work:
+        """Return the answer, in slices."""
+        message = self._message
+        if self._version and (len(message.topics) > 1 or (message.topics and len(message.topics[0].partitions) > 1)):
+            yield from self._find_what_is_named_twice()
         logs = self._node.manager.logs
-        for topic, answered in zip(self._message.topics, self._done, strict=True):
-            name, wanted, answers = topic.name, topic.partitions, answered.partitions
-            for index in range(len(answers), len(wanted)):
-                answers.append(self._answer(name, wanted[index], logs))
-        return ListOffsetsResponse(0, self._done)
+        done: list[ListOffsetsTopicResponse] = []
+        count = 0
+        for topic in message.topics:
+            answered = ListOffsetsTopicResponse(topic.name)
+            done.append(answered)
+            for wanted in topic.partitions:
+                answer = None
+                while answer is None:
+                    try:
+                        answer = self._answer(topic.name, wanted, logs)
+                    except NotCachedError as missing:
+                        yield missing
+                answered.partitions.append(answer)
+                count += 1
+                if not count % 8:
+                    yield None
+        yield from discarded(message)
+        return ListOffsetsResponse(0, done)
+
+    def _find_what_is_named_twice(self) -> Generator[Elsewhere | None, None, None]:
+        """Note the partitions that the request names more than once: to none of them it gets an answer."""
+        seen: set[tuple[str, int]] = set()
+        twice: set[tuple[str, int]] = set()
+        count = 0
+        for topic in self._message.topics:
+            for partition in topic.partitions:
+                name = (topic.name, partition.partition_index)
+                (twice if name in seen else seen).add(name)
+                count += 1
+                if not count % 256:
+                    yield None
+        self._twice = twice
+        yield from discarded(None, seen)
 
     def _answer(
         self, topic: str, wanted: ListOffsetsPartition, logs: Mapping[TopicPartition, PartitionLog]
@@ -156,17 +185,6 @@ class _Lookups:
         if self._is_consumer and offsets and offsets[0] > high_watermark:
             return [high_watermark, *(offset for offset in offsets if offset <= high_watermark)]
         return offsets
-
-
-def _named_twice(message: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
-    """Return the partitions that a request names more than once: to none of them it gets an answer."""
-    if len(message.topics) == 1 and len(message.topics[0].partitions) == 1:
-        return _NONE
-    names = [(topic.name, partition.partition_index) for topic in message.topics for partition in topic.partitions]
-    if len(set(names)) == len(names):
-        return _NONE
-    seen: set[tuple[str, int]] = set()
-    return frozenset(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
 
 API = Api(ListOffsetsRequest, ListOffsetsResponse, 0, 9, handle)

@@ -24,11 +24,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.slices import Work, slowly
 from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID, TopicView, why_invalid
+from tidelog.broker.wide_requests import discarded
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import (
@@ -41,11 +43,15 @@ from tidelog.wire.messages.metadata import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 logger = logging.getLogger("tidelog.broker")
 
 NOT_ASKED_FOR = -(2**31)
 """Authorized operations that were not asked for."""
+
+WIDE = 1000
+"""Topics and partitions of a response that is written by another thread."""
 
 MAX_SIZE = 10_000
 """Topics and partitions that one request may create, as in CreateTopics."""
@@ -55,33 +61,46 @@ ALL_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle(node: Node, message: MetadataRequest, request: Request) -> MetadataResponse:
+def handle(node: Node, message: MetadataRequest, request: Request) -> Message | Wide | Outcome:
+    return node.slices.answer(request, _work(node, message, request))
+
+
+def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
     version = request.api_version
     asked = message.topics
+    names: dict[str, None] = {}
     is_all = asked is None or (version == 0 and not asked)
     if is_all:
-        topics = [_topic(view) for view in node.topics.all()]
+        topics = yield from slowly(map(_topic, list(node.topics.all())), 4)
     else:
         assert asked is not None
-        if version < 12 and any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in asked):
+        has_ids = has_nulls = False
+        for count, topic in enumerate(asked):
+            has_ids |= topic.topic_id is not NO_TOPIC_ID and topic.topic_id != NO_TOPIC_ID
+            if topic.name is None:
+                has_nulls = True
+            else:
+                names[topic.name] = None
+            if count % 256 == 255:
+                yield None
+        if version < 12 and (has_nulls or has_ids):
             return _refusal(message, ErrorCode.INVALID_REQUEST)
-        ids = {topic.topic_id: None for topic in asked if topic.topic_id != NO_TOPIC_ID}
-        if ids:
-            topics = [_topic_of_id(node, topic_id) for topic_id in ids]
-        elif any(topic.name is None for topic in asked):
+        if has_ids:
+            ids = {topic.topic_id: None for topic in asked if topic.topic_id != NO_TOPIC_ID}
+            topics = yield from slowly((_topic_of_id(node, topic_id) for topic_id in ids), 16)
+        elif has_nulls:
             # Neither id nor name: Kafka fails over it.
             return _refusal(message, ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
-            names = {topic.name or "": None for topic in asked}
             may_create = node.config.auto_create_topics_enable and message.allow_auto_topic_creation
-            topics = _topics_of_names(node, names, may_create=may_create)
+            topics = yield from _topics_of_names(node, names, may_create=may_create)
     cluster_operations = NOT_ASKED_FOR
     if message.include_cluster_authorized_operations:
         cluster_operations = ALL_CLUSTER_OPERATIONS
     if message.include_topic_authorized_operations:
-        topics = [_with_operations(topic) for topic in topics]
+        topics = yield from slowly(map(_with_operations, topics), 64)
     listener = request.listener
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
                 node_id=node.node_id, host=listener.advertised_host, port=listener.advertised_port, rack=node.config.broker_rack
@@ -92,12 +111,19 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> MetadataRe
         topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
+    size = len(topics) + sum(len(topic.partitions) for topic in topics)
+    yield from discarded(message, names)
+    return Wide(response, is_shared=True) if size > WIDE else response
 
 
-def _topics_of_names(node: Node, names: Iterable[str], *, may_create: bool) -> list[MetadataResponseTopic]:
+def _topics_of_names(
+    node: Node, names: Collection[str], *, may_create: bool
+) -> Generator[None, None, list[MetadataResponseTopic]]:
     topics = []
     missing = []
-    for name in names:
+    for count, name in enumerate(names):
+        if count % 16 == 15:
+            yield None
         view = node.topics.get(name)
         if view is not None:
             topics.append(_topic(view))

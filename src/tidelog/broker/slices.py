@@ -1,0 +1,238 @@
+"""Requests that may take long, in slices: a few milliseconds of the loop at a time, and all other clients in between.
+
+A handler whose work grows with its request is a generator. `node.slices.answer(request, work)` begins it, and returns its
+response if it ends within its first slice, as nearly all do; else the request is answered later::
+
+    def handle(node, message, request):
+        return node.slices.answer(request, _described(node, message))
+
+    def _described(node, message):
+        for one in message.topics:
+            ...
+            yield None                                # others may have their turn here
+            checked = yield Elsewhere(lambda: ...)    # on another thread: pure work for the processor
+            yield missing                             # a NotCachedError: goes on once the bytes are in memory
+        return response                               # or an Outcome, as any handler
+
+| rule | why |
+|---|---|
+| after a `yield`, look up again what was looked up before | a topic is deleted, a log grows, a client goes |
+| make a change that belongs together between two `yield`s | nothing else runs on the loop there |
+| yield once an element, or once in 16 | a `yield` costs a tenth of a microsecond; what one element costs is not sliced |
+| copy record bytes of the request before a `yield` | the connection reads into that memory again |
+| give `Elsewhere` all that it needs; it touches no state of the node | another thread runs it |
+| expect the client to be gone | a work goes on to its end: half of a change may be done, and its memory is freed in slices, too |
+
+All works that are not done take turns, one slice in one round of the loop. So many of them together take as much of each round
+as a single one; a first slice is short where another work has just had one. Belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+from tidelog.broker.api import Outcome, Request, Wide
+from tidelog.log.patience import NotCachedError, no_waiting
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Blocking, Timers
+    from tidelog.wire.codec import Message
+
+logger = logging.getLogger("tidelog.broker")
+
+SLICE_S = 0.004
+SHORT_SLICE_S = 0.0005
+"""The first slice of a work in a round of the loop in which others had theirs."""
+
+MAX_WARMINGS = 64
+"""So often in a row a work may find that bytes are not in memory. Then memory is short, and it does wait for the disk."""
+
+
+T = TypeVar("T")
+
+
+class Elsewhere(NamedTuple):
+    """What a work wants done on the thread for heavy work; it is sent the result, or the exception is thrown into it."""
+
+    work: Callable[[], Any]
+
+
+Work: TypeAlias = "Generator[Elsewhere | NotCachedError | None, Any, Message | Wide | Outcome]"
+
+
+def slowly(made: Iterable[T], at_once: int) -> Generator[None, None, list[T]]:
+    """Return a list of what is made one by one, with a `yield` after each `at_once` of them: `yield from` it."""
+    out = []
+    for one in made:
+        out.append(one)
+        if not len(out) % at_once:
+            yield None
+    return out
+
+
+class Slices:
+    """See the module. `blocking` is for what waits for a disk, `heavy` for what keeps a processor busy."""
+
+    def __init__(self, timers: Timers, blocking: Blocking, heavy: Blocking) -> None:
+        self._timers = timers
+        self._blocking = blocking
+        self._heavy = heavy
+        self._ready: deque[_Sliced] = deque()
+        self._is_scheduled = False
+        self._is_round_noted = False
+        self._spent_s = 0.0
+        self.when_over: Callable[[], None] | None = None
+        """What the next work that is not done at once calls at its end."""
+        self.longest_s = 0.0
+        """The longest slice so far."""
+
+    @property
+    def waiting(self) -> int:
+        """How many works wait for their turn."""
+        return len(self._ready)
+
+    def answer(self, request: Request, work: Work) -> Message | Wide | Outcome:
+        """Begin `work`; return what it returns, or LATER: then the request gets it when it is done.
+
+        What it raises comes out of here, or ends the connection later.
+        """
+        try:
+            with no_waiting():
+                wanted = work.send(None)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        sliced = _Sliced(self, request, work)
+        if sliced.wants(wanted):
+            budget_s = SLICE_S if self._spent_s < SLICE_S and not self._ready else SHORT_SLICE_S
+            began = perf_counter()
+            try:
+                if sliced.run(began + budget_s):
+                    self._enqueue(sliced)
+            except StopIteration as end:
+                sliced.over()
+                return end.value  # type: ignore[no-any-return]
+            finally:
+                self._note(perf_counter() - began)
+        return Outcome.LATER
+
+    def go_on(self, request: Request, work: Work) -> None:
+        """The same for a request that is answered later anyway: it gets the answer, whenever that comes."""
+        try:
+            answer: Message | Wide | Outcome = self.answer(request, work)
+        except Exception:
+            logger.exception("a request of %s failed", request)
+            answer = Outcome.CLOSE
+        request.respond(answer)
+
+    # --- for the works
+
+    def _enqueue(self, sliced: _Sliced) -> None:
+        self._ready.append(sliced)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._timers.call_later(0, self._turn)
+
+    def _turn(self) -> None:
+        """Let the work have a slice that waits longest."""
+        sliced = self._ready.popleft()
+        began = perf_counter()
+        try:
+            sliced.turn(began + SLICE_S)
+        finally:
+            self._note(perf_counter() - began)
+            self._is_scheduled = bool(self._ready)
+            if self._is_scheduled:
+                self._timers.call_later(0, self._turn)
+
+    def _note(self, lasted_s: float) -> None:
+        if lasted_s > self.longest_s:
+            self.longest_s = lasted_s
+        self._spent_s += lasted_s
+        if not self._is_round_noted:
+            self._is_round_noted = True
+            self._timers.call_later(0, self._next_round)
+
+    def _next_round(self) -> None:
+        self._is_round_noted = False
+        self._spent_s = 0.0
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Sliced:
+    """A work that is not done. Either it waits for its turn, or for something that was asked for elsewhere."""
+
+    __slots__ = ("_error", "_request", "_slices", "_value", "_warmings", "_when_over", "_work")
+
+    def __init__(self, slices: Slices, request: Request, work: Work) -> None:
+        self._slices = slices
+        self._request = request
+        self._work = work
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._warmings = 0
+        self._when_over, slices.when_over = slices.when_over, None
+
+    def over(self) -> None:
+        """It is done, or has failed; its response may still be written, by the one thread for heavy work."""
+        when_over, self._when_over = self._when_over, None
+        if when_over is not None:
+            self._slices._heavy.run(_nothing, lambda _: when_over())
+
+    def run(self, until: float) -> bool:
+        """Work until then; whether it may go on at its next turn: else it waits. Raises StopIteration when it is done."""
+        while True:
+            value, self._value = self._value, None
+            error, self._error = self._error, None
+            if self._warmings >= MAX_WARMINGS:
+                wanted = self._work.send(value) if error is None else self._work.throw(error)
+            else:
+                with no_waiting():
+                    wanted = self._work.send(value) if error is None else self._work.throw(error)
+            if wanted is not None:
+                return self.wants(wanted)
+            self._warmings = 0
+            if perf_counter() >= until:
+                return True
+
+    def wants(self, wanted: Elsewhere | NotCachedError | None) -> bool:
+        """See to it that the work gets what it yielded; whether it may go on at once."""
+        if wanted is None:
+            return True
+        if isinstance(wanted, Elsewhere):
+            self._slices._heavy.run(wanted.work, self._got)
+        else:
+            self._warmings += 1
+            self._slices._blocking.run(wanted.warm, self._warmed)
+        return False
+
+    def turn(self, until: float) -> None:
+        """Have a slice; answer the request if that was the last one."""
+        try:
+            if self.run(until):
+                self._slices._ready.append(self)
+        except StopIteration as end:
+            self._request.respond(end.value, is_wide=True)
+            self.over()
+        except Exception:
+            self.over()
+            logger.exception("a request of %s failed", self._request)
+            self._request.respond(Outcome.CLOSE)
+
+    def _got(self, result: object) -> None:
+        if isinstance(result, BaseException):
+            self._error = result
+        else:
+            self._value = result
+        self._slices._enqueue(self)
+
+    def _warmed(self, result: object) -> None:
+        if isinstance(result, BaseException):
+            self._warmings = MAX_WARMINGS  # The disk fails: the read itself will tell.
+        self._slices._enqueue(self)

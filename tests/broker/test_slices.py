@@ -1,0 +1,249 @@
+"""Long work in slices: order, fairness, errors, and what the loop does in between."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.conftest import RunningBroker
+from tidelog.broker.api import Outcome
+from tidelog.broker.slices import SLICE_S, Elsewhere, Slices, slowly
+from tidelog.broker.wide_requests import SLOTS, WideRequests, discard
+from tidelog.log.patience import NotCachedError, must_not_wait
+from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tidelog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+
+class Rounds:
+    """Timers and threads of a loop that goes round when it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: deque[Callable[[], object]] = deque()
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> None:
+        self.calls.append(callback)
+
+    def run(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
+        def later() -> None:
+            try:
+                result = work()
+            except Exception as error:
+                result = error
+            done(result)
+
+        self.calls.append(later)
+
+    def go_round(self) -> None:
+        for _ in range(len(self.calls)):
+            self.calls.popleft()()
+
+
+class Asked:
+    """A request that notes its answer."""
+
+    def __init__(self) -> None:
+        self.answers: list[object] = []
+
+    def respond(self, response: object, *, is_wide: bool = False) -> None:
+        self.answers.append(response)
+
+
+@pytest.fixture
+def rounds() -> Rounds:
+    return Rounds()
+
+
+@pytest.fixture
+def slices(rounds: Rounds) -> Slices:
+    return Slices(rounds, rounds, rounds)  # type: ignore[arg-type]
+
+
+def spin(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def working(steps: int, each_s: float, noted: list[int] | None = None) -> Iterator[Any]:
+    for step in range(steps):
+        spin(each_s)
+        if noted is not None:
+            noted.append(step)
+        yield None
+    return Outcome.NOTHING
+
+
+def test_short_work_is_answered_at_once(slices: Slices, rounds: Rounds) -> None:
+    asked = Asked()
+    assert slices.answer(asked, working(20, 0)) is Outcome.NOTHING  # type: ignore[arg-type]
+    assert slices.waiting == 0
+    rounds.go_round()
+    assert not asked.answers
+
+
+def test_long_work_takes_a_slice_a_round(slices: Slices, rounds: Rounds) -> None:
+    noted: list[int] = []
+    asked = Asked()
+    assert slices.answer(asked, working(10, SLICE_S * 0.6, noted)) is Outcome.LATER  # type: ignore[arg-type]
+    seen = [len(noted)]
+    while not asked.answers:
+        rounds.go_round()
+        seen.append(len(noted))
+    assert max(after - before for before, after in pairwise(seen)) <= 3
+    assert asked.answers == [Outcome.NOTHING]
+    assert noted == list(range(10))
+
+
+def test_many_works_share_a_round(slices: Slices, rounds: Rounds) -> None:
+    """Forty clients at once do not make a round forty slices long."""
+    asked = [Asked() for _ in range(40)]
+    began = time.thread_time()
+    for one in asked:
+        slices.answer(one, working(80, SLICE_S / 40))  # type: ignore[arg-type]
+    assert time.thread_time() - began < 20 * SLICE_S
+    worst = 0.0
+    while not all(one.answers for one in asked):
+        began = time.thread_time()
+        rounds.go_round()
+        worst = max(worst, time.thread_time() - began)
+    assert worst < 4 * SLICE_S
+
+
+def test_what_is_done_elsewhere_comes_back(slices: Slices, rounds: Rounds) -> None:
+    def work() -> Iterator[Any]:
+        assert must_not_wait()
+        got = yield Elsewhere(lambda: 42)
+        try:
+            yield Elsewhere(lambda: 1 // 0)
+        except ZeroDivisionError:
+            return (got, must_not_wait())
+
+    asked = Asked()
+    assert slices.answer(asked, work()) is Outcome.LATER  # type: ignore[arg-type]
+    while not asked.answers:
+        rounds.go_round()
+    assert asked.answers == [(42, True)]
+    assert not must_not_wait()
+
+
+def test_missing_bytes_are_waited_for(slices: Slices, rounds: Rounds, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    fd = os.open(path, os.O_RDONLY)
+    tries = 0
+
+    def work() -> Iterator[Any]:
+        nonlocal tries
+        while must_not_wait():  # Memory is short: it ends with patience.
+            tries += 1
+            yield NotCachedError(fd, 0, 3)
+        return Outcome.NOTHING
+
+    asked = Asked()
+    try:
+        assert slices.answer(asked, work()) is Outcome.LATER  # type: ignore[arg-type]
+        while not asked.answers:
+            rounds.go_round()
+    finally:
+        os.close(fd)
+    assert tries == 64
+
+
+def test_an_error_closes_the_connection(slices: Slices, rounds: Rounds, caplog: pytest.LogCaptureFixture) -> None:
+    def work() -> Iterator[Any]:
+        yield Elsewhere(lambda: None)
+        raise ValueError("no")
+
+    asked = Asked()
+    slices.answer(asked, work())  # type: ignore[arg-type]
+    while not asked.answers:
+        rounds.go_round()
+    assert asked.answers == [Outcome.CLOSE]
+    assert "ValueError: no" in caplog.text
+
+
+def test_slowly(slices: Slices) -> None:
+    made = slowly(range(10), 3)
+    yields = 0
+    while True:
+        try:
+            next(made)
+            yields += 1
+        except StopIteration as end:
+            assert (end.value, yields) == (list(range(10)), 3)
+            return
+
+
+def test_wide_requests_take_turns() -> None:
+    wide = WideRequests()
+    begun: list[int] = []
+    for number in range(SLOTS + 2):
+        wide.enter(lambda number=number: begun.append(number))  # type: ignore[misc]
+    assert begun == list(range(SLOTS)) and wide.waiting == 2
+    for _ in range(SLOTS + 2):
+        wide.leave()
+    assert begun == list(range(SLOTS + 2))
+
+
+def test_discard_empties_arrays() -> None:
+    message = MetadataRequest(topics=[MetadataRequestTopic(name=str(i)) for i in range(1001)])
+    discard(message)
+    assert message.topics == []
+
+
+COUNT = 60_000
+
+
+@pytest.mark.parametrize("kind", ["Fetch", "ListOffsets", "Metadata"])
+def test_a_wide_request_stalls_nobody(broker: RunningBroker, kind: str) -> None:
+    """Its answer is right, and no turn of the loop took long, in processor time."""
+    broker.create_topic("t")
+    longest = 0.0
+    ended = threading.Event()
+
+    def beat(last: float) -> None:
+        nonlocal longest
+        now = time.thread_time()
+        longest = max(longest, now - last)
+        if not ended.is_set():
+            broker._loop.call_soon(beat, now)
+
+    broker.on_loop(lambda: beat(time.thread_time()))
+    with broker.client() as client:
+        if kind == "Fetch":
+            wanted = [FetchPartition(partition=i, fetch_offset=0, partition_max_bytes=1000) for i in range(COUNT)]
+            fetch = FetchRequest(
+                replica_id=-1, max_bytes=1000, session_epoch=-1, topics=[FetchTopic(topic="t", partitions=wanted)]
+            )
+            fetched = client.ask(fetch, 12)
+            assert isinstance(fetched, FetchResponse)
+            codes = {one.partition_index: one.error_code for one in fetched.responses[0].partitions}
+            assert len(codes) == COUNT and codes.pop(0) == 0 and set(codes.values()) == {3}
+        elif kind == "ListOffsets":
+            asked = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(COUNT)] * 2
+            listed = client.ask(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=asked)]), 7)
+            assert isinstance(listed, ListOffsetsResponse)
+            assert [one.error_code for one in listed.topics[0].partitions] == [42] * 2 * COUNT  # Named twice.
+        else:
+            names = [MetadataRequestTopic(name=f"no-{i}") for i in range(COUNT)]
+            told = client.ask(
+                MetadataRequest(topics=[*names, MetadataRequestTopic(name="t")], allow_auto_topic_creation=False), 8
+            )
+            assert isinstance(told, MetadataResponse)
+            assert [one.error_code for one in told.topics] == [3] * COUNT + [0]
+    ended.set()
+    assert longest < 0.06
