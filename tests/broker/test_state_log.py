@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
-from tidelog.broker.state_log import READ_BYTES, StateBatch, StateLog, java_hash
+from tidelog.broker.state_log import READ_BYTES, StateLog
 from tidelog.clock import ManualClock, SystemClock, steady
+from tidelog.groups.offsets_topic import java_hash
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
+from tidelog.records.state_batches import StateBatch
 from tidelog.wire.error_codes import ErrorCode
 
 TOPIC = "__test_state"

@@ -19,7 +19,7 @@ from tests.log.golden import RELEASES
 from tidelog import NewRecord
 from tidelog.client import group_lag, group_reset
 from tidelog.client.client import Client
-from tidelog.client.group_log import CommitHistory, GroupTable, group_of, partition_of
+from tidelog.client.group_log import CommitHistory, histories_of
 from tidelog.client.group_reset import ToOffset
 from tidelog.client.groups import commit_offsets
 from tidelog.client.lag import (
@@ -40,6 +40,8 @@ from tidelog.client.offsets import Isolation
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, ProtocolError, UnknownTopicOrPartitionError
+from tidelog.groups.group_table import group_of
+from tidelog.groups.offsets_topic import partition_of
 from tidelog.log.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
@@ -244,25 +246,19 @@ def test_records_of_the_log_of_groups() -> None:
         return key, encode_versioned(OffsetCommitValue(offset=at, metadata="m", commit_timestamp=NOW + at), 3)
 
     records = [offset("a", 1), offset("ab", 2), offset("a", 3, 0), offset("b", 4), offset("b", None), (b"\0\3zzz", b"new")]
-    table, history = GroupTable(), CommitHistory("a")
-    for at, (key, value) in enumerate([*records, (None, b"x")]):
-        table.read(key, value, at)
+    history, late = CommitHistory(), CommitHistory(NOW + 2)
+    for key, value in [*records, (None, b"x")]:
         history.read(key, value)
-    table.read(*offset("a", 9), 1)  # Of a transaction that was written before, and has just been committed.
-    assert [one.group for one in table.groups()] == ["a", "ab"]
-    assert table.offsets("a")[TopicPartition("t", 0)][:1] + table.offsets("a")[TopicPartition("t", 0)][2:] == (3, "m", NOW + 3)
-    assert table.offsets("nobody") == {}
-    assert history.commits == {TopicPartition("t", 0): [Commit(1, NOW + 1), Commit(3, NOW + 3)]}
-    with pytest.raises(ProtocolError):
-        table.read(b"\0\1\0", b"", 9)
+        late.read(key, value)
+    at = TopicPartition("t", 0)
+    assert history.of("a") == {at: [Commit(1, NOW + 1), Commit(3, NOW + 3)]}
+    assert (history.of("b"), history.of("nobody")) == ({}, {})
+    assert late.of("a") == {at: [Commit(3, NOW + 3)]}
+    assert histories_of(["a", "z"], records) == {"a": history.of("a"), "z": {}}
     assert [group_of(key) for key, _ in records] == ["a", "ab", "a", "b", "b", None]
     assert group_of(None) is None
     with pytest.raises(ProtocolError):
         group_of(b"\0\1\0")
-    late = CommitHistory("a", NOW + 2)
-    for key, value in records:
-        late.read(key, value)
-    assert late.commits == {TopicPartition("t", 0): [Commit(3, NOW + 3)]}
 
 
 # --- Brokers, and a folder
@@ -290,7 +286,10 @@ def test_names_that_no_group_has(broker: RunningBroker, topic: str, name: str) -
     for source in (broker.data_dir, broker.bootstrap_servers):
         ran = run("groups", "describe", source, name)
         assert (ran.exit_code, ran.stdout) == (1, "")
-        assert any(why in ran.error for why in ("there is no group '", "surrogates not allowed", "a string of 40000 bytes"))
+        assert any(
+            why in ran.error
+            for why in ("there is no group '", "surrogates not allowed", "a string of 40000 bytes", "a group's name")
+        )
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -38,10 +38,11 @@ from tests.interop.test_handover import hand_over
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import create_topics
 from tests.kafka.java import wait_until
-from tidelog.broker.groups.group_records import group_entry, offset_entry, read_groups
-from tidelog.broker.state_log import StateBatch, StateRecord
+from tidelog.broker.groups.group_records import group_entry, read_groups
+from tidelog.groups.offset_records import offset_entry
 from tidelog.records.batch import iter_headers
 from tidelog.records.records import iter_records
+from tidelog.records.state_batches import StateBatch, StateRecord
 from tidelog.wire.codec import Message
 from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.wire.coordinator.versioned import encode_versioned

@@ -18,21 +18,16 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.config import PropertyValue
 from tidelog.errors import TidelogError
+from tidelog.groups.offsets_topic import java_hash
 from tidelog.log.names import TopicPartition
-from tidelog.records import kernel
-from tidelog.records.batch import BatchHeader, check_crc, iter_headers
+from tidelog.records.batch import iter_headers
 from tidelog.records.builder import NO_PRODUCER, Producer, binary_column, build_batch_v2_from_columns
-from tidelog.records.compression import Bytes, Codec
-from tidelog.records.control import ControlType, parse_control_type
-from tidelog.records.records import iter_records
-from tidelog.records.scanner import scan_batch
+from tidelog.records.compression import Codec
+from tidelog.records.state_batches import Entry, StateBatch, state_batches
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode, error_code_of
@@ -57,28 +52,6 @@ _REFUSAL_CODES = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-
-Entry = tuple[bytes, bytes | None]
-"""Key and value; None deletes the key."""
-
-
-class StateRecord(NamedTuple):
-    """A record as it was found; `timestamp` in epoch ms."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-
-
-class StateBatch(NamedTuple):
-    """A batch as it was found: records, or the marker that ends its producer's transaction."""
-
-    producer_id: int
-    producer_epoch: int
-    is_transactional: bool
-    marker: ControlType | None
-    records: list[StateRecord]
 
 
 class StateLog:
@@ -241,50 +214,6 @@ def read_batches(log: PartitionLog, start: int, end: int) -> Iterator[StateBatch
             offset = header.next_offset
             if header.last_offset >= start:
                 headers.append(header)
-        yield from _state_batches(headers, data, log.directory)
+        yield from state_batches(headers, data, log.directory)
         if offset == before:
             return
-
-
-def _state_batches(headers: Sequence[BatchHeader], data: Bytes, path: Path) -> Iterator[StateBatch]:
-    """Yield what batches of `data` hold. Most are of one or two records: those that are not compressed are read all at once."""
-    view = memoryview(data)
-    rows = kernel.Rows()
-    counts = []
-    for header in headers:
-        count = -1
-        if header.magic == _V2 and not header.is_compressed:
-            check_crc(header, view[header.position : header.end_position], path)
-            count, _ = scan_batch(rows, header, data, header.position, path=path)
-        counts.append(count)
-    read = zip(*(rows.column(name)[: rows.count].tolist() for name in _COLUMNS), strict=True)
-    for header, count in zip(headers, counts, strict=True):
-        records = []
-        if count < 0:
-            found = iter_records(header, view[header.position : header.end_position], path=path)
-            records = [StateRecord(one.offset, one.timestamp, one.key, one.value) for one in found]
-        else:
-            for offset, timestamp, key_at, key_length, value_at, value_length in islice(read, count):
-                key = None if key_length < 0 else bytes(view[key_at : key_at + key_length])
-                value = None if value_length < 0 else bytes(view[value_at : value_at + value_length])
-                records.append(StateRecord(offset, timestamp, key, value))
-        marker = None
-        if header.is_control:
-            marker = parse_control_type(records[0].key) if records else None
-            records = []
-        yield StateBatch(header.producer_id, header.producer_epoch, header.is_transactional, marker, records)
-
-
-_V2 = 2
-_COLUMNS = ("offset", "timestamp", "key_position", "key_length", "value_position", "value_length")
-
-
-@lru_cache(maxsize=4096)
-def java_hash(text: str) -> int:
-    """Return Java's `String.hashCode`: over UTF-16 code units, signed; 0 for -2^31, of which Java has no absolute value."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
-    signed = value - (1 << 32) if value & 0x80000000 else value
-    return 0 if signed == -(1 << 31) else signed

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tidelog.client.cluster import NO_LEADER, Cluster
 from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.group_log import OFFSETS_TOPIC, Commits, histories_of, partition_of
+from tidelog.client.group_log import Commits, histories_of
 from tidelog.client.groups import CommittedOffset, GroupDescription, committed_offsets, describe_group
 from tidelog.client.lag import (
     UNKNOWN_RETENTION,
@@ -35,6 +35,7 @@ from tidelog.client.sizes import log_sizes
 from tidelog.client.topic_configs import retention_configs
 from tidelog.clock import Clock
 from tidelog.errors import ProtocolError, TidelogError, UnsupportedVersionError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, LATEST, FoundOffset
 from tidelog.records.records import Bounds, iter_records

@@ -7,9 +7,11 @@ unread is known to the millisecond, since the segments can be looked into.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from tidelog.client.group_lag import GroupLag
-from tidelog.client.group_log import OFFSETS_TOPIC, CommitHistory, GroupTable, group_of
+from tidelog.client.group_log import CommitHistory, committed_of, description, listing
 from tidelog.client.groups import DEAD, CommittedOffset, GroupDescription, GroupListing
 from tidelog.client.lag import (
     NEVER_TAKEN,
@@ -27,16 +29,20 @@ from tidelog.client.lag import (
 from tidelog.client.offsets import Isolation
 from tidelog.config import LogConfig
 from tidelog.errors import UnsupportedForMessageFormatError
+from tidelog.groups.group_table import GroupTable, Observer, StoredGroup
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.names import TopicPartition
 from tidelog.log.segment import Segment
 from tidelog.log.time_search import find_offset
 from tidelog.records.batch import BatchHeader
-from tidelog.records.control import ControlType
-from tidelog.records.records import Record, iter_records
+from tidelog.records.state_batches import StateBatch, state_batches
 from tidelog.storage.partition.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
 from tidelog.storage.topics_file import read_topics
+
+READ_BYTES = 1 << 20
+"""So much of ``__consumer_offsets`` is read at once; a larger batch comes whole."""
 
 
 class FolderGroups:
@@ -49,20 +55,26 @@ class FolderGroups:
         self.unknown_configs: set[str] = set()
         """Topics whose configuration was needed and is not in the folder: Kafka's defaults were taken."""
 
+    def stored(self, only: str | None = None, observe: Observer | None = None) -> dict[str, StoredGroup]:
+        """Return all groups, or one, as a coordinator that starts in the folder would know them; `observe` as in `GroupTable`."""
+        partitions = self.offsets_partitions()
+        groups: dict[str, StoredGroup] = {}
+        for partition in partitions:
+            for name, one in self._read(partition, only, observe).items():
+                # Of a group that is in two partitions, since there are more now than there were, its own one counts.
+                if name not in groups or partition_of(name, partitions[-1] + 1) == partition:
+                    groups[name] = one
+        return groups
+
     def list(self) -> list[GroupListing]:
         """Return all groups, by name."""
-        table = GroupTable()
-        for record in self._group_records():
-            table.read(record.key, record.value, record.offset)
-        return table.groups()
+        return listing(self.stored())
 
     def describe(self, group: str, now_ms: int, isolation: Isolation, window_ms: int) -> GroupLag:
         """Return how far behind a group is."""
-        table, history = GroupTable(group), CommitHistory(group)
-        for record in self._group_records():
-            table.read(record.key, record.value, record.offset)
-            history.read(record.key, record.value)
-        return self._group_lag(group, table, history, now_ms, isolation, window_ms)
+        history = CommitHistory(now_ms - window_ms)
+        stored = self.stored(group, history.read).get(group)
+        return self._group_lag(group, stored, history, now_ms, isolation, window_ms)
 
     def offsets_partitions(self) -> Sequence[int]:
         """Return the partitions of ``__consumer_offsets`` that are in the folder."""
@@ -77,54 +89,39 @@ class FolderGroups:
         only: frozenset[str] | None = None,
     ) -> Sequence[GroupLag]:
         """Return how far behind the groups are that a partition of ``__consumer_offsets`` knows, by name; only some, if named."""
-        table = GroupTable()
-        histories: dict[str, CommitHistory] = {}
-        for record in self._group_records((offsets_partition,)):
-            group = group_of(record.key)
-            if group is not None and (only is None or group in only):
-                table.read(record.key, record.value, record.offset)
-                if group not in histories:
-                    histories[group] = CommitHistory(group, now_ms - window_ms)
-                histories[group].read(record.key, record.value)
-        names = [one.group for one in table.groups()]
-        return [self._group_lag(name, table, histories[name], now_ms, isolation, window_ms) for name in names]
+        history = CommitHistory(now_ms - window_ms)
+        groups = self._read(offsets_partition, None, history.read)
+        return [
+            self._group_lag(name, groups[name], history, now_ms, isolation, window_ms)
+            for name in sorted(groups)
+            if only is None or name in only
+        ]
 
     def _group_lag(
-        self, group: str, table: GroupTable, history: CommitHistory, now_ms: int, isolation: Isolation, window_ms: int
+        self, group: str, stored: StoredGroup | None, history: CommitHistory, now_ms: int, isolation: Isolation, window_ms: int
     ) -> GroupLag:
-        description = table.describe(group) or GroupDescription(group, DEAD, "", "", None, ())
-        committed = table.offsets(group)
-        wanted = dict.fromkeys([*committed, *(key for member in description.members for key in member.assignment or ())])
+        if stored is None:
+            return GroupLag(GroupDescription(group, DEAD, "", "", None, ()), (), ())
+        described = description(group, stored)
+        committed = committed_of(stored)
+        wanted = dict.fromkeys([*committed, *(key for member in described.members for key in member.assignment or ())])
         there = [key for key in wanted if key.partition in self._topics.get(key.topic, ())]
-        since_ms = now_ms - window_ms
         lags = []
         for key in sorted(there):
             rate = None
             if key in committed:
-                commits = [one for one in history.commits.get(key, ()) if one.time_ms >= since_ms]
-                commits.sort(key=lambda one: one.time_ms)  # Those of transactions come with their ends.
+                # Those of transactions come with their ends.
+                commits = sorted(history.of(group).get(key, ()), key=lambda one: one.time_ms)
                 rate = group_rate(commits, now_ms, window_ms)
             with self._log_dir.log(*key) as log:
                 lags.append(self._lag(key, log, committed.get(key), rate, isolation, now_ms))
-        return GroupLag(description, tuple(lags), tuple(sorted(wanted.keys() - set(there))))
+        return GroupLag(described, tuple(lags), tuple(sorted(wanted.keys() - set(there))))
 
-    def _group_records(self, partitions: Iterable[int] | None = None) -> Iterator[Record]:
-        """Yield what counts in ``__consumer_offsets``, as coordinators load it: an open transaction keeps nobody waiting."""
-        for partition in self._topics.get(OFFSETS_TOPIC, ()) if partitions is None else partitions:
-            with self._log_dir.log(OFFSETS_TOPIC, partition) as log:
-                pending: dict[int, list[Record]] = {}
-                for segment, header in log.segment_headers():
-                    if header.is_control:
-                        marker = segment.end_txn_marker(header)
-                        held = pending.pop(header.producer_id, ())
-                        if marker is not None and marker.type is ControlType.COMMIT:
-                            yield from held
-                        continue
-                    records = iter_records(header, segment.read_batch(header), path=segment.log_path)
-                    if header.is_transactional:
-                        pending.setdefault(header.producer_id, []).extend(records)
-                    else:
-                        yield from records
+    def _read(self, partition: int, only: str | None, observe: Observer | None) -> dict[str, StoredGroup]:
+        table = GroupTable(only, observe)
+        with self._log_dir.log(OFFSETS_TOPIC, partition) as log:
+            table.read(batches_of(log))
+        return table.groups()
 
     def _lag(
         self,
@@ -169,7 +166,25 @@ class FolderGroups:
         return UNKNOWN_RETENTION if is_open else NEVER_TAKEN
 
 
-def given_batches(log: Log, start_offset: int, end_offset: int, isolation: Isolation) -> Iterable[tuple[Segment, BatchHeader]]:
+def batches_of(log: Log) -> Iterator[StateBatch]:
+    """Yield all batches of a partition of ``__consumer_offsets``, read in pieces of `READ_BYTES`. Raises CorruptDataError."""
+    for segment, headers in groupby(log.segment_headers(), key=itemgetter(0)):
+        piece: list[BatchHeader] = []
+        for _, header in headers:
+            if piece and header.end_position - piece[0].position > READ_BYTES:
+                yield from _piece(segment, piece)
+                piece = []
+            piece.append(header)
+        yield from _piece(segment, piece)
+
+
+def _piece(segment: Segment, headers: Sequence[BatchHeader]) -> Iterator[StateBatch]:
+    start = headers[0].position
+    data = segment.file.read(start, headers[-1].end_position - start)
+    return state_batches(headers, data, segment.log_path, start=start)
+
+
+def givenbatches_of(log: Log, start_offset: int, end_offset: int, isolation: Isolation) -> Iterable[tuple[Segment, BatchHeader]]:
     """Yield the batches that a consumer is handed something of, of those that have offsets in between."""
     for segment, header in log.segment_headers(start_offset, end_offset):
         if header.is_control:
@@ -188,7 +203,7 @@ def _is_aborted(log: Log, header: BatchHeader) -> bool:
 
 def next_record(log: Log, position: int, end_offset: int, isolation: Isolation) -> NextRecord | None:
     """Return the first record in `[position, end_offset)` that a consumer is handed. Raises CorruptDataError."""
-    for segment, header in given_batches(log, position, end_offset, isolation):
+    for segment, header in givenbatches_of(log, position, end_offset, isolation):
         found = first_in(header, segment.read_batch(header), position, end_offset, path=str(segment.log_path))
         if found is not None:
             return found

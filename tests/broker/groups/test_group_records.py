@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from tests.broker.conftest import RunningBroker
 from tests.broker.groups.offset_requests import Offset, commit, fetch, loaded
 from tidelog.broker.groups.group import Group, GroupState, Member
-from tidelog.broker.groups.group_offsets import CommittedOffset
-from tidelog.broker.groups.group_records import group_entry, group_key, offset_entries, offset_entry, offset_key, read_groups
+from tidelog.broker.groups.group_records import group_entry, read_groups
 from tidelog.broker.groups.subscriptions import subscribed_topics
-from tidelog.broker.state_log import StateBatch, StateRecord
 from tidelog.errors import InvalidArgumentError, ProtocolError
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.groups.offset_records import group_key, offset_entries, offset_entry, offset_key
 from tidelog.log.names import TopicPartition
 from tidelog.records.control import ControlType
+from tidelog.records.state_batches import StateBatch, StateRecord
 from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.wire.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
 from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
@@ -206,8 +207,13 @@ def test_transactions_count_with_their_markers() -> None:
     assert log.offsets_of("g") == {KEY: 5}
     log.write(committed(6), producer_id=7)
     log.write((offset_key("g", KEY), None))
-    log.end(7, ControlType.COMMIT)
     assert log.offsets_of("g") == {}
+    log.end(7, ControlType.COMMIT)
+    assert log.offsets_of("g") == {KEY: 6}  # As in Kafka 3.9.1: see tests/interop/test_group_loading.py.
+    log.write(committed(7), committed(8, OTHER), producer_id=7)
+    log.write((offset_key("g", KEY), None), producer_id=7)
+    log.end(7, ControlType.COMMIT)
+    assert log.offsets_of("g") == {KEY: 6, OTHER: 8}
 
 
 def test_what_is_not_a_classic_groups(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.examples import examples
+from tests.groups.histories import known
 from tidelog.broker.config import BrokerConfig
 from tidelog.broker.groups.committing import Committer, Transaction, commit, commit_in_transaction
-from tidelog.broker.groups.group_offsets import CommittedOffset
-from tidelog.broker.groups.groups import OFFSETS_TOPIC
 from tidelog.broker.node import Node
 from tidelog.clock import ManualClock
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.log.names import TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
+from tidelog.storage.groups_folder import FolderGroups
 from tidelog.storage.log_manager import LogManager
 from tidelog.wire.error_codes import ErrorCode
 
@@ -207,6 +209,9 @@ class Offsets(RuleBasedStateMachine):
             assert {
                 (one.group_id, key) for one in groups for key in one.offsets.partitions() if one.offsets.is_pending(key)
             } == unstable
+        # What a folder's reader says is the same.
+        stored = FolderGroups(str(self.folder)).stored()
+        assert known(stored)[:2] == (expected, unstable)
         # A group that is empty may be there still; after a start it is not.
         assert {one.group_id for one in groups} == {group_id for group_id, _ in (*expected, *unstable)}
 

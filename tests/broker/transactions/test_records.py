@@ -14,7 +14,6 @@ from tests.broker.produce_helpers import NOW_MS
 from tests.broker.transactions.producers import TransactionalProducer, wait_until_loaded
 from tidelog import Broker
 from tidelog.broker.running import Running
-from tidelog.broker.state_log import StateBatch, StateRecord
 from tidelog.broker.transactions.transaction import STATES_BY_TEXT, Transaction, TransactionState
 from tidelog.broker.transactions.transaction_records import (
     read_transaction,
@@ -25,6 +24,7 @@ from tidelog.broker.transactions.transaction_records import (
 from tidelog.clock import ManualClock
 from tidelog.errors import ProtocolError
 from tidelog.log.names import TopicPartition
+from tidelog.records.state_batches import StateBatch, StateRecord
 from tidelog.wire.coordinator.transaction_log import PartitionsSchema, TransactionLogValue
 from tidelog.wire.coordinator.versioned import encode_versioned
 from tidelog.wire.error_codes import ErrorCode

@@ -8,9 +8,8 @@
 | `membership` | members added, replaced, removed; protocols, the leader |
 | `groups` | all groups: found, made, stored in ``__consumer_offsets``, loaded, expired, removed |
 | `committing` | who may commit offsets, and how they get into the log |
-| `group_offsets` | what a group has committed, and what transactions are about to |
 | `subscriptions` | which topics its members read |
-| `group_records` | groups and offsets as Kafka's records, and back |
+| `group_records` | groups as Kafka's records, and back; offsets are in `tidelog.groups` |
 
 The APIs are in `apis/`, one file each.
 """

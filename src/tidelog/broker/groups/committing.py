@@ -22,12 +22,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.broker.groups.group import Group, GroupState
-from tidelog.broker.groups.group_offsets import CommittedOffset
-from tidelog.broker.groups.group_records import offset_entries
 from tidelog.broker.groups.membership import check_member
 from tidelog.broker.groups.rebalance import touch
 from tidelog.broker.groups.results import UNKNOWN_MEMBER
 from tidelog.errors import TidelogError
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.groups.offset_records import offset_entries
 from tidelog.log.names import TopicPartition
 from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.wire.error_codes import ErrorCode, error_code_of

@@ -15,7 +15,7 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.broker.groups.group_offsets import GroupOffsets
+from tidelog.groups.group_offsets import GroupOffsets
 
 if TYPE_CHECKING:
     from tidelog.broker.delays import Delay

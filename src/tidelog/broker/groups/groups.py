@@ -11,18 +11,22 @@ is done once that is loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from tidelog.broker.groups.group import Group, GroupState
-from tidelog.broker.groups.group_offsets import CommittedOffset
-from tidelog.broker.groups.group_records import group_entry, group_key, offset_key, read_groups
+from tidelog.broker.groups.group_records import group_entry, read_groups
 from tidelog.broker.groups.rebalance import give_up, resume
 from tidelog.broker.groups.subscriptions import subscribed_topics
-from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, Entry, StateBatch, StateLog, refusal
+from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, StateLog, refusal
 from tidelog.errors import TidelogError
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.groups.offset_records import group_key, offset_key
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.log.names import TopicPartition
+from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.records.compression import Codec
+from tidelog.records.state_batches import Entry, StateBatch
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
 from tidelog.wire.error_codes import ErrorCode
 
@@ -30,8 +34,6 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 logger = logging.getLogger("tidelog.broker")
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Groups:
@@ -164,21 +166,36 @@ class Groups:
         for group in groups:
             give_up(group)
 
-    def _forget(self, group: Group, keys: Iterable[TopicPartition], *, with_group: bool) -> ErrorCode:
+    def _forget(self, group: Group, keys: Collection[TopicPartition], *, with_group: bool) -> ErrorCode:
         group_id = group.group_id
         entries: list[Entry] = [(offset_key(group_id, key), None) for key in keys]
         if with_group and group.generation_id > 0:
             entries.append((group_key(group_id), None))
-        for start in range(0, len(entries), TOMBSTONES_AT_ONCE):
-            code = self._append(group_id, entries[start : start + TOMBSTONES_AT_ONCE])
-            if code is not ErrorCode.NONE:
-                return code
+        writes = [(NO_PRODUCER, entries)]
+        for producer_id, theirs in group.offsets.pending_among(keys).items():
+            # A record outside of the transaction does not end what is written in it, see `group_table`: its commit would bring
+            # the offset back, after the next start.
+            producer = self._open_producer(group_id, producer_id)
+            if producer is not None:
+                writes.insert(0, (producer, [(offset_key(group_id, key), None) for key in theirs]))
+        for producer, some in writes:
+            for start in range(0, len(some), TOMBSTONES_AT_ONCE):
+                code = self._append(group_id, some[start : start + TOMBSTONES_AT_ONCE], producer)
+                if code is not ErrorCode.NONE:
+                    return code
         group.offsets.remove(keys)
         return ErrorCode.NONE
 
-    def _append(self, group_id: str, entries: Iterable[Entry]) -> ErrorCode:
+    def _open_producer(self, group_id: str, producer_id: int) -> Producer | None:
+        """Return the producer whose transaction is open in the group's partition, as its coordinator writes for it."""
+        log = self._node.manager.logs.get(self.log.key(self.log.partition_of(group_id)))
+        entry = None if log is None else log.producer_state.last_entry(producer_id)
+        return Producer(producer_id, entry.producer_epoch, 0) if entry is not None and entry.has_open_transaction else None
+
+    def _append(self, group_id: str, entries: Iterable[Entry], producer: Producer = NO_PRODUCER) -> ErrorCode:
         try:
-            self.log.append(self.log.partition_of(group_id), list(entries))
+            partition = self.log.partition_of(group_id)
+            self.log.append(partition, list(entries), producer=producer, is_transactional=producer != NO_PRODUCER)
         except TidelogError as error:
             logger.error("group %r: %s refuses what is to be kept: %s", group_id, OFFSETS_TOPIC, error)
             return refusal(error)

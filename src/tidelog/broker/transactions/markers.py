@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.broker.groups.groups import OFFSETS_TOPIC
 from tidelog.errors import LogOfflineError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.log.names import TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType

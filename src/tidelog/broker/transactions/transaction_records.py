@@ -17,10 +17,10 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from tidelog.broker.state_log import Entry, StateBatch
 from tidelog.broker.transactions.transaction import AT_REST, PREPARED, Transaction, TransactionState
 from tidelog.errors import ProtocolError
 from tidelog.log.names import TopicPartition
+from tidelog.records.state_batches import Entry, StateBatch
 from tidelog.wire.coordinator.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from tidelog.wire.coordinator.versioned import decode_versioned, encode_versioned, version_of
 

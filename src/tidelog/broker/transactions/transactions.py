@@ -18,7 +18,7 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
-from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, Entry, StateLog, refusal
+from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, StateLog, refusal
 from tidelog.broker.transactions.completion import Completion
 from tidelog.broker.transactions.transaction import (
     AT_REST,
@@ -33,6 +33,7 @@ from tidelog.broker.transactions.transaction_records import read_transactions, t
 from tidelog.errors import StorageError, TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.records.state_batches import Entry
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:

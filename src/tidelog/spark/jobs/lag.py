@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.client.addresses import is_address
 from tidelog.client.cluster import Cluster
 from tidelog.client.group_lag import WINDOW_MS, GroupLag, group_lag, read_commits
-from tidelog.client.group_log import OFFSETS_TOPIC, partition_of
 from tidelog.client.groups import DEAD, list_groups
 from tidelog.client.lag import CatchUp, PartitionLag
 from tidelog.client.offsets import Isolation
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import BrokerError, NotFoundError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from tidelog.log.names import TopicPartition
 from tidelog.scanning.brokers import scan_cluster
 from tidelog.spark.jobs.distribute import Progress, run_tasks

@@ -84,6 +84,11 @@ class GroupOffsets:
         """Return the ids of the producers whose open transactions are about to commit anything."""
         return self._pending.keys()
 
+    def pending_among(self, keys: Collection[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Return those of `keys` that open transactions are about to commit, by producer id."""
+        found = {producer_id: [key for key in keys if key in pending] for producer_id, pending in self._pending.items()}
+        return {producer_id: theirs for producer_id, theirs in found.items() if theirs}
+
     # --- changing
 
     def put(self, key: TopicPartition, committed: CommittedOffset) -> None:

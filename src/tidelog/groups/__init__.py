@@ -1,0 +1,9 @@
+"""Groups as data: pure, no file and no socket. One reader of ``__consumer_offsets`` for brokers and for folders.
+
+| read | for |
+|---|---|
+| `group_table` | the reader: what is committed, what open transactions are about to commit, members |
+| `group_offsets` | what a group has committed; what expires |
+| `offset_records` | keys and values as they are written |
+| `offsets_topic` | which partition a group's records are in |
+"""

@@ -1,0 +1,189 @@
+"""Who has committed what, as ``__consumer_offsets`` says: its one reader, for a broker that starts and for a folder alone.
+
+A partition's batches are read in order, as the coordinator of Kafka 3.9.1 loads them (GroupMetadataManager):
+
+| record | what it does |
+|---|---|
+| an offset, outside of transactions | is committed, whatever was before |
+| ... without a value | nothing is committed; what open transactions have written stays, and is committed with them |
+| an offset in a transaction | waits for the end of its producer's transaction; of several the last one |
+| ... without a value | the transaction does not commit that partition; what was committed before stays |
+| COMMIT | what waits is committed, unless what is committed already stands behind it in the log |
+| ABORT, or any other control record | what waits is dropped |
+| a group | its generation and members; without a value: there is none, its offsets stay |
+| keys of other versions: groups of the newer protocols | skipped |
+
+An offset stands where its batch does: `record_offset` is the offset of the batch's first record. Producer epochs do not matter.
+Kafka 4 differs in one line: a record without a value outside of transactions also drops what open transactions have written
+before it. Of a log that Tidelog's broker wrote both say the same: it deletes such an offset in the transaction, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final, NamedTuple
+
+from tidelog.errors import ProtocolError
+from tidelog.groups.group_offsets import CommittedOffset, GroupOffsets
+from tidelog.groups.offset_records import GROUP_KEY_VERSION, MAX_STRING, OFFSET_KEY_VERSION
+from tidelog.log.names import TopicPartition
+from tidelog.records.control import ControlType
+from tidelog.records.state_batches import StateBatch
+from tidelog.wire.codec import decoder
+from tidelog.wire.coordinator.group_metadata import GroupMetadataKey, GroupMetadataValue
+from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tidelog.wire.coordinator.versioned import decode_versioned, version_of
+
+logger = logging.getLogger("tidelog.groups")
+
+_VERSION: Final = Struct(">h")
+_OFFSET_KEYS: Final = (_VERSION.pack(0), _VERSION.pack(OFFSET_KEY_VERSION))
+"""Both versions are alike."""
+_GROUP_KEY: Final = _VERSION.pack(GROUP_KEY_VERSION)
+
+_read_offset_key = decoder(OffsetCommitKey, OFFSET_KEY_VERSION, exact=False)
+_read_group_key = decoder(GroupMetadataKey, GROUP_KEY_VERSION, exact=False)
+
+Observer = Callable[[bytes, bytes | None], object]
+"""Takes a key and a value."""
+
+
+class _Stored(NamedTuple):
+    """A value as it stands in the log, and the offset of its batch's first record."""
+
+    value: bytes
+    record_offset: int
+
+
+@dataclass(slots=True)
+class StoredGroup:
+    """What the log says of a group; `metadata` is None where only offsets are known."""
+
+    metadata: GroupMetadataValue | None = None
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
+
+
+class GroupTable:
+    """See the module. Feed it the batches of one partition, then ask for `groups`.
+
+    With `only`, all other groups are skipped. `observe` is called with the key and value of each offset as it comes to count,
+    or is deleted, in that order: those of a transaction with its COMMIT.
+    """
+
+    def __init__(self, only: str | None = None, observe: Observer | None = None) -> None:
+        self._only = None if only is None else group_prefix(only)
+        self._observe = observe
+        # By key, behind its version. No value is looked into before the end: nearly all are old by then.
+        self._groups: dict[bytes, bytes] = {}
+        self._committed: dict[bytes, _Stored] = {}
+        self._pending: dict[int, dict[bytes, _Stored]] = {}
+        self._strange: set[int] = set()
+
+    def read(self, batches: Iterable[StateBatch]) -> None:
+        """Read the partition's batches, or the next of them. Raises ProtocolError for a record without a key."""
+        committed, observe, only = self._committed, self._observe, self._only
+        for batch in batches:
+            if batch.marker is not None:
+                self._end(batch.producer_id, is_commit=batch.marker is ControlType.COMMIT)
+                continue
+            base_offset = batch.records[0].offset if batch.records else -1
+            is_plain = not batch.is_transactional
+            written = committed if is_plain else self._pending.setdefault(batch.producer_id, {})
+            for _, _, key, value in batch.records:
+                if key is None:
+                    raise ProtocolError("a record of groups without a key", found=f"in the batch of offset {base_offset}")
+                version, identity = key[:2], key[2:]
+                if version in _OFFSET_KEYS:
+                    if only is not None and not identity.startswith(only):
+                        continue
+                    if value is not None:
+                        written[identity] = _Stored(value, base_offset)
+                    else:
+                        written.pop(identity, None)
+                    if observe is not None and is_plain:
+                        observe(key, value)
+                elif version == _GROUP_KEY:
+                    if only is not None and identity != only:
+                        continue
+                    if value is not None:
+                        self._groups[identity] = value
+                    else:
+                        self._groups.pop(identity, None)
+                elif (number := version_of(key)) not in self._strange:
+                    self._strange.add(number)
+                    logger.warning("records with keys of version %d are no classic group's: they are kept, and not read", number)
+
+    def _end(self, producer_id: int, *, is_commit: bool) -> None:
+        pending = self._pending.pop(producer_id, None)
+        if not pending or not is_commit:
+            return
+        committed, observe = self._committed, self._observe
+        for identity, stored in pending.items():
+            before = committed.get(identity)
+            if before is None or before.record_offset < stored.record_offset:
+                committed[identity] = stored
+                if observe is not None:
+                    observe(_OFFSET_KEYS[1] + identity, stored.value)
+
+    def groups(self) -> dict[str, StoredGroup]:
+        """Return the groups by name: those that have a record of their own, and those of which only offsets are known.
+
+        A group that has but an open transaction's offsets is one, too. Raises ProtocolError for a key or value of Kafka's that is
+        malformed or too new, if it counts.
+        """
+        groups: dict[str, StoredGroup] = {}
+        for identity, value in self._groups.items():
+            groups[_read_group_key(identity).group] = StoredGroup(decode_versioned(GroupMetadataValue, value))
+
+        def offsets_of(group: str) -> GroupOffsets:
+            stored = groups.get(group)
+            if stored is None:
+                stored = groups[group] = StoredGroup()
+            return stored.offsets
+
+        for identity, stored in self._committed.items():
+            group, key = _place(identity)
+            offsets_of(group).put(key, _committed(stored))
+        for producer_id, pending in self._pending.items():
+            for identity, stored in pending.items():
+                group, key = _place(identity)
+                offsets_of(group).put_pending(producer_id, key, _committed(stored))
+        return groups
+
+
+def group_prefix(group: str) -> bytes:
+    """Return what the keys of a group's records begin with, behind the version. Raises ProtocolError for what is no name."""
+    try:
+        name = group.encode()
+    except UnicodeEncodeError as error:
+        raise ProtocolError("a group's name has a code point that no text has", found=repr(group)) from error
+    if len(name) > MAX_STRING:
+        raise ProtocolError("a group's name is too long", found=f"{len(name)} bytes", expected=f"{MAX_STRING} at most")
+    return _VERSION.pack(len(name)) + name
+
+
+def group_of(key: bytes | None) -> str | None:
+    """Return whose record this is, None for one of no classic group. Raises ProtocolError."""
+    if key is None or key[:2] not in (*_OFFSET_KEYS, _GROUP_KEY):
+        return None
+    return _read_group_key(key[2:]).group
+
+
+def _place(identity: bytes) -> tuple[str, TopicPartition]:
+    read = _read_offset_key(identity)
+    return read.group, TopicPartition(read.topic, read.partition)
+
+
+def _committed(stored: _Stored) -> CommittedOffset:
+    value = decode_versioned(OffsetCommitValue, stored.value)
+    return CommittedOffset(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp_ms=value.commit_timestamp,
+        expire_timestamp_ms=value.expire_timestamp,
+        record_offset=stored.record_offset,
+    )

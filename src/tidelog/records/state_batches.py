@@ -1,0 +1,75 @@
+"""Batches of the topics that coordinators keep their state in, as records with keys and values: whole logs, read to the end.
+
+``__consumer_offsets`` and ``__transaction_state`` have millions of batches of one or two records: they are read many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from tidelog.records import kernel
+from tidelog.records.batch import BatchHeader, PathLike, check_crc
+from tidelog.records.compression import Bytes
+from tidelog.records.control import ControlType, parse_control_type
+from tidelog.records.records import iter_records
+from tidelog.records.scanner import scan_batch
+
+_V2: Final = 2
+_COLUMNS: Final = ("offset", "timestamp", "key_position", "key_length", "value_position", "value_length")
+
+
+Entry = tuple[bytes, bytes | None]
+"""A key and its value; None deletes the key."""
+
+
+class StateRecord(NamedTuple):
+    """A record as it was found; `timestamp` in epoch ms."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class StateBatch(NamedTuple):
+    """A batch as it was found: records, or the marker that ends its producer's transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    is_transactional: bool
+    marker: ControlType | None
+    records: list[StateRecord]
+
+
+def state_batches(headers: Sequence[BatchHeader], data: Bytes, path: PathLike, *, start: int = 0) -> Iterator[StateBatch]:
+    """Yield what batches hold; `data` is the file `path` from `start` on. Those that are not compressed are read all at once.
+
+    Raises CorruptBatchError, InvalidRecordError, DecompressionError.
+    """
+    view = memoryview(data)
+    rows = kernel.Rows()
+    counts = []
+    for header in headers:
+        count = -1
+        if header.magic == _V2 and not header.is_compressed:
+            check_crc(header, view[header.position - start : header.end_position - start], path)
+            count, _ = scan_batch(rows, header, data, header.position - start, path=path)
+        counts.append(count)
+    read = zip(*(rows.column(name)[: rows.count].tolist() for name in _COLUMNS), strict=True)
+    for header, count in zip(headers, counts, strict=True):
+        records = []
+        if count < 0:
+            found = iter_records(header, view[header.position - start : header.end_position - start], path=path)
+            records = [StateRecord(one.offset, one.timestamp, one.key, one.value) for one in found]
+        else:
+            for offset, timestamp, key_at, key_length, value_at, value_length in islice(read, count):
+                key = None if key_length < 0 else bytes(view[key_at : key_at + key_length])
+                value = None if value_length < 0 else bytes(view[value_at : value_at + value_length])
+                records.append(StateRecord(offset, timestamp, key, value))
+        marker = None
+        if header.is_control:
+            marker = parse_control_type(records[0].key) if records else None
+            records = []
+        yield StateBatch(header.producer_id, header.producer_epoch, header.is_transactional, marker, records)
