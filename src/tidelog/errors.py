@@ -291,6 +291,10 @@ class BrokerUnreachableError(TidelogError, OSError):
     """No connection to a broker, or it was lost; `path` is the broker's host:port."""
 
 
+class SecurityProtocolError(TidelogError):
+    """A port that wants TLS or SASL, which clients here do not speak; trying again does not help. `path` is its host:port."""
+
+
 class StorageError(TidelogError, OSError):
     """The file system refused: no space, no permission, an I/O error."""
 

@@ -105,6 +105,8 @@ class ScriptedBroker:
                 (size,) = struct.unpack(">i", _exactly(connection, 4))
                 frame = _exactly(connection, size)
                 header, position = read_request_header(frame)
+                if header.api_key not in REQUESTS:
+                    return  # SaslHandshake: what a lost connection's port wants.
                 request: Any = decode(REQUESTS[header.api_key], header.api_version, frame, position)
                 answer = None
                 if isinstance(request, ApiVersionsRequest):

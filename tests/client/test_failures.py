@@ -21,6 +21,7 @@ from tidelog.errors import (
     CorruptBatchError,
     OffsetOutOfRangeError,
     ProtocolError,
+    SecurityProtocolError,
     TidelogError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -406,10 +407,15 @@ class TestNonsense:
             tidelog.connect(broker.address, timeout_ms=SHORT_MS)
 
     @pytest.mark.parametrize(
-        "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x50", b"\xff\xff\xff\xff", b"\0\0\0\0"]
+        "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x05\x03\x00\x02\x02\x50", b"\xff\xff\xff\xff", b"\0\0\0\0"]
     )
     def test_another_protocol(self, said: bytes) -> None:
         with ScriptedBroker(lambda *_: said) as broker, pytest.raises(ProtocolError, match="no response of a Kafka broker"):
+            tidelog.connect(broker.address)
+
+    def test_an_alert_of_tls(self) -> None:
+        said = b"\x15\x03\x03\x00\x02\x02\x50"
+        with ScriptedBroker(lambda *_: said) as broker, pytest.raises(SecurityProtocolError, match="the port wants TLS"):
             tidelog.connect(broker.address)
 
     def test_a_response_to_another_request(self) -> None:

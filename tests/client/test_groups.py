@@ -518,7 +518,7 @@ def test_reset_to_a_time(broker: RunningBroker, client: Client, topic: str, cloc
 def test_reset_where_nothing_is_that_late(broker: RunningBroker, client: Client, topic: str, clock: ManualClock) -> None:
     commit(client, topic, topic, 0, 10)
     address = broker.bootstrap_servers
-    ran = run_ok("groups", "reset", address, topic, "--to", "2040-01-01", "--json", clock=clock)
+    ran = run_ok("groups", "reset", address, topic, "--to", "2040-01-01", "--execute", "--json", clock=clock)
     assert [(one["new_offset"], one["new_timestamp"], one["skipped"], one["note"]) for one in ran.json_lines] == [
         (10, None, 10, "no record is that late: the end of the log"),
         (10, None, 0, "no record is that late: the end of the log"),
@@ -543,16 +543,18 @@ def test_reset_to_ends_and_offsets(broker: RunningBroker, client: Client, topic:
 
     def reset(*args: object) -> list[tuple[Any, ...]]:
         lines = run_ok("groups", "reset", address, topic, *args, "--json", clock=clock).json_lines
+        assert all(line["dry_run"] is ("--execute" not in args) for line in lines)
         return [
             tuple(line[name] for name in ("partition", "old_offset", "new_offset", "read_again", "skipped")) for line in lines
         ]
 
     broker.on_loop(lambda: broker.node.manager.log(topic, 1).delete_records(3))
-    assert reset("--to", "earliest", "--topic", topic) == [(0, None, 0, 0, 0), (1, None, 3, 0, 0)]
-    assert reset("--to", "latest") == [(0, 0, 10, 0, 10), (1, 3, 10, 0, 7)]
-    assert reset("--to-offset", 2) == [(0, 10, 2, 8, 0), (1, 10, 3, 7, 0)]
+    assert reset("--to", "earliest", "--topic", topic, "--execute") == [(0, None, 0, 0, 0), (1, None, 3, 0, 0)]
+    assert reset("--to", "latest", "--execute") == [(0, 0, 10, 0, 10), (1, 3, 10, 0, 7)]
+    assert reset("--to-offset", 2, "--execute") == [(0, 10, 2, 8, 0), (1, 10, 3, 7, 0)]
+    assert reset("--to-offset", 99, "--topic", f"{topic}:1") == [(1, 3, 10, 0, 7)]
     assert reset("--to-offset", 99, "--topic", f"{topic}:1", "--dry-run") == [(1, 3, 10, 0, 7)]
-    assert reset("--by", "150s", "--topic", f"{topic}:0,1") == [(0, 2, 7, 0, 5), (1, 3, 7, 0, 4)]
+    assert reset("--by", "150s", "--topic", f"{topic}:0,1", "--execute") == [(0, 2, 7, 0, 5), (1, 3, 7, 0, 4)]
     assert [one.note for one in client.reset_group(topic, ToOffset(0), dry_run=True)] == ["", "offset 0 is below the log"]
     ran = run_ok("groups", "reset", address, topic, "--to", "-150s", "--dry-run", clock=clock)
     assert ran.lines[0].split("  ")[0] == "topic"
@@ -573,7 +575,8 @@ def test_counting_ends_somewhere(client: Client, topic: str, monkeypatch: pytest
         (["reset", "{address}", "nobody", "--to", "earliest"], 1, "has committed no offset: which topics are meant?"),
         (["reset", "{address}", "nobody", "--to", "earliest", "--topic", "nowhere"], 1, "no topic 'nowhere'"),
         (["reset", "{address}", "nobody", "--to", "earliest", "--topic", "nowhere:3"], 1, "no topic 'nowhere'"),
-        (["reset", "{folder}", "g", "--to", "now"], 2, "reset needs HOST:PORT"),
+        (["reset", "{folder}", "g", "--to", "now"], 2, "reset needs brokers, HOST:PORT, not a folder"),
+        (["reset", "{address}", "g", "--to", "now", "--execute", "--dry-run"], 2, "exclude each other"),
         (["reset", "{address}", "g"], 2, "one of --to, --to-offset and --by is needed"),
         (["reset", "{address}", "g", "--to", "now", "--by", "1h"], 2, "one of --to, --to-offset and --by is needed"),
         (["reset", "{address}", "g", "--by", "soon"], 1, "not a span of time"),

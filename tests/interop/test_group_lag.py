@@ -162,7 +162,7 @@ def live_group(bootstrap: str, topic: str) -> None:
         assert lag.lag_ms == lag.now_ms - (now_ms - 40_000)
         assert lag.topic_per_second is None or lag.topic_per_second >= 0
         assert (lag.retention.precision, lag.retention.goes_ms) == (Precision.EARLIEST, now_ms - 40_000 + 3_600_001)
-        refused = run("groups", "reset", bootstrap, topic, "--to", "earliest")
+        refused = run("groups", "reset", bootstrap, topic, "--to", "earliest", "--execute")
         assert refused.exit_code == 1
         assert "has 1 member: its offsets can be set only while it has none" in refused.error
         consumer.close()
@@ -170,7 +170,7 @@ def live_group(bootstrap: str, topic: str) -> None:
             lambda: any(one.group == topic and one.state in ("Empty", None) for one in client.groups()),
             f"{topic} without members",
         )
-        (line,) = run_ok("groups", "reset", bootstrap, topic, "--to", f"{now_ms - 50_000}", "--json").json_lines
+        (line,) = run_ok("groups", "reset", bootstrap, topic, "--to", f"{now_ms - 50_000}", "--execute", "--json").json_lines
         assert (line["old_offset"], line["new_offset"], line["read_again"], line["is_exact"]) == (20, 10, 10, True)
     consumer = committed_by_a_consumer(bootstrap, topic, topic, 10)
     (at,) = consumer.committed([Place(topic, 0)], timeout=30)

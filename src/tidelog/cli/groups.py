@@ -23,6 +23,7 @@ from tidelog.cli.options import (
     Decorated,
     Moment,
     TimeType,
+    brokers_argument,
     echo_moment,
     json_option,
     run_clock,
@@ -269,7 +270,7 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
 
 
 @command.command("reset", short_help="Set a group's offsets to a time.")
-@source_argument
+@brokers_argument
 @click.argument("group", metavar="GROUP")
 @click.option(
     "--to", "target", type=TimeType(*_ENDS), help="The first record at or after TIME, or the end of the log without one."
@@ -278,26 +279,28 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
 @click.option("--by", "duration", metavar="TIME", help="That long before now: 90m, 3d. The same as --to -90m.")
 @topic_option
 @isolation_option
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--execute", is_flag=True, help="Do it. Without it nothing is changed, and what would be done is shown.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done, which is the default.")
 @json_option
 @click.pass_context
 def reset_command(
     ctx: click.Context,
-    source: str,
+    brokers: str,
     group: str,
     target: Moment | str | None,
     to_offset: int | None,
     duration: str | None,
     topics: tuple[str, ...],
     isolation: Isolation,
+    execute: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Set the offsets of GROUP, which must have no members, and show what that means: partition by partition, the old and the
-    new offset, the time at each, and how many records will be read again, or not at all.
+    """Show what setting the offsets of GROUP, which must have no members, would mean: partition by partition, the old and the new
+    offset, the time at each, and how many records will be read again, or not at all. With --execute they are set.
     """
-    if not is_address(source):
-        raise click.UsageError("reset needs HOST:PORT: a group's offsets are its coordinator's to write.")
+    if execute and dry_run:
+        raise click.UsageError("--execute and --dry-run exclude each other.")
     if sum(given is not None for given in (target, to_offset, duration)) != 1:
         raise click.UsageError("one of --to, --to-offset and --by is needed.")
     wanted = _parse_topics(topics)
@@ -305,16 +308,17 @@ def reset_command(
     from tidelog.client.client import connect
     from tidelog.client.group_reset import apply_reset, plan_reset
 
-    with connect(source, clock=run_clock(ctx)) as client:
+    with connect(brokers, clock=run_clock(ctx)) as client:
         named = None if wanted is None else [key for topic, keys in wanted.items() for key in keys or (topic,)]
         planned = plan_reset(client.cluster, group, goal, named, isolation)
-        if not dry_run:
+        if execute:
             apply_reset(client.cluster, group, planned)
     if as_json:
-        print_lines(json_line(_json_reset(group, one, dry_run)) for one in planned)
+        print_lines(json_line(_json_reset(group, one, not execute)) for one in planned)
     else:
         print_lines(table(_RESET_HEADER, map(_reset_cells, planned)))
-    notices.say(f"{group}: nothing was changed, this is a dry run" if dry_run else f"{group}: offsets set: {len(planned)}")
+    done = f"offsets set: {len(planned)}" if execute else "nothing was changed, this is a dry run; --execute sets the offsets"
+    notices.say(f"{group}: {done}")
 
 
 def _goal(ctx: click.Context, target: Moment | str | None, to_offset: int | None, duration: str | None) -> Target:

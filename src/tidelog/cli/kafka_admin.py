@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tidelog.client.cluster import Cluster
 from tidelog.errors import InvalidArgumentError, StorageError, TidelogError
 from tidelog.log.partition_metadata import parse_topic_id
 from tidelog.storage.handover import TopicToHand
@@ -28,6 +29,8 @@ class KafkaAdmin:
             raise InvalidArgumentError(
                 "handing over needs Kafka's admin API: install the extra, pip install 'tidelog[handover]'"
             ) from None
+        with Cluster.at(bootstrap, "tidelog-handover", timeout_ms=int(timeout_s * 1000)) as cluster:
+            cluster.refresh([])  # Of a port that wants TLS or SASL confluent-kafka says nothing, for as long as it is let.
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
         self._client: Any = AdminClient(

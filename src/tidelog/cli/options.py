@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
 from tidelog.cli import notices
+from tidelog.client.addresses import is_address
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.errors import InvalidArgumentError
 from tidelog.times import format_time, parse_time
@@ -86,12 +88,29 @@ def echo_moment(moment: Moment | None) -> None:
 
 def directory_argument(function: Decorated) -> Decorated:
     """DIR, the data folder. That it exists is for the log layer to say: it knows what a data folder holds."""
-    return click.argument("directory", metavar="DIR", type=click.Path())(function)
+    return click.argument("directory", metavar="DIR", type=click.Path(), callback=_folder)(function)
 
 
 def source_argument(function: Decorated) -> Decorated:
     """DIR|HOST:PORT, a data folder or brokers. A folder whose name looks like an address is written ./name."""
     return click.argument("source", metavar="DIR|HOST:PORT", type=click.Path())(function)
+
+
+def brokers_argument(function: Decorated) -> Decorated:
+    """HOST:PORT, for what only brokers do; a folder is refused with a sentence that says so."""
+    return click.argument("brokers", metavar="HOST:PORT", callback=_brokers)(function)
+
+
+def _brokers(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not is_address(value):
+        raise click.UsageError(f"{ctx.info_name} needs brokers, HOST:PORT, not a folder: {value!r}.")
+    return value
+
+
+def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if is_address(value) and not Path(value).exists():
+        raise click.UsageError(f"{ctx.info_name} needs a data folder, DIR, not brokers: {value!r}.")
+    return value
 
 
 def topic_argument(function: Decorated) -> Decorated:

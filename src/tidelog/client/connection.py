@@ -6,10 +6,11 @@ each request. Nothing here retries: `cluster` does.
 | what happens | raises |
 |---|---|
 | no connection, connection lost, no answer in time | BrokerUnreachableError |
+| the port wants TLS or SASL, which are not spoken here | SecurityProtocolError |
 | an answer that the protocol does not allow | ProtocolError |
 | the broker offers no version of a request known here, or none that is new enough | UnsupportedVersionError |
 
-After any of the first two a connection is of no more use: `is_usable` is False.
+After any of the first three a connection is of no more use: `is_usable` is False.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from struct import Struct
 from typing import TypeVar
 
 from tidelog.client.addresses import BrokerAddress
-from tidelog.errors import BrokerUnreachableError, ProtocolError, UnsupportedVersionError
+from tidelog.client.security import is_tls_record, sasl_mechanisms, wants_tls
+from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.wire.codec import Message
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -60,6 +62,7 @@ class Connection:
         self._correlation_id = 0
         self._waiting: deque[tuple[int, type[Message], int]] = deque()
         self._size = bytearray(4)
+        self._answers = 0
         try:
             self._socket = socket.create_connection(address, timeout=min(timeout_ms, CONNECT_MS) / 1000)
         except OSError as error:
@@ -162,6 +165,7 @@ class Connection:
             self.close()
             raise ProtocolError("response to another request", path=self._place, found=found_id, expected=correlation_id)
         self._waiting.popleft()
+        self._answers += 1
         return message
 
     def _handshake(self) -> dict[int, tuple[int, int]]:
@@ -177,6 +181,8 @@ class Connection:
         most = MAX_FIRST_RESPONSE_BYTES if self._correlation_id == 1 else MAX_RESPONSE_BYTES
         if not 4 <= size <= most:
             self.close()
+            if not self._answers and is_tls_record(self._size):
+                raise _wants_tls(self._place)
             raise ProtocolError("no response of a Kafka broker: its size", path=self._place, found=size, expected=f"4 to {most}")
         frame = memoryview(bytearray(size)) if allocate is None else allocate(size)
         self._fill(frame, deadline)
@@ -197,9 +203,25 @@ class Connection:
         except OSError as error:
             raise self._lost(error) from None
 
-    def _lost(self, error: OSError) -> BrokerUnreachableError:
+    def _lost(self, error: OSError) -> TidelogError:
         self.close()
+        if not isinstance(error, TimeoutError):
+            # A port that is of another kind closes the connection: one of TLS at once, one of SASL behind ApiVersions.
+            if not self._answers and wants_tls(self.address):
+                return _wants_tls(self._place)
+            if self._answers == 1 and (mechanisms := sasl_mechanisms(self.address)) is not None:
+                return SecurityProtocolError(
+                    "the port wants clients to authenticate by SASL, which comes in a later version",
+                    path=self._place,
+                    found=f"SASL: {', '.join(mechanisms)}",
+                    expected="PLAINTEXT",
+                )
         return BrokerUnreachableError(f"connection to a broker lost: {_reason(error)}", path=self._place)
+
+
+def _wants_tls(place: str) -> SecurityProtocolError:
+    message = "the port wants TLS, which comes in a later version"
+    return SecurityProtocolError(message, path=place, found="SSL or SASL_SSL", expected="PLAINTEXT")
 
 
 def _reason(error: OSError) -> str:

@@ -1,0 +1,81 @@
+"""What a port wants that closes a connection without a word: TLS, SASL, or neither.
+
+| a broker's listener | a request in plain text | how it is recognised |
+|---|---|---|
+| SSL, SASL_SSL | an alert (15 03), or the connection is closed | it answers a TLS greeting by a record (16 03) or an alert |
+| SASL_PLAINTEXT | ApiVersions is answered, all else closes the connection | SaslHandshake: it names the mechanisms that it has |
+| PLAINTEXT | answered | SaslHandshake is refused: ILLEGAL_SASL_STATE |
+
+A port is asked on a connection of its own, and only where one was closed before the first answer that counts: a broker that just
+stopped refuses the connection, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from struct import Struct
+from typing import Final
+
+from tidelog.errors import TidelogError
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.headers import read_response, request_chunks
+from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+PROBE_MS: Final = 2_000
+"""So long a port has to say what it wants."""
+
+NO_MECHANISM: Final = "TIDELOG-NONE"
+
+_HANDSHAKE: Final = 22
+_ALERT: Final = 21
+_TLS_MAJOR: Final = 3
+_SIZE = Struct(">i")
+_MOST_BYTES: Final = 1 << 16
+
+
+def is_tls_record(data: bytes | bytearray) -> bool:
+    """Whether an answer begins as a TLS alert or handshake does."""
+    return len(data) >= 2 and data[0] in (_ALERT, _HANDSHAKE) and data[1] == _TLS_MAJOR
+
+
+def wants_tls(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> bool:
+    """Whether a port answers a TLS greeting as a TLS server does."""
+    outgoing = ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # Nothing is sent through it, and it is not gone on with.
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    try:
+        with socket.create_connection(address, timeout=timeout_ms / 1000) as probe:
+            probe.sendall(outgoing.read())
+            return is_tls_record(_exactly(probe, 2))
+    except OSError:
+        return False
+
+
+def sasl_mechanisms(address: tuple[str, int], timeout_ms: int = PROBE_MS) -> list[str] | None:
+    """Return the mechanisms of a port that wants SASL, None of one that does not, or does not say."""
+    request = b"".join(request_chunks(SaslHandshakeRequest(NO_MECHANISM), 0, 1, "tidelog"))
+    try:
+        with socket.create_connection(address, timeout=timeout_ms / 1000) as probe:
+            probe.sendall(request)
+            (size,) = _SIZE.unpack(_exactly(probe, _SIZE.size))
+            if not 0 < size <= _MOST_BYTES:
+                return None
+            _, answer = read_response(SaslHandshakeResponse, 0, memoryview(_exactly(probe, size)))
+    except (OSError, TidelogError):
+        return None
+    return sorted(answer.mechanisms) if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM else None
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            raise ConnectionResetError("it closed the connection")
+        data += piece
+    return bytes(data)

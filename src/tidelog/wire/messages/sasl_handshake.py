@@ -1,0 +1,19 @@
+"""SaslHandshake (key 17): which mechanism a client will authenticate by (KIP-43). Here it tells a port that wants SASL.
+
+| version | what it changed |
+|---|---|
+| 1 | what follows is framed as SaslAuthenticate (KIP-152) |
+"""
+
+from __future__ import annotations
+
+from tidelog.wire.fields import Message, array, int16, string
+
+
+class SaslHandshakeRequest(Message, api="SaslHandshake", key=17, versions="0-1"):
+    mechanism: str = string()
+
+
+class SaslHandshakeResponse(Message, api="SaslHandshake", key=17, versions="0-1"):
+    error_code: int = int16()
+    mechanisms: list[str] = array(string)
