@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
+from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
 from tidelog.records.columns import BinaryBuffers, Columns, TimeBuffers, ViewBuffers
 from tidelog.scanning.schema import HEADERS, TIMESTAMP, scan_schema
 
@@ -23,6 +24,9 @@ MIN_BATCH_ROWS = 10_000
 
 BATCH_BYTES = 32 * 1024 * 1024
 """Bytes of log, decompressed, after which rows become an Arrow batch even if they are few."""
+
+GONE = (OffsetOutOfRangeError, SegmentChangedError)
+"""What is raised where records went away after they were planned."""
 
 _SPARSE = 4
 """Views keep the log's bytes in memory. Where fewer than one byte in this many is pointed at, values are copied after all."""
@@ -136,22 +140,30 @@ def _bitmap(validity: bytearray | None) -> pa.Buffer | None:
 
 
 def coalesce(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows with small neighbours put together, as long as that stays below `BATCH_BYTES`. No batch is empty."""
+    """Yield the same rows with small neighbours put together, as long as that stays below `BATCH_BYTES`. No batch is empty.
+
+    An error that records are gone comes after the rows before it.
+    """
     enough = min(MIN_BATCH_ROWS, batch_rows)
     waiting: list[pa.RecordBatch] = []
     rows = size_bytes = 0
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        if not waiting and batch.num_rows >= enough:
-            yield batch
-            continue
-        waiting.append(batch)
-        rows += batch.num_rows
-        size_bytes += batch.get_total_buffer_size()
-        if rows >= enough or size_bytes >= BATCH_BYTES:
+    try:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if not waiting and batch.num_rows >= enough:
+                yield batch
+                continue
+            waiting.append(batch)
+            rows += batch.num_rows
+            size_bytes += batch.get_total_buffer_size()
+            if rows >= enough or size_bytes >= BATCH_BYTES:
+                yield from _together(waiting, rows, batch_rows)
+                waiting, rows, size_bytes = [], 0, 0
+    except GONE:
+        if waiting:
             yield from _together(waiting, rows, batch_rows)
-            waiting, rows, size_bytes = [], 0, 0
+        raise
     if waiting:
         yield from _together(waiting, rows, batch_rows)
 

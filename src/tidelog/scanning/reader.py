@@ -26,7 +26,7 @@ from tidelog.log.batch_walk import check_crc_by_pieces
 from tidelog.log.files import ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
 from tidelog.records.columns import Columns
-from tidelog.scanning.arrow import BATCH_BYTES, BATCH_ROWS, MIN_BATCH_ROWS, Assembler, coalesce
+from tidelog.scanning.arrow import BATCH_BYTES, BATCH_ROWS, GONE, MIN_BATCH_ROWS, Assembler, coalesce
 from tidelog.scanning.bounds import check_positive
 from tidelog.scanning.chunks import CHUNK_BYTES, Chunks
 from tidelog.scanning.report import ScanReport
@@ -114,16 +114,24 @@ def collect(
     path: str,
     high_watermark: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a partition's batches in Arrow batches. Rows from `high_watermark` on are counted, if it is given."""
+    """Yield the records of a partition's batches in Arrow batches. Rows from `high_watermark` on are counted, if it is given.
+
+    Where records are gone, what lies before them comes first, and then the error.
+    """
     rows = 0
-    for header, chunk, index in batches:
-        if rows >= MIN_BATCH_ROWS and rows + header.record_count > batch_rows:
-            yield from _emit(columns, assembler, batch_rows, report, high_watermark)
-            rows = 0
-        rows += columns.add(header, chunk, index, path)
-        if rows >= batch_rows or columns.source_bytes >= BATCH_BYTES:
-            yield from _emit(columns, assembler, batch_rows, report, high_watermark)
-            rows = 0
+    try:
+        for header, chunk, index in batches:
+            if rows >= MIN_BATCH_ROWS and rows + header.record_count > batch_rows:
+                yield from _emit(columns, assembler, batch_rows, report, high_watermark)
+                rows = 0
+            rows += columns.add(header, chunk, index, path)
+            if rows >= batch_rows or columns.source_bytes >= BATCH_BYTES:
+                yield from _emit(columns, assembler, batch_rows, report, high_watermark)
+                rows = 0
+    except GONE:
+        # What was read before is there: a stream that minds no losses delivers it.
+        yield from _emit(columns, assembler, batch_rows, report, high_watermark)
+        raise
     yield from _emit(columns, assembler, batch_rows, report, high_watermark)
 
 
@@ -137,8 +145,8 @@ def _emit(
     if high_watermark is not None and rows:
         offsets = memoryview(columns.offsets()).cast("q")
         report.above_high_watermark += rows - bisect_left(offsets, high_watermark)
-    # One Kafka batch may hold more than asked for: pieces of about the same size, none of them tiny.
-    pieces = -(-rows // batch_rows)
+    # One Kafka batch may hold more than asked for, and unpack to a hundred times of it: pieces of about the same size, none tiny.
+    pieces = max(-(-rows // batch_rows), min(rows, columns.source_bytes // BATCH_BYTES))
     for piece in range(pieces):
         yield assembler.assemble(columns, rows * piece // pieces, rows * (piece + 1) // pieces)
     columns.clear()

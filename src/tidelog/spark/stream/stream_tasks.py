@@ -96,19 +96,30 @@ def _cluster(brokers: str) -> Cluster:
 def _read_what_is_there(
     split: AnySplit, columns: tuple[str, ...], batch_rows: int, report: ScanReport
 ) -> Iterator[pa.RecordBatch]:
-    # Rows that are out cannot be taken back: what is lost must be known before the first one of a split is.
-    try:
-        yield from list(_read(split, columns, batch_rows, report))
-        return
-    except (OffsetOutOfRangeError, SegmentChangedError) as error:
-        lost = error
+    """Yield what a split still holds, a batch at a time: rows that are out stay out, and what is lost is told by offset."""
+    names = columns if "offset" in columns else (*columns, "offset")
+    reached = split.start_offset if isinstance(split, BrokerSplit) else split.runs[0].first.base_offset
+    while True:
+        try:
+            for batch in _read(split, names, batch_rows, report):
+                reached = batch.column("offset")[-1].as_py() + 1
+                yield batch if names is columns else batch.select(columns)
+            return
+        except (OffsetOutOfRangeError, SegmentChangedError) as error:
+            lost = error
+        start = _start_behind(split, reached)
+        if start is None:
+            _log.warning("%s: left out, lost from offset %d on: %s", split, reached, lost)
+            return
+        _log.warning("%s: offsets [%d, %d) are lost: %s", split, reached, start, lost)
+        assert isinstance(split, BrokerSplit)
+        split, reached = replace(split, start_offset=start), start
+
+
+def _start_behind(split: AnySplit, reached: int) -> int | None:
+    """Return where a partition's log begins again behind `reached` and inside a split; None where the rest of it is gone."""
     if not isinstance(split, BrokerSplit):
-        _log.warning("%s: left out, lost: %s", split, lost)
-        return
+        return None
     key = TopicPartition(split.topic, split.partition)
     start = list_offsets(_cluster(split.brokers), {key: EARLIEST})[key]
-    if isinstance(start, NotFound) or not split.start_offset < start.offset < split.end_offset:
-        _log.warning("%s: left out, lost: %s", split, lost)
-        return
-    _log.warning("%s: %d offsets are lost: %s", split, start.offset - split.start_offset, lost)
-    yield from _read_what_is_there(replace(split, start_offset=start.offset), columns, batch_rows, report)
+    return start.offset if not isinstance(start, NotFound) and reached < start.offset < split.end_offset else None
