@@ -40,6 +40,9 @@ from tidelog.errors import ProducerFencedError, TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
+from tidelog.spark.sink.broker_target import commit_to_broker
+from tidelog.spark.sink.sink_options import parse_sink_options
+from tidelog.spark.sink.spool import Spool
 
 SOAK = bool(os.environ.get("TIDELOG_SOAK"))
 PROPERTIES = {
@@ -161,6 +164,35 @@ def test_a_transaction_that_takes_too_long(peer: AnyBroker) -> None:
             wait_until(lambda: _end(client, key) > 1, "the coordinator's marker", TIMEOUT_S)
             appender.commit()
     assert consume(peer.bootstrap, "slow", isolation="read_committed") == []
+
+
+def test_a_commit_that_takes_too_long_says_what_to_turn(peer: AnyBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A micro-batch for which its transaction's timeout is too short fails by name, and goes through with a longer one."""
+    create_topics(peer.bootstrap, {"poison": {}}, 1)
+    key = TopicPartition("poison", 0)
+    given = {"path": peer.bootstrap, "transactionTimeout": "300"}
+    options = parse_sink_options(given, streaming=True).for_query("poison")
+    with Spool(None, "poison", 1) as spool:
+        spool.add(key, build_batch_v2([Record(0, 1, 0, None, b"late")]))
+        batches = [spool.finish()]
+    commit = BatchAppender.commit
+    with tidelog.connect(peer.bootstrap) as client:
+
+        def slowly(appender: BatchAppender) -> None:
+            appender.flush()
+            wait_until(lambda: _end(client, key) > 1, "the coordinator's marker", TIMEOUT_S)
+            commit(appender)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(BatchAppender, "commit", slowly)
+            with pytest.raises(
+                ProducerFencedError, match=r"timeout is 300 ms.*transactionTimeout.*transaction\.max\.timeout\.ms"
+            ):
+                commit_to_broker(options, batches, 1)
+        longer = parse_sink_options({"path": peer.bootstrap}, streaming=True).for_query("poison")
+        commit_to_broker(longer, batches, 1)
+        wait_until_decided(peer.bootstrap, "poison", 1)
+    assert [row.value for row in consume(peer.bootstrap, "poison", isolation="read_committed")] == [b"late"]
 
 
 def _end(client: Client, key: TopicPartition) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,8 @@ from tests.client.scripted import VERSIONS, ScriptedBroker
 from tidelog.client.batch_appender import BatchAppender
 from tidelog.client.client import Client
 from tidelog.client.committed import committed_offsets
+from tidelog.client.transactions import TransactionCoordinator
+from tidelog.clock import ManualClock
 from tidelog.errors import (
     BrokerError,
     InvalidArgumentError,
@@ -167,6 +170,68 @@ def test_where_there_are_no_transactions(options: SinkOptions, tmp_path: Path) -
         with pytest.raises(UnsupportedForMessageFormatError, match="deliveryGuarantee at-least-once"):
             commit_to_broker(there, [batches], 1)
         assert send_from_task(there, batches.batches()) == 1
+
+
+class Large:
+    """Batches that a task handed over, which say to be as large as they are told."""
+
+    def __init__(self, of: SpooledBatches, size_bytes: int) -> None:
+        self.keys, self.batches, self.size_bytes = of.keys, of.batches, size_bytes
+
+
+def test_the_timeout_grows_with_the_commit_as_far_as_brokers_allow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with tidelog.Broker(tmp_path / "data", num_partitions=1, transaction_max_timeout_ms=100_000) as small:
+        options = parse_sink_options({"path": small.bootstrap_servers}, streaming=True).for_query("q")
+        asked: list[int] = []
+        with pytest.MonkeyPatch.context() as patched:
+            init = TransactionCoordinator.init
+
+            def noting(self: TransactionCoordinator, timeout_ms: int, *more: Any) -> Any:
+                asked.append(timeout_ms)
+                return init(self, timeout_ms, *more)
+
+            patched.setattr(TransactionCoordinator, "init", noting)
+            for number, mebibytes in enumerate((1, 90, 2_000)):
+                batches: Any = Large(spooled(options, ("large", number)), mebibytes << 20)
+                commit_to_broker(options, [batches], number)
+            assert asked == [60_000, 90_000, 2_000_000, 900_000, 300_000, 60_000]
+            assert "a commit of 2000 MiB may take longer" in caplog.text and "transaction.max.timeout.ms" in caplog.text
+            asked.clear()
+            named = parse_sink_options({"path": small.bootstrap_servers, "transactionTimeout": "2s"}, streaming=True).for_query(
+                "q"
+            )
+            commit_to_broker(named, [batches], 3)
+            assert asked == [2_000]
+        with tidelog.connect(small.bootstrap_servers) as client:
+            assert values(client, "large") == [0, 1, 2, 2]
+
+
+def test_a_transaction_that_is_open_for_too_long_says_what_to_turn(tmp_path: Path) -> None:
+    """The broker aborts it while it is written. Without a named timeout the same commit goes through."""
+    clock = ManualClock(1_600_000_000_000)
+    with tidelog.Broker(tmp_path / "data", clock=clock, num_partitions=1) as broker, pytest.MonkeyPatch.context() as patched:
+        given = {"path": broker.bootstrap_servers, "transactionTimeout": "2s"}
+        options = parse_sink_options(given, streaming=True).for_query("q")
+        batches = [spooled(options, ("slow", 1))]
+        commit = BatchAppender.commit
+
+        def slowly(appender: BatchAppender) -> None:
+            appender.flush()
+            for _ in range(3):
+                clock.advance(10_000)
+            commit(appender)
+
+        patched.setattr(BatchAppender, "commit", slowly)
+        for _ in range(2):
+            with pytest.raises(ProducerFencedError) as raised:
+                commit_to_broker(options, batches, 1, clock)
+            for words in ("was open for 30000 ms", "timeout is 2000 ms", "transactionTimeout", "transaction.max.timeout.ms"):
+                assert words in str(raised.value)
+            assert "maxBytesPerTrigger" in str(raised.value) and "at-least-once" in str(raised.value)
+        without = parse_sink_options({"path": broker.bootstrap_servers}, streaming=True).for_query("q")
+        commit_to_broker(without, batches, 1, clock)
+        with tidelog.connect(broker.bootstrap_servers) as client:
+            assert values(client, "slow") == [1]
 
 
 def test_a_timeout_that_brokers_refuse(options: SinkOptions) -> None:

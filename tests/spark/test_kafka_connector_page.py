@@ -82,6 +82,7 @@ VALUES = {
     "minOffsetsPerTrigger": "10",
     "maxTriggerDelay": "5m",
     "maxRecordsPerPartition": "50",
+    "maxBytesPerTrigger": "100m",
     "maxTimePerTrigger": "10m",
     "groupIdPrefix": "nightly",
     "kafka.enable.auto.commit": "false",

@@ -16,7 +16,7 @@ from tidelog.log.names import TopicPartition
 from tidelog.spark.options import EARLIEST, LATEST, OPTIONS, STREAM_OPTIONS
 from tidelog.spark.source import TidelogDataSource
 from tidelog.spark.stream.offsets import from_json, to_json
-from tidelog.spark.stream.stream_options import StreamOptions, parse_stream_options
+from tidelog.spark.stream.stream_options import BATCH_BYTES, StreamOptions, parse_stream_options
 
 
 def given_options(**options: Any) -> dict[str, str]:
@@ -32,6 +32,19 @@ def refused(**options: Any) -> str:
         parse(**options)
     assert "\n" not in str(error.value)
     return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("1g", 1 << 30), ("512m", 512 << 20), ("64 MiB", 64 << 20), ("1000", 1000), ("2kb", 2048), ("unlimited", None)],
+)
+def test_bytes_of_a_batch(text: str, size_bytes: int | None) -> None:
+    given = {"path": "/data", "subscribe": "orders"}
+    assert parse_stream_options(given).max_bytes == BATCH_BYTES
+    assert parse_stream_options(given | {"maxBytesPerTrigger": text}).max_bytes == size_bytes
+    for wrong in ("0", "-1", "1.5g", "many", ""):
+        with pytest.raises(InvalidArgumentError, match="option maxBytesPerTrigger: bytes expected"):
+            parse_stream_options(given | {"maxBytesPerTrigger": wrong})
 
 
 def test_what_is_not_said_has_the_connectors_defaults() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tidelog
 from tests.scanning.logs import TOPIC, LogBuilder
@@ -23,6 +25,7 @@ from tidelog.errors import SegmentChangedError
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.records.compression import Codec
 from tidelog.scanning.report import ScanReport
+from tidelog.spark.stream.admission import share, within_bytes
 from tidelog.spark.stream.stream_tasks import StreamTask, read_task
 
 UNPACKED_BYTES = 240 << 20
@@ -41,20 +44,26 @@ print(len(tasks), rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - bef
 """
 
 
+def wide(folder: Path, unpacked_bytes: int) -> int:
+    """Write a topic of so many bytes, in batches of 1 MB that pack to a hundredth; return how many rows of a KiB it has."""
+    thousand = pa.array([f"{i:08d}" + "abcdefgh" * 127 for i in range(1000)])
+    rows = (unpacked_bytes >> 10) // 1000 * 1000
+    table = pa.table({"at": range(10**12, 10**12 + rows), "value": pa.chunked_array([thousand] * (rows // 1000))})
+    pq.write_table(table, folder / "wide.parquet", compression="zstd")
+    options = ImportOptions(timestamp_column="at", value_column="value", codec=Codec.ZSTD, batch_bytes=1_000_000)
+    imported = import_file(folder / "log", "wide", folder / "wide.parquet", options, ManualClock(0))
+    assert imported.size_bytes * 100 < unpacked_bytes
+    return rows
+
+
 def test_memory_is_bounded_in_bytes_that_are_unpacked(tmp_path: Path) -> None:
     """A split of 1.4 MB that unpacks to 240 MB, in one task: measured as 0.13 GB more with and without losses minded."""
-    thousand = pa.array([f"{i:08d}" + "abcdefgh" * 127 for i in range(1000)])
-    rows = UNPACKED_BYTES >> 10
-    table = pa.table({"at": range(10**12, 10**12 + rows // 1000 * 1000), "value": pa.chunked_array([thousand] * (rows // 1000))})
-    pq.write_table(table, tmp_path / "wide.parquet", compression="zstd")
-    options = ImportOptions(timestamp_column="at", value_column="value", codec=Codec.ZSTD, batch_bytes=1_000_000)
-    imported = import_file(tmp_path / "log", "wide", tmp_path / "wide.parquet", options, ManualClock(0))
-    assert imported.size_bytes * 100 < UNPACKED_BYTES
+    rows = wide(tmp_path, UNPACKED_BYTES)
     for fails in ("true", "false"):
         command = [sys.executable, "-c", READ, str(tmp_path / "log"), fails]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         tasks, found, grown_kib = map(int, done.stdout.split())
-        assert (tasks, found) == (1, table.num_rows)
+        assert (tasks, found) == (1, rows)
         assert grown_kib < 180 << 10
 
 
@@ -114,3 +123,38 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, monkeypatch: pytest
             assert found == list(range(len(found))) and 10 < len(found) < 40
             assert f"left out, lost from offset {len(found)} on" in caplog.text
         stream.reader.stop()
+
+
+@given(
+    backlogs=st.dictionaries(st.integers(0, 9), st.tuples(st.integers(1, 10_000), st.floats(0, 1e6)), min_size=1),
+    limit_bytes=st.integers(1, 1 << 30),
+)
+def test_a_share_of_bytes_is_within_them(backlogs: dict[int, tuple[int, float]], limit_bytes: int) -> None:
+    available = {key: count for key, (count, _) in backlogs.items()}
+    each = {key: size for key, (_, size) in backlogs.items()}
+    most = within_bytes(available, each, limit_bytes)
+    shares = available if most is None else share(available, most)
+    assert sum(shares.values()) >= 1
+    # What rounding gives to a partition may be a row of the largest.
+    assert sum(count * each[key] for key, count in shares.items()) <= limit_bytes + (len(each) + 1) * max(each.values()) + 1
+
+
+def test_batches_of_a_backlog_are_bounded_in_bytes_that_are_unpacked(tmp_path: Path) -> None:
+    wide(tmp_path, 24 << 20)
+    options = {"subscribe": "wide", "startingOffsets": "earliest"}
+    whole = Query({"path": tmp_path / "log"} | options)
+    rows = whole.run_all()
+    assert len(whole.batches) == 1
+    with tidelog.Broker(data_dir=tmp_path / "log") as broker:
+        for place in (tmp_path / "log", broker.bootstrap_servers):
+            bounded = Query({"path": place, "maxBytesPerTrigger": "4m"} | options)
+            assert bounded.run_all() == rows
+            sizes = [len(batch) << 10 for batch in bounded.batches]
+            assert len(sizes) in (6, 7) and max(sizes) <= 4.5 * (1 << 20)
+            few = Query({"path": place, "maxBytesPerTrigger": "1", "maxOffsetsPerTrigger": 7} | options)
+            assert [len(few.run() or []) for _ in range(3)] == [1, 1, 1]
+            free = Query({"path": place, "maxBytesPerTrigger": "unlimited"} | options)
+            assert free.run_all() == rows and len(free.batches) == 1
+            for stream in (bounded, few, free):
+                stream.reader.stop()
+    whole.reader.stop()

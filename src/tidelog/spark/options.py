@@ -80,6 +80,7 @@ STREAM_OPTIONS: dict[str, str] = {
     "maxOffsetsPerTrigger": "offsets of a batch, at most, over all partitions",
     "minOffsetsPerTrigger": "wait until there are so many, but not longer than maxTriggerDelay",
     "maxTriggerDelay": "15m: the longest such wait",
+    "maxBytesPerTrigger": "1g: unpacked bytes of a batch, at most, about; unlimited for no bound",
     "maxTimePerTrigger": "10m: so much of the log's time in a batch, at most",
     "maxRecordsPerPartition": "offsets of a task, at most",
 }

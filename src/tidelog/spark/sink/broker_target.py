@@ -13,6 +13,11 @@ A micro-batch's transaction::
     TxnOffsetCommit(group)               (query, batch), in the metadata of partition 0 of each topic written to
     EndTxn(commit)
 
+A transaction that is open for longer than its timeout is aborted by the broker, and its producer fenced. Spark would repeat that
+micro-batch for ever, and it would fail for ever. So the timeout that is asked for grows with the bytes to be sent
+(`SLOW_BYTES_PER_S`), as far as the brokers' transaction.max.timeout.ms allows; where the user has named one that looks too short,
+a warning says so before the transaction begins; and where it was too short, the error says what to turn.
+
 The group, `tidelog-sink-<transactional id>`, has no members. It stands under every topic of the micro-batch, so that one topic's
 deletion does not take it. Brokers forget it `offsets.retention.minutes` (7 days) after the last commit: a query that rests longer
 than that, and was killed between its transaction's end and Spark's note of it, writes one micro-batch again.
@@ -20,6 +25,7 @@ than that, and was killed between its transaction's end and Spark's note of it, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -27,7 +33,14 @@ from tidelog.client import transactions_supported
 from tidelog.client.batch_appender import BatchAppender
 from tidelog.client.cluster import Cluster
 from tidelog.client.committed import committed_offsets
-from tidelog.errors import BrokerError, ProducerFencedError, UnsupportedForMessageFormatError, UnsupportedVersionError
+from tidelog.clock import Clock, SteadyClock
+from tidelog.errors import (
+    BrokerError,
+    ProducerError,
+    ProducerFencedError,
+    UnsupportedForMessageFormatError,
+    UnsupportedVersionError,
+)
 from tidelog.log.names import TopicPartition
 from tidelog.spark.sink.epochs import Epoch, is_replay, parse_epoch
 from tidelog.spark.sink.sink_options import SinkOptions
@@ -39,7 +52,19 @@ GROUP_PREFIX = "tidelog-sink-"
 
 CLIENT_ID = "tidelog-spark"
 
+SLOW_BYTES_PER_S = 1 << 20
+"""So slowly a commit may go without being aborted, unless the user names a timeout."""
+
+USUAL_BYTES_PER_S = 16 << 20
+"""A named timeout that is too short at this rate is warned of."""
+
+_SHORTER_MS = (900_000, 300_000)
+"""What is tried where brokers refuse a timeout: their transaction.max.timeout.ms is 15 minutes unless it was set."""
+
 _HINT = "deliveryGuarantee at-least-once writes there, with rows that may come twice"
+
+
+_log = logging.getLogger("tidelog.spark")
 
 
 @contextmanager
@@ -61,7 +86,9 @@ def send_from_task(options: SinkOptions, batches: Iterator[tuple[TopicPartition,
         return sum(appended.record_count for appended in appender.flush())
 
 
-def commit_to_broker(options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None) -> None:
+def commit_to_broker(
+    options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: int | None, clock: Clock | None = None
+) -> None:
     """On the driver, exactly-once: write all of it in one transaction.
 
     `options.transactional_id` is set. A stream's `options.query_id` and `batch_id` are set: the transaction commits
@@ -77,25 +104,68 @@ def commit_to_broker(options: SinkOptions, spooled: Sequence[SpooledBatches], ba
     with _cluster(options) as cluster:
         if not transactions_supported(cluster):
             raise UnsupportedVersionError(f"the brokers take no transactions; {_HINT}", path=options.place)
-        timeout_ms = options.transaction_timeout_ms
-        with BatchAppender(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms) as appender:
-            try:
-                appender.init()
-                if epoch is not None and is_replay(last_epoch(cluster, group, epoch.query_id), epoch, options.place):
-                    return
-                _append(cluster, appender, spooled, group, epoch)
-            except ProducerFencedError as error:
-                error.message += f" ({timeout_ms} ms, option transactionTimeout)"
-                raise
-            except UnsupportedForMessageFormatError as error:
-                error.message += f"; {_HINT}"
-                raise
-            except BrokerError as error:
-                if error.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        size_bytes = sum(one.size_bytes for one in spooled)
+        for timeout_ms in _timeouts_ms(options, size_bytes):
+            with BatchAppender(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms) as appender:
+                try:
+                    appender.init()
+                except BrokerError as error:
+                    if error.error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                        raise
+                    if timeout_ms > options.transaction_timeout_ms:
+                        continue
                     error.message += (
                         f": {timeout_ms} ms (option transactionTimeout) is more than the brokers' transaction.max.timeout.ms"
                     )
-                raise
+                    raise
+                if epoch is not None and is_replay(last_epoch(cluster, group, epoch.query_id), epoch, options.place):
+                    return
+                if size_bytes * 1000 > timeout_ms * USUAL_BYTES_PER_S:
+                    _log.warning(
+                        "a commit of %d MiB may take longer than its transaction stays open: %s",
+                        size_bytes >> 20,
+                        _way_out(timeout_ms),
+                    )
+                with _explained(timeout_ms, size_bytes, SteadyClock() if clock is None else clock):
+                    _append(cluster, appender, spooled, group, epoch)
+                return
+
+
+def _timeouts_ms(options: SinkOptions, size_bytes: int) -> list[int]:
+    """Return the timeouts to ask for, the next one where the brokers refuse one."""
+    least, wanted = options.transaction_timeout_ms, min(size_bytes * 1000 // SLOW_BYTES_PER_S, 2**31 - 1)
+    if options.is_timeout_given or wanted <= least:
+        return [least]
+    return [wanted, *(shorter for shorter in _SHORTER_MS if least < shorter < wanted), least]
+
+
+def _way_out(timeout_ms: int) -> str:
+    return (
+        f"its timeout is {timeout_ms} ms; name a longer one with option transactionTimeout (up to the brokers'"
+        " transaction.max.timeout.ms, 15 minutes unless set otherwise), have later micro-batches take less (maxBytesPerTrigger or"
+        " maxOffsetsPerTrigger of their source), or write with deliveryGuarantee at-least-once"
+    )
+
+
+@contextmanager
+def _explained(timeout_ms: int, size_bytes: int, clock: Clock) -> Iterator[None]:
+    """Say of an error in a transaction what it comes from, and what to do about it."""
+    began_ms = clock.now_ms()
+    try:
+        yield
+    except UnsupportedForMessageFormatError as error:
+        error.message += f"; {_HINT}"
+        raise
+    except (BrokerError, ProducerError) as error:
+        open_ms = clock.now_ms() - began_ms
+        if open_ms >= timeout_ms:
+            error.message = (
+                f"the transaction of {size_bytes:,} bytes was open for {open_ms} ms, and the broker aborted it ({error.message});"
+                f" {_way_out(timeout_ms)}"
+            )
+        elif isinstance(error, ProducerFencedError):
+            error.message += f" (or it was open for longer than {timeout_ms} ms, option transactionTimeout)"
+        raise
 
 
 def last_epoch(cluster: Cluster, group: str, query_id: str) -> Epoch | None:

@@ -32,7 +32,7 @@ DEFAULT_BATCH_BYTES = 65_536
 """Of a batch before compression. Four times a producer's `batch.size`: rows come in bulk here, nobody waits for a few."""
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
-"""A producer's `transaction.timeout.ms`: after that long a broker aborts what a dead driver has left open."""
+"""A producer's `transaction.timeout.ms`: so late a broker aborts what a dead driver has left open. Large commits ask for more."""
 
 SINK_OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) to write segments into; or a broker's host:port",
@@ -43,7 +43,7 @@ SINK_OPTIONS: dict[str, str] = {
     "batchSize": "bytes of a batch before compression (also kafka.batch.size)",
     "deliveryGuarantee": "exactly-once or at-least-once",
     "transactionalId": "the name that the target knows this writer by (also kafka.transactional.id); else tidelog-<query id>",
-    "transactionTimeout": "how long brokers keep an open transaction, e.g. 60s (also kafka.transaction.timeout.ms)",
+    "transactionTimeout": "how long brokers keep an open transaction, e.g. 5m (also kafka.transaction.timeout.ms); else by size",
     "spoolDir": "a folder that tasks and driver see, for what tasks hand over",
     "partitions": "a folder's new topics: how many partitions",
     "topic.<property>": "a folder's new topics: a property under Kafka's name, e.g. topic.segment.bytes",
@@ -88,6 +88,8 @@ class SinkOptions:
     query_id: str | None = None
     """The streaming query's id, which its checkpoint keeps; None of a batch write, and until the query is known."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
+    is_timeout_given: bool = False
+    """Whether the user named it; else a large commit asks for more."""
     spool_dir: str | None = None
     partitions: int = 1
     """Of a topic that a folder does not have yet."""
@@ -126,6 +128,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         delivery=delivery,
         transactional_id=_transactional_id(given, delivery),
         transaction_timeout_ms=_timeout_ms(given),
+        is_timeout_given=_given(given, "transactionTimeout")[1] is not None,
         spool_dir=folder(given, "spoolDir") if "spooldir" in given else None,
         partitions=_number(given, "partitions", 1),
         topic_properties=_topic_properties(given),

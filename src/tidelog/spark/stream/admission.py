@@ -3,6 +3,7 @@
 | limit | a batch ends |
 |---|---|
 | maxOffsetsPerTrigger | after so many offsets: each partition's share is that of its backlog, and none is passed over for ever |
+| maxBytesPerTrigger | after about so many bytes, unpacked; see `within_bytes` |
 | maxTimePerTrigger | in each partition before its first record that reaches the batch's end time, see `TimeLimit` |
 | minOffsetsPerTrigger | where it would be smaller it waits, but not longer than maxTriggerDelay since the last one |
 
@@ -37,6 +38,18 @@ def share(available: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]
     for key in [*empty[first:], *empty[:first], *rest][:left]:
         shares[key] += 1
     return shares
+
+
+def within_bytes(available: Mapping[K, int], bytes_each: Mapping[K, float], limit_bytes: int) -> int | None:
+    """Return how many of the `available` offsets hold about `limit_bytes`, at least one; None where all of them hold less.
+
+    `bytes_each`: what an offset of each partition takes, about. Shared out by `share` that many offsets are those bytes, as far
+    as the estimates are right.
+    """
+    total_bytes = sum(count * bytes_each.get(key, 0.0) for key, count in available.items())
+    if total_bytes <= limit_bytes:
+        return None
+    return max(1, int(sum(available.values()) * limit_bytes / total_bytes))
 
 
 class Window(NamedTuple):

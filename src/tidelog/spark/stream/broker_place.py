@@ -141,7 +141,7 @@ class BrokerStreamPlace:
 
     def splits(self, ranges: Mapping[TopicPartition, tuple[int, int]], min_splits: int, split_bytes: int) -> list[AnySplit]:
         total = max(1, sum(end - start for start, end in ranges.values()))
-        each_bytes = self._bytes_each(ranges)
+        each_bytes = self.bytes_each(ranges)
         found: list[AnySplit] = []
         for key in sorted(ranges):
             start, end = ranges[key]
@@ -160,11 +160,10 @@ class BrokerStreamPlace:
         assert isinstance(split, BrokerSplit)
         return read_broker_split(split, columns, cluster=self._cluster)
 
-    def _bytes_each(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, float]:
-        """Return the bytes of an offset in each partition, about, as far as the brokers tell."""
+    def bytes_each(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, float]:
         now_ms = self._clock.now_ms()
-        if self._sized_ms is None or now_ms - self._sized_ms >= SIZES_MS or not self._bytes.keys() >= set(keys):
-            wanted = list(keys)
+        wanted = list(keys)
+        if self._sized_ms is None or now_ms - self._sized_ms >= SIZES_MS or not self._bytes.keys() >= set(wanted):
             spans = self.spans(wanted)
             sizes = log_sizes(self._cluster, wanted)
             self._bytes = {

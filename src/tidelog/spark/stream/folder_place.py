@@ -181,6 +181,14 @@ class FolderStreamPlace:
                 self._log_dir.look()
         raise AssertionError("unreachable")
 
+    def bytes_each(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+        found: dict[TopicPartition, float] = {}
+        for key in keys:
+            log = self._log_dir.log(*key)
+            size_bytes = sum(segment.size_bytes for segment in log.segments)
+            found[key] = size_bytes / max(1, log.log_end_offset - log.segments[0].base_offset) if size_bytes else 0.0
+        return found
+
     def read(self, split: AnySplit, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         assert isinstance(split, Split)
         return read_split(split, columns)

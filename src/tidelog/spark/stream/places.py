@@ -42,6 +42,9 @@ class StreamPlace(Protocol):
     def splits(self, ranges: Mapping[TopicPartition, tuple[int, int]], min_splits: int, split_bytes: int) -> list[AnySplit]:
         """Return what is to be read, in order of partition and offset, in pieces of `split_bytes` and at least so many."""
 
+    def bytes_each(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, float]:
+        """Return the bytes of log that an offset takes in each partition, about, as far as that is known."""
+
     def read(self, split: AnySplit, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Yield the records of a split, as a scan does."""
 

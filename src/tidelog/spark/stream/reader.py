@@ -34,7 +34,7 @@ from tidelog.log.names import TopicPartition
 from tidelog.spark.bounds import resolve_ranges, select_partitions
 from tidelog.spark.options import LATEST
 from tidelog.spark.plain_errors import plainly
-from tidelog.spark.stream.admission import WINDOW_OFFSETS, Patience, TimeLimit, Window, share
+from tidelog.spark.stream.admission import WINDOW_OFFSETS, Patience, TimeLimit, Window, share, within_bytes
 from tidelog.spark.stream.batch_ranges import Reach, Span, batch_ranges, ends, loss, reaches
 from tidelog.spark.stream.offsets import Document, from_json, to_json
 from tidelog.spark.stream.places import StreamPlace
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 NO_LIMIT = 2**62
 """Told to Spark where there is no limit in offsets: "all available" is what `once` says, and it means no limit of any kind."""
+
+SAMPLED_SHARE = 128
+"""Where a backlog takes less than this part of maxBytesPerTrigger in the log, nobody looks how much it unpacks to."""
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -247,13 +250,36 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {}
         if self._time is not None:
             available = self._within_time(reached, self._time)
-        if self.options.max_offsets is not None:
-            shares = share(available, self.options.max_offsets, self._turn)
+        limits = [self.options.max_offsets, self._offsets_within_bytes(reached, available)]
+        most = min((limit for limit in limits if limit is not None), default=None)
+        if most is not None:
+            shares = share(available, most, self._turn)
             self._turn += 1
             if self._time is not None and shares != available:
                 self._time.cut()
             return shares
         return available
+
+    def _offsets_within_bytes(self, reached: dict[TopicPartition, Reach], available: dict[TopicPartition, int]) -> int | None:
+        """Return how many offsets make as many bytes as a batch may unpack to; None where all are fewer."""
+        limit_bytes = self.options.max_bytes
+        if limit_bytes is None:
+            return None
+        packed = self._opened().bytes_each(available)
+        if within_bytes(available, packed, limit_bytes // SAMPLED_SHARE) is None:
+            return None
+        unpacked = {key: max(packed.get(key, 0.0), self._unpacked_bytes_each(key, reached[key])) for key in available}
+        return within_bytes(available, unpacked, limit_bytes)
+
+    def _unpacked_bytes_each(self, key: TopicPartition, reach: Reach) -> float:
+        """Return what a row of the next offsets takes in memory."""
+        place, behind = self._opened(), min(reach.end_offset, reach.start_offset + WINDOW_OFFSETS)
+        rows = size_bytes = 0
+        for split in place.splits({key: (reach.start_offset, behind)}, 1, TASK_BYTES):
+            for batch in place.read(split, ("key", "value", "headers")):
+                rows += batch.num_rows
+                size_bytes += batch.nbytes
+        return size_bytes / max(1, rows)
 
     def _within_time(self, reached: dict[TopicPartition, Reach], time_limit: TimeLimit) -> dict[TopicPartition, int]:
         windows = {key: self._window(key, reach.start_offset, reach.end_offset) for key, reach in reached.items()}

@@ -4,11 +4,12 @@
 |---|---|
 | maxOffsetsPerTrigger | offsets of a batch, at most, as the connector counts: gaps of a compacted log count too |
 | minOffsetsPerTrigger, maxTriggerDelay | no batch before there are so many offsets, or so much time went by since the last one |
+| maxBytesPerTrigger | bytes of a batch as they are unpacked, at most, by an estimate (`admission.within_bytes`) |
 | maxTimePerTrigger | the log's time in a batch, at most (`admission.TimeLimit` has the rule) |
 | maxRecordsPerPartition | offsets of a task, at most |
 
 Spans of time are written as everywhere in Tidelog (`10m`, `1h30m`) or as Spark does (`10min`, `500ms`); digits alone are
-milliseconds.
+milliseconds. Sizes are bytes, or as `512m`, `1g`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from tidelog.times import parse_duration
 TRIGGER_DELAY_MS = 15 * 60_000
 """The connector's."""
 
+BATCH_BYTES = 1 << 30
+"""Of a batch, unless maxBytesPerTrigger says otherwise: a backlog of any size becomes batches that a sink can commit in time."""
+
+_SIZE = re.compile(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", re.ASCII)
 _SPARK_SPAN = re.compile(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)", re.ASCII)
 _SPARK_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _STARTING = ("startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets")
@@ -42,6 +47,8 @@ class StreamOptions:
     max_delay_ms: int
     max_time_ms: int | None
     max_task_offsets: int | None
+    max_bytes: int | None = BATCH_BYTES
+    """None for no bound."""
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
@@ -64,7 +71,19 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         max_delay_ms=TRIGGER_DELAY_MS if delay_ms is None else delay_ms,
         max_time_ms=max_time_ms,
         max_task_offsets=positive(given, "maxRecordsPerPartition"),
+        max_bytes=_size(given, "maxBytesPerTrigger"),
     )
+
+
+def _size(given: Mapping[str, str], option: str) -> int | None:
+    text = given.get(option.lower(), str(BATCH_BYTES)).strip().lower()
+    if text == "unlimited":
+        return None
+    match = _SIZE.fullmatch(text)
+    size_bytes = 0 if match is None else int(match[1]) << {"k": 10, "m": 20, "g": 30, "t": 40}.get(match[2] or "", 0)
+    if not size_bytes:
+        raise InvalidArgumentError(f"option {option}: bytes expected, e.g. 512m or 1g, or unlimited, got {text!r}")
+    return size_bytes
 
 
 def _span(given: Mapping[str, str], option: str) -> int | None:
