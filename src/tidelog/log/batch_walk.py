@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from struct import Struct
+from typing import Protocol
 
 from crc32c import crc32c
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
-from tidelog.log.files import ReadOnlyFile
 from tidelog.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
@@ -25,6 +26,17 @@ from tidelog.records.batch import (
     check_crc,
     read_header,
 )
+
+
+class Readable(Protocol):
+    """A ``.log``, of a folder of anybody's or of our own."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return up to `length` bytes from `position`, fewer only where the file ends."""
+
 
 FIRST_READ_BYTES = 8 * 1024
 """Most look-ups walk one index interval, which is 4 KiB unless configured."""
@@ -38,7 +50,7 @@ _CRC_START = {0: 16, 1: 16, 2: 21}
 
 
 def walk(
-    file: ReadOnlyFile,
+    file: Readable,
     position: int,
     end_position: int,
     *,
@@ -94,7 +106,7 @@ def walk(
         position = header.end_position
 
 
-def iter_times(file: ReadOnlyFile, position: int, end_position: int, min_offset: int) -> Iterator[tuple[int, int, int]]:
+def iter_times(file: Readable, position: int, end_position: int, min_offset: int) -> Iterator[tuple[int, int, int]]:
     """Yield where each batch in [position, end_position) ends, the offset behind it, and its largest timestamp (ms, -1 none).
 
     For walks past many batches about which nothing else is asked: no checksum is looked at, and of batches that lie far apart
@@ -122,7 +134,7 @@ def iter_times(file: ReadOnlyFile, position: int, end_position: int, min_offset:
         yield position, min_offset, timestamp
 
 
-def check_crc_by_pieces(file: ReadOnlyFile, header: BatchHeader) -> None:
+def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
     """Check a batch's checksum without holding the batch: a length that damage made huge must cost time only."""
     crc = 0
     position = header.position + _CRC_START[header.magic]
@@ -147,7 +159,7 @@ def _next_read_bytes(read_bytes: int, skipped: int, *, hop: bool) -> int:
     return min(read_bytes * 2, MAX_READ_BYTES)
 
 
-def _read(file: ReadOnlyFile, position: int, length: int) -> bytes:
+def _read(file: Readable, position: int, length: int) -> bytes:
     data = file.read(position, length)
     if len(data) < length:
         raise SegmentChangedError(

@@ -14,8 +14,7 @@ from array import array
 from bisect import bisect_left
 
 from tidelog.errors import CorruptBatchError
-from tidelog.log.batch_walk import iter_times
-from tidelog.log.files import ReadOnlyFile
+from tidelog.log.batch_walk import Readable, iter_times
 from tidelog.records.batch import NO_TIMESTAMP
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -33,9 +32,9 @@ class WalkBudget:
 class ProvenHead:
     """The batches of one segment from its start on, as far as they were walked."""
 
-    def __init__(self, file: ReadOnlyFile, base_offset: int, budget: WalkBudget) -> None:
+    def __init__(self, file: Readable, base_offset: int, budget: WalkBudget) -> None:
+        self.budget = budget
         self._file = file
-        self._budget = budget
         self._next_offset = base_offset
         self._positions = array("q", [0])
         """Where batches begin; the last one is where the walk goes on."""
@@ -55,9 +54,14 @@ class ProvenHead:
             raise CorruptBatchError("no batch begins here", path=self._file.path, position=position)
         return self._largest[slot]
 
+    def first_reaching(self, timestamp: int) -> int | None:
+        """Return where the first of the walked batches begins that has this timestamp (ms) or a later one, None without one."""
+        slot = bisect_left(self._largest, timestamp, 1)
+        return self._positions[slot - 1] if slot < len(self._largest) else None
+
     def _walk(self, position: int) -> bool:
         """Walk up to `position`; False if the budget ends before."""
-        budget, positions, largest = self._budget, self._positions, self._largest
+        budget, positions, largest = self.budget, self._positions, self._largest
         if position - positions[-1] > budget.bytes:
             return False
         latest = largest[-1]

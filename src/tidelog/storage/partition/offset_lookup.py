@@ -85,7 +85,7 @@ def legacy_fetch_offsets_before(log: LogState, timestamp: int, max_offsets: int)
 def _find_time(log: LogState, timestamp: int) -> TimestampAndOffset | None:
     start = log.log_start_offset
     for segment in log.segments.values(start):
-        if segment.max_timestamp_so_far >= timestamp:
+        if segment.reaches(timestamp):
             found = segment.find_offset_by_timestamp(timestamp, start)
             if found is not None:
                 return found
@@ -96,8 +96,8 @@ def _find_max(log: LogState) -> TimestampAndOffset | None:
     """Return the first record that carries the largest timestamp of those at or above the log start."""
     start = log.log_start_offset
     # Of equals the earliest segment comes first.
-    for segment in sorted(log.segments.values(start), key=lambda one: -one.max_timestamp_and_offset_so_far.timestamp):
-        largest = segment.max_timestamp_and_offset_so_far
+    for segment in sorted(log.segments.values(start), key=lambda one: -one.check_largest_timestamp().timestamp):
+        largest = segment.check_largest_timestamp()
         if largest.timestamp < 0:
             return None
         found = _first_with(segment, largest.timestamp, segment.batches_from(largest.offset), start)
@@ -127,7 +127,7 @@ def _largest_of_all(log: LogState, start: int) -> TimestampAndOffset | None:
     """Look through all batches at or above the log start; those of later segments by what is known of them."""
     best: TimestampAndOffset | None = None
     for segment in log.segments.values(start):
-        largest = segment.max_timestamp_and_offset_so_far
+        largest = segment.check_largest_timestamp()
         if best is not None and largest.timestamp <= best.timestamp:
             continue
         for header in segment.batches_from(max(start, segment.base_offset)):

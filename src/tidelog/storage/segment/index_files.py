@@ -55,6 +55,8 @@ class IndexFile(Generic[_Entries]):
         self._is_written = False
         self._is_synced = False
         self._grows_later = False
+        self.is_own = False
+        """Whether this process has made all of its entries."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
@@ -149,6 +151,7 @@ class IndexFile(Generic[_Entries]):
             self.close_handlers()
             raise self._refused("create", error) from error
         self._live_entries = index
+        self.is_own = True
         self._is_written, self._is_synced = True, False
 
     def install(self, raw: bytes | bytearray | memoryview) -> None:
@@ -448,6 +451,11 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         if self._live_entries is not None:
             return self._live_entries.lookup(timestamp)
         return self._at_rest_closed(in_memory(self._readable()).lookup(timestamp))
+
+    def slot(self, timestamp: int) -> int:
+        """Return the last slot whose timestamp is at most `timestamp`, -1 without one."""
+        entries = self._live_entries or in_memory(self._readable())
+        return self._at_rest_closed(entries.slot(timestamp))
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
         """Add an entry if `timestamp` is above the last one's; the same entry again is no error.

@@ -94,6 +94,7 @@ class LogSegment(SegmentReader):
         self._rolling_based_timestamp: int | None = None
         self._max_timestamp = UNKNOWN
         self._offset_of_max_timestamp = UNKNOWN
+        self._is_largest_checked = False
 
     @classmethod
     def open(
@@ -140,13 +141,24 @@ class LogSegment(SegmentReader):
         return known if known != UNKNOWN else self._largest()[0]
 
     def check_largest_timestamp(self) -> TimestampOffset:
-        """Return the same, after a look at the batches behind the time index's last entry: a larger timestamp wins, and is kept.
+        """Return the same, once it was checked against the log where the time index is not this process's own; it is kept.
 
         Raises CorruptBatchError, StorageError.
         """
-        largest = self._reread_largest()
-        self._max_timestamp, self._offset_of_max_timestamp = largest
-        return largest
+        if not self._is_largest_checked:
+            if self.time_index.entries == 0 or not self.time_index.is_own:
+                was_open = self.log.is_open
+                self._max_timestamp, self._offset_of_max_timestamp = self.checked_times.largest()
+                if not was_open:
+                    self.log.release()  # A search may go by thousands of segments.
+            self._is_largest_checked = True
+        return self.max_timestamp_and_offset_so_far
+
+    def reaches(self, timestamp: int) -> bool:
+        """Whether the largest timestamp, checked, is at least that (ms)."""
+        if not self._is_largest_checked:
+            self.check_largest_timestamp()
+        return self._max_timestamp >= timestamp or self.max_timestamp_so_far >= timestamp
 
     @property
     def largest_record_timestamp(self) -> int | None:
@@ -334,6 +346,8 @@ class LogSegment(SegmentReader):
         The indexes get room again, as the segment may become the active one. Raises CorruptBatchError, StorageError.
         """
         found = self.translate_offset(offset)
+        self._checked_times = None
+        self._is_largest_checked = False
         had_timestamps = self.max_timestamp_and_offset_so_far.timestamp >= 0
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -364,6 +378,8 @@ class LogSegment(SegmentReader):
         self.time_index.reset()
         self.txn_index.reset()
         self._max_timestamp = self._offset_of_max_timestamp = UNKNOWN
+        self._checked_times = None
+        self._is_largest_checked = False
         self._rolling_based_timestamp = None
         self.bytes_since_last_index_entry = 0
 

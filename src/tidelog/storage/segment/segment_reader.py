@@ -1,7 +1,7 @@
 """What a segment answers: where an offset is, what is in the log from there on, which record reaches a time (spec §4.4 to §4.9).
 
-Invariant: the offset index is a hint. If no such batch stands where an entry says, the log is walked from its start, with a
-warning.
+Invariant: the indexes are hints. If no such batch stands where an offset index entry says, the log is walked from its start, with
+a warning. Of a time index that was opened from disk each entry is checked before it is used (`checked_times`).
 
 `segment` adds writing. One thread at a time.
 """
@@ -21,6 +21,7 @@ from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, Batc
 from tidelog.records.records import first_record_at
 from tidelog.records.search_kernel import first_match
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.segment.checked_times import CheckedTimes
 from tidelog.storage.segment.file_records import LogFile
 from tidelog.storage.segment.segment_files import SegmentFiles
 
@@ -91,6 +92,15 @@ class SegmentReader(SegmentFiles):
     _batch_bytes = 0
     """How large the last batch was that a search by time has found: the next one is taken to be as large."""
 
+    _checked_times: CheckedTimes | None = None
+
+    @property
+    def checked_times(self) -> CheckedTimes:
+        """The time index where it is not this process's own."""
+        if self._checked_times is None:
+            self._checked_times = CheckedTimes(self)
+        return self._checked_times
+
     def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
         """Yield the headers of the whole batches in [position, end_position); see `LogFile.batches`."""
         return self.log.batches(position, end_position)
@@ -155,7 +165,7 @@ class SegmentReader(SegmentFiles):
                 read_bytes = max(WALK_READ_BYTES, batch_bytes)
             first, length, magic, delta, max_timestamp = _read_place(chunk, index)
             size = length + LOG_OVERHEAD
-            if magic != 2 or size < HEADER_BYTES or size > end - position or delta < 0 or first < 0:
+            if magic != 2 or size < HEADER_BYTES or size > end - position or delta < 0 or first < self.base_offset:
                 return None
             if position == entry.position and position and not first <= base <= offset:
                 return None
@@ -206,6 +216,9 @@ class SegmentReader(SegmentFiles):
         Control records count. Raises CorruptBatchError, InvalidRecordError, DecompressionError, StorageError.
         """
         start = self.base_offset if starting_offset is None else starting_offset
+        if not self.time_index.is_own and not self.checked_times.is_true_for(timestamp):
+            position = self.checked_times.first_reaching(timestamp)
+            return None if position is None else self._first_record(self.log.batches(position), timestamp, start)
         offset = max(self.time_index.lookup(timestamp).offset, start)
         entry = self.offset_index.lookup(offset)
         # The batch that has the entry is mostly not the one: it and the next are read at once, where that is not too much.
@@ -232,7 +245,10 @@ class SegmentReader(SegmentFiles):
             record = first_record_at(header, data, timestamp, start, path=self.log.path)
             if record is not None:
                 return TimestampAndOffset(record[1], record[0], header.leader_epoch)
-        for header in self.batches_from(offset):
+        return self._first_record(self.batches_from(offset), timestamp, start)
+
+    def _first_record(self, headers: Iterator[BatchHeader], timestamp: int, start: int) -> TimestampAndOffset | None:
+        for header in headers:
             if header.max_timestamp < timestamp or header.last_offset < start:
                 continue
             record = first_record_at(header, self.log.read_batch(header), timestamp, start, path=self.log.path)
@@ -243,7 +259,14 @@ class SegmentReader(SegmentFiles):
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size_bytes: int) -> int | None:
         """Return an offset that no record of a fetch exceeds, None if the index knows none: the next segment's base is one."""
         entry = self.offset_index.fetch_upper_bound_offset(start, fetch_size_bytes)
-        return None if entry is None else entry.offset
+        if entry is None or self.offset_index.is_own:
+            return None if entry is None else entry.offset
+        try:
+            header = self.log.first_batch(entry.position) if entry.position < self.log.size_bytes else None
+        except CorruptBatchError:
+            header = None
+        # An entry that is too low would hide aborted transactions: what the fetch gives lies below this batch.
+        return None if header is None or header.base_offset > entry.offset else entry.offset
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> CollectedTxns:
         """Return what a fetch of [fetch_offset, upper_bound_offset) must know of this segment's aborted transactions (§5.4)."""
