@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -213,6 +213,12 @@ def write_time_map(
     except (CorruptDataError, SegmentChangedError, StorageError, NotFoundError) as error:
         (notices or Notices()).tell(path, f"no time map was written: {error}")
         return None
+
+
+def write_time_maps(log_paths: Iterable[AnyPath]) -> None:
+    """Write the maps of segments that got their last byte and their last name; as `write_time_map`, one after the other."""
+    for path in log_paths:
+        write_time_map(path)
 
 
 def rebuild_time_map(

@@ -44,6 +44,7 @@ from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import read_topic_id, write_topic_id
 from tidelog.log.producer_snapshot import build_snapshot, parse_snapshot
 from tidelog.log.segment import Segment
+from tidelog.log.time_map_file import write_time_maps
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, iter_headers, read_header
 from tidelog.records.patch import set_leader_epoch
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
@@ -59,7 +60,14 @@ GROUP_TOPICS = ("__consumer_offsets", TRANSACTIONS_TOPIC)
 """Where consumer groups and transactions are."""
 
 CHUNK_BYTES = 4 << 20
-_COPIED = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
+_COPIED = (
+    names.LOG_SUFFIX,
+    names.INDEX_SUFFIX,
+    names.TIME_INDEX_SUFFIX,
+    names.TXN_INDEX_SUFFIX,
+    names.TIME_MAP_SUFFIX,
+    names.SNAPSHOT_SUFFIX,
+)
 _MARK = b"tidelog".hex()
 
 Advance = Callable[[int], None]
@@ -232,6 +240,8 @@ def _stage(source: Path, folder: Path, topic_id: uuid.UUID, advance: Advance) ->
             if is_renumbered and path.name.endswith(names.LOG_SUFFIX):
                 _set_epochs(copy)
             shutil.copystat(path, copy)
+    # What is copied of maps is compared with what is copied of logs, and bound to that.
+    write_time_maps(sorted(folder.glob(f"*{names.LOG_SUFFIX}")))
     if is_renumbered and epochs.earliest is not None:
         epochs = LeaderEpochs([EpochEntry(0, epochs.earliest.start_offset)])
     epochs.write(folder / names.LEADER_EPOCH_CHECKPOINT)

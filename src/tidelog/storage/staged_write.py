@@ -33,7 +33,6 @@ from tidelog.log import names
 from tidelog.log.checkpoints import sync_directory, sync_file
 from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.names import TopicPartition
-from tidelog.log.time_map import BLOCK_BYTES
 from tidelog.records.batch import iter_headers
 from tidelog.records.patch import set_base_offset_and_epoch
 from tidelog.storage import data_folder
@@ -175,8 +174,8 @@ class _Stager:
         """Close the logs as a clean stop does, with every file and folder on the disk. Raises StorageError."""
         # Segments that rolled wait there for their flush; if it fails, the log is offline and says so below.
         self._scheduler.shutdown()
-        for key, log in self.logs.items():
-            close(log, with_time_maps=key.topic in self._topics)
+        for log in self.logs.values():
+            close(log)
 
     def abandon(self) -> None:
         self._scheduler.shutdown()
@@ -206,7 +205,7 @@ def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
                 set_base_offset_and_epoch(batch, 0, 0)  # As it came from who built it.
             log.append_as_leader(batch, 0 if epoch is None else epoch)
         scheduler.shutdown()
-        close(log, with_time_maps=topic is not None)
+        close(log)
 
     finish_pending(directory, restage)
 
@@ -245,16 +244,10 @@ def stage(partition: Path, staging: str, end_offset: int, config: LogConfig, clo
     return log
 
 
-def close(log: PartitionLog, *, with_time_maps: bool) -> None:
+def close(log: PartitionLog) -> None:
     """Close a staged log with everything on the disk. Raises StorageError."""
     log.flush(force_active=True)
     log.close()
-    if with_time_maps:
-        from tidelog.log.time_map_file import write_time_map
-
-        for path in sorted(log.directory.glob(f"*{names.LOG_SUFFIX}")):
-            if path.stat().st_size > BLOCK_BYTES:
-                write_time_map(path)
     try:
         for path in log.directory.iterdir():
             if path.suffix in (names.LOG_SUFFIX, *INDEX_SUFFIXES):

@@ -9,6 +9,7 @@ partition that goes takes it along). What decides is one file of the data folder
     4  segments moved up, each .log before its indexes
     5  checkpoints: high watermarks tell readers of all partitions at once
     6  renamed tidelog-writer-<…>.json, or removed                            what its writer committed last
+    7  the new segments get their time maps                                   a crash: some have none
 
 | who | finishes what a crash left |
 |---|---|
@@ -135,8 +136,7 @@ def finish_committed(directory: Path, journal: Journal) -> None:
     folders = {key: directory / names.log_dir_name(*key) for key in journal.partitions}
     try:
         staged_from = {key: _first_staged_offset(folder) for key, folder in folders.items()}
-        for folder in folders.values():
-            _move_up(folder)
+        moved = [log for folder in folders.values() for log in _move_up(folder)]
         ends = {key: _log_end_offset(folder) for key, folder in folders.items() if folder.is_dir()}
         _checkpoint(directory, ends, staged_from)
         if journal.writer is None:
@@ -148,9 +148,15 @@ def finish_committed(directory: Path, journal: Journal) -> None:
         raise
     except OSError as error:
         raise StorageError(f"cannot move a segment into place: {error.strerror}", path=directory) from error
+    if moved:
+        from tidelog.log.time_map_file import write_time_maps  # A broker starts without it.
+
+        write_time_maps(moved)  # Not before: the move changes the files' stamps.
 
 
-def _move_up(folder: Path) -> None:
+def _move_up(folder: Path) -> list[Path]:
+    """Return the segments that were moved, in their new place."""
+    moved = []
     staged = staged_folder(folder)
     if staged.is_dir():
         for log in sorted(staged.glob(f"*{names.LOG_SUFFIX}")):
@@ -158,6 +164,7 @@ def _move_up(folder: Path) -> None:
             for suffix in INDEX_SUFFIXES:
                 (folder / log.name).with_suffix(suffix).unlink(missing_ok=True)
             log.replace(folder / log.name)
+            moved.append(folder / log.name)
         for path in sorted(staged.iterdir()):
             # One that is there is of somebody who has opened the log since, and perhaps appended to it.
             if path.suffix in INDEX_SUFFIXES and not (folder / path.name).exists():
@@ -166,6 +173,7 @@ def _move_up(folder: Path) -> None:
     for staging in (STAGING, RESTAGING, OUTDATED):
         if (folder / staging).exists():
             shutil.rmtree(folder / staging)
+    return moved
 
 
 def _make_fit(folder: Path, restage: Restage) -> None:
