@@ -116,6 +116,28 @@ def test_maps_in_a_folder_of_ones_own(builder: LogBuilder, tmp_path: Path) -> No
         tidelog.scan(builder.data_dir, TOPIC, *bounds, time_map_dir=tmp_path / "nowhere")
 
 
+def test_a_copy_is_compared_and_said_so(builder: LogBuilder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Bound maps cost no look at the log; a copy's are compared with as much of it as a scan without them would read."""
+    maps = with_maps(builder)
+    bounds: dict[str, Any] = {"start": T + 70 * MINUTE, "end": T + 75 * MINUTE}
+    bound = plan(builder.data_dir, TOPIC, **bounds)
+    copied = shutil.copytree(builder.data_dir, tmp_path / "copied")
+    compared = plan(copied, TOPIC, **bounds)
+    rows = [[rows_of(read_split(split, ROW_COLUMNS)) for split in one.splits] for one in (bound, compared)]
+    assert rows[0] == rows[1] and rows[0]
+    assert compared.size_bytes <= 2 * bound.size_bytes
+    assert not bound.notes
+    assert [note.split(":")[0] for note in compared.notes] == [f"{TOPIC}-0"]
+    assert "2 time maps were made of another copy" in compared.notes[0]
+    # The last batch of the first segment's middle is another one now: that map alone is not used.
+    log = copied / f"{TOPIC}-0" / builder.logs()[1].name
+    data = bytearray(log.read_bytes())
+    data[maps[1].positions[20] + 20] ^= 1
+    log.write_bytes(data)
+    assert "time maps were made" in plan(copied, TOPIC, **bounds).notes[0]
+    assert sum("does not agree with its segment" in record.message for record in caplog.records) == 1
+
+
 def test_offsets_and_times_together(builder: LogBuilder) -> None:
     maps = with_maps(builder)
     for first, last in ((0, 400), (283, 300), (239, 241), (700, None), (719, 720), (None, 3)):

@@ -194,6 +194,7 @@ def _plan_partition(
         past = f"[{max(log.high_watermark, start_offset)}, {end_offset})"
         notes.append(f"{log.topic}-{log.partition}: offsets {past} lie past the high-watermark checkpoint")
     parts = []
+    copies = 0
     if start_offset < end_offset and not time.is_empty:
         aborted: tuple[AbortedRange, ...] = ()
         if isolation == READ_COMMITTED:
@@ -209,9 +210,15 @@ def _plan_partition(
             else:
                 extents = pruned.extents + _extents_in_time(segment, time, start_offset, end_offset, pruned.covered_bytes)
                 known += pruned.known
+                copies += pruned.is_of_copy
             if extents:
                 parts.append(_Part(log, segment, extents, time, start_offset, end_offset, aborted))
             segment.close()  # A log may have more segments than a process may have descriptors.
+    if copies:
+        notes.append(
+            f"{log.topic}-{log.partition}: {copies} time maps were made of another copy of the log, and are compared with it; "
+            "`tidelog index rebuild` ends that"
+        )
     return (
         PartitionRange(
             partition=log.partition,

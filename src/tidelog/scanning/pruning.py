@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from tidelog.errors import CorruptIndexError
+from tidelog.log.file_stamp import UNKNOWN
 from tidelog.log.segment import Segment
 from tidelog.log.time_map import TimeMap
 from tidelog.log.time_map_file import FoundMap, TimeMaps, check_blocks, first_batch, last_batch, tell_unused
@@ -37,6 +38,8 @@ class Pruned:
     covered_bytes: int
     known: ScanReport
     """Blocks, and the records without timestamp in those that are not read."""
+    is_of_copy: bool = False
+    """Whether the map was made from another file than this log, and had to be compared with it."""
 
 
 def prune(
@@ -89,7 +92,8 @@ def _prune_unbound(
     if position < time_map.positions[blocks.start]:
         *_, last = segment.headers(position, time_map.positions[blocks.start])
         head = (Extent(extents[0].first, last),)
-    return _prune(segment, found, blocks, head, time, start_offset, end_offset, aborted)
+    pruned = _prune(segment, found, blocks, head, time, start_offset, end_offset, aborted)
+    return replace(pruned, is_of_copy=time_map.stamp.inode not in (UNKNOWN.inode, segment.file.stamp().inode))
 
 
 def _prune(

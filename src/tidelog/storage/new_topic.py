@@ -173,12 +173,13 @@ class NewTopic:
         for log in self.logs:
             log.flush(force_active=True)
             log.close()
-            log.local.sync_directory()
         from tidelog.log.time_map_file import (
             write_time_maps,
         )  # A broker, which only looks for unfinished topics, starts without it.
 
         write_time_maps(path for log in self.logs for path in sorted(log.directory.glob(f"*{names.LOG_SUFFIX}")))
+        for log in self.logs:
+            log.local.sync_directory()
 
     def _abandon(self) -> None:
         """Remove whatever this object has made; what fails here hides no error that led here."""
