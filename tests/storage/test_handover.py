@@ -93,7 +93,9 @@ def test_partitions_take_the_place_of_kafkas(source: Path, target: Path) -> None
         name: data for name, data in before.items() if name != ".lock"
     }
     assert sum(heard) == sum(
-        path.stat().st_size for path in source.glob("t-*/*") if path.suffix in (".log", ".index", ".timeindex", ".txnindex")
+        path.stat().st_size
+        for path in source.glob("t-*/*")
+        if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".timemap")
     )
 
 
