@@ -334,7 +334,7 @@ class TestRefused:
         """Is told as UNKNOWN_SERVER_ERROR, for its partition only, and logged."""
         log = broker.node.manager.log("t", 0)
 
-        def fails(*_: object) -> None:
+        def fails(*_: object, **__: object) -> None:
             raise ZeroDivisionError
 
         monkeypatch.setattr(log, "append_as_leader", fails)

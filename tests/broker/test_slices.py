@@ -14,10 +14,15 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker
+from tests.broker.raw import RawClient
 from tidelog.broker.api import Outcome
 from tidelog.broker.slices import SLICE_S, Elsewhere, Slices, slowly
 from tidelog.broker.wide_requests import SLOTS, WideRequests, discard
 from tidelog.log.patience import NotCachedError, must_not_wait
+from tidelog.records.batch import CREATE_TIME
+from tidelog.records.builder import build_batch_v2
+from tidelog.records.compression import Codec
+from tidelog.records.records import Record
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,6 +31,7 @@ from tidelog.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
 class Rounds:
@@ -247,3 +253,46 @@ def test_a_wide_request_stalls_nobody(broker: RunningBroker, kind: str) -> None:
             assert [one.error_code for one in told.topics] == [3] * COUNT + [0]
     ended.set()
     assert longest < 0.06
+
+
+class TestProduce:
+    BOMB = bytes(build_batch_v2([Record(i, 1000 + i, CREATE_TIME, b"k", bytes(1 << 20)) for i in range(8)], codec=Codec.ZSTD))
+
+    def produced(self, count: int, records: bytes) -> ProduceRequest:
+        data = [PartitionProduceData(index=index, records=records) for index in range(count)]
+        return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+
+    def test_partitions_are_appended_one_by_one(self, broker: RunningBroker, client: RawClient) -> None:
+        """Others append meanwhile; their records and these do not mix, and every record is where it was told to be."""
+        broker.create_topic("t", partitions=12)
+        small = bytes(build_batch_v2([Record(0, 5, CREATE_TIME, b"k", b"small")]))
+        with broker.client() as bomber:
+            bomber.send(self.produced(12, self.BOMB), 9)
+            told = [client.ask(self.produced(12, small), 9).responses[0].partition_responses for _ in range(20)]
+            bombed = bomber.receive().responses[0].partition_responses
+        assert not any(one.error_code for answer in [*told, bombed] for one in answer)
+        for index in range(12):
+            offsets = sorted(answer[index].base_offset for answer in told)
+            first = bombed[index].base_offset
+            assert [offset for offset in range(28) if not first <= offset < first + 8] == offsets
+            assert broker.on_loop(lambda index=index: broker.node.manager.log("t", index).log_end_offset) == 28
+
+    def test_a_topic_that_goes_meanwhile(self, broker: RunningBroker, client: RawClient) -> None:
+        broker.create_topic("t", partitions=12)
+        with broker.client() as bomber:
+            bomber.send(self.produced(12, self.BOMB), 9)
+            while not broker.on_loop(lambda: broker.node.manager.log("t", 0).log_end_offset):
+                pass
+            broker.on_loop(lambda: broker.node.manager.delete_topic("t"))
+            codes = [one.error_code for one in bomber.receive().responses[0].partition_responses]
+        assert codes == [0] * codes.count(0) + [3] * codes.count(3) and 3 in codes
+
+    def test_the_broker_ends_meanwhile(self, broker: RunningBroker, client: RawClient) -> None:
+        """The request is begun, so it is answered."""
+        broker.create_topic("t", partitions=12)
+        client.send(self.produced(12, self.BOMB), 9)
+        while not broker.on_loop(lambda: broker.node.manager.log("t", 0).log_end_offset):
+            pass
+        broker.stop()
+        assert broker.is_clean
+        assert [one.error_code for one in client.receive().responses[0].partition_responses] == [0] * 12

@@ -23,6 +23,7 @@ Pure. `records/` calls this; others have no reason to.
 
 from __future__ import annotations
 
+import mmap
 import os
 import zlib
 from collections.abc import Callable
@@ -145,7 +146,8 @@ class Scratch:
     def room(self, size: int) -> memoryview:
         """Return `size` bytes, whatever is in them. More than `SCRATCH_BYTES` are not kept."""
         if size > SCRATCH_BYTES:
-            return memoryview(bytearray(size))
+            # Pages that nobody touches cost nothing; to clear a hundred megabytes would keep all threads waiting.
+            return memoryview(mmap.mmap(-1, size))
         if size > len(self._buffer):
             self._buffer = bytearray(1 << (size - 1).bit_length())
         return memoryview(self._buffer)[:size]

@@ -45,12 +45,15 @@ from __future__ import annotations
 
 import logging
 from struct import Struct
+from time import perf_counter
 from typing import Final, NamedTuple, TypeAlias
 
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
+from tidelog.broker.slices import SLICE_S, Elsewhere, Work, slowly
 from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID
+from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.errors import (
     CorruptBatchError,
     DecompressedTooLargeError,
@@ -66,6 +69,7 @@ from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LE
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Bytes, Codec
 from tidelog.storage.partition.append_info import AppendWork
+from tidelog.storage.partition.appending import Prepared, TooMuchAtOnceError
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.produce import (
@@ -83,6 +87,9 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 _FIRST_V2: Final = 3
 _FIRST_ZSTD: Final = 7
+
+MAX_PREPARATIONS: Final = 20
+"""Records that have to be prepared for their exact place in the log may find it taken so often."""
 
 _NONE: Final = 0
 _V2: Final = 2
@@ -138,15 +145,25 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
         if is_usual(data.records, version) or (
             message.transactional_id is not None and is_of_open_transaction(node, key, data.records, version)
         ):
-            answer = append(node, key, data.records, PLAIN, message.acks, request.client_id)
-            if message.acks == 0:
-                return Outcome.CLOSE if answer.error_code else Outcome.NOTHING
-            return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, [answer])])
-    return _handle_any(node, message, request)
+            try:
+                answer = append(node, key, data.records, PLAIN, message.acks, request.client_id)
+            except TooMuchAtOnceError:
+                pass
+            else:
+                if message.acks == 0:
+                    return Outcome.CLOSE if answer.error_code else Outcome.NOTHING
+                return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, [answer])])
+    response = node.slices.answer(request, _work(node, message, request))
+    assert isinstance(response, ProduceResponse | Outcome)
+    return response
 
 
-def _handle_any(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
-    """The same for any number of partitions, and for records that are not the usual ones."""
+def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
+    """The same for any number of partitions, and for records that are not the usual ones.
+
+    One partition after the other: those that are appended already stay so, whatever becomes of the rest.
+    """
+    began = perf_counter()
     acks = message.acks
     # Of a partition that is named twice the last records count, as in Kafka.
     sent: dict[_Key, Bytes] = {}
@@ -155,8 +172,15 @@ def _handle_any(node: Node, message: ProduceRequest, request: Request) -> Produc
         for data in topic.partition_data:
             has_null |= data.records is None
             sent[topic.name, data.index] = data.records or b""
+            if len(sent) % AT_ONCE == 0:
+                yield None
+    # Wide requests lie in memory of their own.
+    is_kept = len(sent) >= AT_ONCE
     try:
-        looks = [_look(records, request.api_version) for records in sent.values()]
+        if is_kept:
+            looks = yield from slowly((_look(records, request.api_version) for records in sent.values()), 64)
+        else:
+            looks = [_look(records, request.api_version) for records in sent.values()]
     except CorruptBatchError as error:
         return _refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
     if message.transactional_id is None and any(look.is_transactional for look in looks):
@@ -168,38 +192,78 @@ def _handle_any(node: Node, message: ProduceRequest, request: Request) -> Produc
         return _refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
     answers: dict[str, list[PartitionProduceResponse]] = {}
     is_refused = False
-    for (key, records), look in zip(sent.items(), looks, strict=True):
-        if look.producer is not None:
-            answer = _append_verified(node, key, records, look, message, request)
-        else:
-            answer = append(node, key, records, look, acks, request.client_id)
+    for key, look in zip(tuple(sent), looks, strict=True):
+        prepared: Prepared | None = None
+        answer: PartitionProduceResponse | None = None
+        for _ in range(MAX_PREPARATIONS):
+            try:
+                if look.producer is not None:
+                    answer = _append_verified(node, key, sent[key], look, message, request, prepared)
+                else:
+                    answer = append(node, key, sent[key], look, acks, request.client_id, prepared)
+                break
+            except TooMuchAtOnceError:
+                if not is_kept:
+                    is_kept = True
+                    _keep(sent, key)
+                log = node.manager.logs[key]  # type: ignore[index]  # It has just refused.
+                try:
+                    prepared = yield Elsewhere(log.prepare_append(sent[key], node.leadership.epoch))
+                except Exception as error:
+                    answer = _refused_by_log(key, log, error)
+                    break
+        if answer is None:  # Each time somebody else's records were there sooner.
+            answer = PartitionProduceResponse(key[1], ErrorCode.REQUEST_TIMED_OUT, -1)
         is_refused |= answer.error_code != _NONE
         answers.setdefault(key[0], []).append(answer)
+        if is_kept:
+            yield None
+        elif perf_counter() - began > SLICE_S:
+            is_kept = True
+            _keep(sent, key)
+            yield None
+    if is_kept:
+        yield from discarded(message, sent, looks)
     if acks == 0:
         return Outcome.CLOSE if is_refused else Outcome.NOTHING
     return _response(answers)
 
 
+def _keep(sent: dict[_Key, Bytes], first: _Key) -> None:
+    """Copy the records of `first` and of all behind it: others will read into their memory."""
+    is_due = False
+    for key, records in sent.items():
+        is_due |= key == first
+        if is_due:
+            sent[key] = bytearray(records)
+
+
 def _append_verified(
-    node: Node, key: _Key, records: Bytes, look: _Look, message: ProduceRequest, request: Request
+    node: Node,
+    key: _Key,
+    records: Bytes,
+    look: _Look,
+    message: ProduceRequest,
+    request: Request,
+    prepared: Prepared | None,
 ) -> PartitionProduceResponse:
     """Append records of a transaction if its coordinator knows that it has the partition."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None
     if log is None or look.error_code or not node.config.transaction_partition_verification_enable:
-        return append(node, key, records, look, message.acks, request.client_id)
+        return append(node, key, records, look, message.acks, request.client_id, prepared)
     state = log.producer_state
     entry = state.last_entry(producer.producer_id)
     if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
-        return append(node, key, records, look, message.acks, request.client_id)
+        return append(node, key, records, look, message.acks, request.client_id, prepared)
     # Until the first records are in, none that came later may be: see `verification_state`.
     state.maybe_create_verification(producer.producer_id, producer.base_sequence, producer.producer_epoch)
     code = node.transactions.verify(
         message.transactional_id or "", producer.producer_id, producer.producer_epoch, log.topic_partition
     )
     if code is ErrorCode.NONE:
-        answer = append(node, key, records, look, message.acks, request.client_id)
+        answer = append(node, key, records, look, message.acks, request.client_id, prepared)
         if not answer.error_code:
             state.clear_verification(producer.producer_id)
         return answer
@@ -214,8 +278,10 @@ def _append_verified(
     return PartitionProduceResponse(key[1], code, -1, error_message=why)
 
 
-def append(node: Node, key: _Key, records: Bytes, look: _Look, acks: int, client_id: str | None) -> PartitionProduceResponse:
-    """Append one partition's records, or say why not."""
+def append(
+    node: Node, key: _Key, records: Bytes, look: _Look, acks: int, client_id: str | None, prepared: Prepared | None = None
+) -> PartitionProduceResponse:
+    """Append one partition's records, or say why not. Raises TooMuchAtOnceError for those that must be prepared elsewhere."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
     if log is None or look is not PLAIN or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
         code = _refusal(node, key, log, look, acks, client_id)
@@ -225,13 +291,15 @@ def append(node: Node, key: _Key, records: Bytes, look: _Look, acks: int, client
         # A log with append times overwrites it.
         is_v2 = len(records) > HEADER_BYTES and records[_MAGIC_END - 1] == _V2
         created_ms = _read_max_timestamp(records)[0] if is_v2 else NO_TIMESTAMP
-        info = log.append_as_leader(records, node.leadership.epoch)
+        info = log.append_as_leader(records, node.leadership.epoch, is_hurried=True, prepared=prepared)
         if info.size_bytes:
             log.watermarks.advance_to_log_end()
             node.arrivals.appended(log.topic_partition)
             node.metrics.appended(key[0], info, node.clock.now_ms(), created_ms)
         if info.work is not None:
             _count(node.metrics.counters, info.work)
+    except TooMuchAtOnceError:
+        raise
     except Exception as error:
         return _refused_by_log(key, log, error)
     return PartitionProduceResponse(key[1], _NONE, info.first_offset, info.log_append_time, info.log_start_offset)

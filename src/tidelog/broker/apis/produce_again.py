@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Outcome
 from tidelog.broker.apis.produce import PLAIN, append, is_of_open_transaction, is_usual
+from tidelog.storage.partition.appending import TooMuchAtOnceError
 from tidelog.wire.headers import response_writer
 from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 
@@ -135,7 +136,10 @@ def handle(node: Node, connection: Connection, data: memoryview, body: int, end:
         again.is_transactional and is_of_open_transaction(node, key, records, again.version)
     ):
         return None
-    answer = append(node, key, records, PLAIN, again.acks, connection.client_id)
+    try:
+        answer = append(node, key, records, PLAIN, again.acks, connection.client_id)
+    except TooMuchAtOnceError:
+        return None
     if answer.error_code:
         if again.acks == 0:
             return Outcome.CLOSE

@@ -19,14 +19,23 @@ append costs beside its write is measured by bench/append_bench.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from struct import Struct
+from typing import NamedTuple, TypeAlias
 
 from tidelog.config import INT32_MAX, LogConfig
-from tidelog.errors import LogOfflineError, RecordBatchTooLargeError, StorageError, UnexpectedAppendOffsetError
+from tidelog.errors import (
+    DecompressedTooLargeError,
+    LogOfflineError,
+    RecordBatchTooLargeError,
+    StorageError,
+    UnexpectedAppendOffsetError,
+)
 from tidelog.records.append_kernel import take_plain_batch
-from tidelog.records.batch import LOG_APPEND_TIME, NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
+from tidelog.records.batch import LOG_APPEND_TIME, NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader, iter_headers
 from tidelog.records.compression import Bytes, Codec
+from tidelog.records.patch import set_max_timestamp
 from tidelog.records.validation import AppendOrigin, ValidatedRecords, ValidationRules, validate_and_assign_offsets
 from tidelog.records.validation_rules import MAX_TIME, MIN_TIME, time_bounds
 from tidelog.storage.partition.append_analysis import analyze_as_follower, analyze_as_leader, check_size
@@ -43,6 +52,33 @@ _Taken: TypeAlias = tuple[Sequence[BatchHeader], Bytes, int, AppendWork | None]
 """Headers and bytes as they are to be written, their largest timestamp, what was done with them."""
 
 
+AT_ONCE_BYTES = 2 << 20
+"""What an owner who may not spend long lets compressed records grow to: some milliseconds of work."""
+
+_CHANGED_AT_ONCE_BYTES = AT_ONCE_BYTES // 64
+"""The same for records that are packed again, or converted, by their size as they come."""
+
+_MESSAGES_AT_ONCE_BYTES = AT_ONCE_BYTES // 16
+"""The same for messages of v0 and v1, which cost more to check."""
+
+_OFFSET = Struct(">q")
+
+
+class TooMuchAtOnceError(Exception):
+    """To take these records costs more than an owner may spend who serves many. Nothing was done: see `Appends.prepare`."""
+
+
+class Prepared(NamedTuple):
+    """Records with steps 1 and 2 behind them, for the log end and the rules as they were then."""
+
+    rules: ValidationRules
+    first_offset: int
+    append_ms: int
+    taken: _Taken | None
+    has_own_offsets: bool
+    """Whether messages within compressed ones carry whole offsets (v0): such records cannot be moved."""
+
+
 class Appends:
     """Appends to one log."""
 
@@ -51,7 +87,14 @@ class Appends:
         self._state = state
         self._adopt(state.config, NO_LEADER_EPOCH)
 
-    def as_leader(self, records: Bytes, leader_epoch: int, origin: AppendOrigin) -> AppendInfo:
+    def as_leader(
+        self,
+        records: Bytes,
+        leader_epoch: int,
+        origin: AppendOrigin,
+        is_hurried: bool = False,
+        prepared: Prepared | None = None,
+    ) -> AppendInfo:
         """See `PartitionLog.append_as_leader`."""
         state = self._state
         local = state.local
@@ -66,9 +109,17 @@ class Appends:
         view = memoryview(records)
         first_offset = local.log_end_offset
         # What a coordinator may write besides, control batches, is never plain.
-        taken = self._take_plain(view, first_offset, now_ms, append_ms)
+        if prepared is not None:
+            taken = self._moved(prepared, first_offset, append_ms)
+        else:
+            taken = self._take_plain(view, first_offset, now_ms, append_ms)
         if taken is None:
-            taken = self._validate(view, first_offset, append_ms if self._stamps else now_ms, origin)
+            if prepared is None:
+                at_ms = append_ms if self._stamps else now_ms
+                if is_hurried:
+                    taken = self._validate_soon(view, first_offset, at_ms, origin)
+                else:
+                    taken = _validate(view, self._rules, self._config.max_message_bytes, first_offset, at_ms, origin)
             if taken is None:
                 return AppendInfo.nothing(state.log_start_offset)
         headers, data, max_timestamp, work = taken
@@ -92,20 +143,59 @@ class Appends:
         header = tuple.__new__(BatchHeader, fields)
         return [header], records, header.max_timestamp, None
 
-    def _validate(self, records: memoryview, first_offset: int, now_ms: int, origin: AppendOrigin) -> _Taken | None:
-        """Steps 1 and 2 for any records; None without a whole batch."""
-        headers = analyze_as_leader(records, origin, self._config.max_message_bytes)
-        if not headers:
-            return None
-        whole = records[: headers[-1].end_position]
-        if whole.readonly:
-            whole = memoryview(bytearray(whole))
-        rules = self._rules
-        validated = validate_and_assign_offsets(whole, headers, rules, base_offset=first_offset, now_ms=now_ms, origin=origin)
-        if validated.size_may_have_changed:
-            for header in validated.headers:
-                check_size(header, self._config.max_message_bytes)
-        return validated.headers, validated.data, validated.max_timestamp, _work(headers, validated)
+    def prepare(self, records: Bytes, leader_epoch: int, origin: AppendOrigin) -> Callable[[], Prepared]:
+        """Return what does steps 1 and 2, on any thread. It raises what an append raises for the records."""
+        state = self._state
+        if state.local.config is not self._config or leader_epoch != self._rules.leader_epoch:
+            self._adopt(state.local.config, leader_epoch)
+        rules, max_message_bytes, first_offset = self._rules, self._config.max_message_bytes, state.local.log_end_offset
+        now_ms = state.clock.now_ms()
+        append_ms = now_ms if self._stamps else NO_TIMESTAMP
+
+        def work() -> Prepared:
+            # A copy: should the log have gone another way meanwhile, all is done again with what came.
+            taken = _validate(memoryview(bytearray(records)), rules, max_message_bytes, first_offset, now_ms, origin)
+            has_own_offsets = taken is not None and taken[0][0].magic == 0 and any(header.is_compressed for header in taken[0])
+            return Prepared(rules, first_offset, append_ms, taken, has_own_offsets)
+
+        return work
+
+    def _moved(self, prepared: Prepared, first_offset: int, append_ms: int) -> _Taken | None:
+        """Give prepared records the place, and the append time, that are right by now. Raises TooMuchAtOnceError."""
+        taken = prepared.taken
+        if prepared.rules is not self._rules:
+            raise TooMuchAtOnceError  # The topic's configuration has changed, or it is another topic.
+        if taken is None or (prepared.first_offset == first_offset and prepared.append_ms == append_ms):
+            return taken
+        if prepared.has_own_offsets and prepared.first_offset != first_offset:
+            raise TooMuchAtOnceError
+        headers, data, max_timestamp, work = taken
+        moved = first_offset - prepared.first_offset
+        for header in headers:
+            before = header.base_offset if header.magic == 2 else header.last_offset
+            _OFFSET.pack_into(data, header.position, before + moved)
+            if self._stamps and header.magic:
+                set_max_timestamp(data, LOG_APPEND_TIME, append_ms, header.position)  # type: ignore[arg-type]
+                max_timestamp = append_ms
+        return list(iter_headers(data)), data, max_timestamp, work
+
+    def _validate_soon(self, records: memoryview, first_offset: int, now_ms: int, origin: AppendOrigin) -> _Taken | None:
+        """`_validate`, unless that takes long: then it raises TooMuchAtOnceError."""
+        rules, size = self._rules, len(records)
+        if size > _CHANGED_AT_ONCE_BYTES:
+            for header in iter_headers(records):
+                if header.magic != rules.magic or rules.target_codec not in (None, header.codec):
+                    raise TooMuchAtOnceError
+                if header.magic < 2 and size > _MESSAGES_AT_ONCE_BYTES:
+                    raise TooMuchAtOnceError
+                break
+        limit_bytes = self._at_once_rules.decompressed_max_bytes
+        try:
+            return _validate(records, self._at_once_rules, self._config.max_message_bytes, first_offset, now_ms, origin)
+        except DecompressedTooLargeError:
+            if limit_bytes < rules.decompressed_max_bytes:
+                raise TooMuchAtOnceError from None
+            raise
 
     def as_follower(self, records: Bytes, leader_epoch: int | None) -> AppendInfo:
         """See `PartitionLog.append_as_follower`."""
@@ -140,6 +230,7 @@ class Appends:
         self._config = config
         self._max_segment_ms = config.max_segment_ms
         rules = self._rules = ValidationRules.from_config(config, leader_epoch)
+        self._at_once_rules = replace(rules, decompressed_max_bytes=min(rules.decompressed_max_bytes, AT_ONCE_BYTES))
         self._stamps = rules.timestamp_type == LOG_APPEND_TIME
         self._takes_any_time = self._stamps or rules.before_max_ms == rules.after_max_ms == MAX_TIME
         self._takes_plain = rules.magic == 2 and rules.target_codec in (None, Codec.NONE)
@@ -242,6 +333,23 @@ def _refused(state: LogState, error: OSError) -> StorageError:
     if not is_shortage(error):
         return state.go_offline("append", error)
     return _OutOfFilesError("append: the process has too many open files, it is to be tried again", path=state.directory)
+
+
+def _validate(
+    records: memoryview, rules: ValidationRules, max_message_bytes: int, first_offset: int, now_ms: int, origin: AppendOrigin
+) -> _Taken | None:
+    """Steps 1 and 2 for any records; None without a whole batch."""
+    headers = analyze_as_leader(records, origin, max_message_bytes)
+    if not headers:
+        return None
+    whole = records[: headers[-1].end_position]
+    if whole.readonly:
+        whole = memoryview(bytearray(whole))
+    validated = validate_and_assign_offsets(whole, headers, rules, base_offset=first_offset, now_ms=now_ms, origin=origin)
+    if validated.size_may_have_changed:
+        for header in validated.headers:
+            check_size(header, max_message_bytes)
+    return validated.headers, validated.data, validated.max_timestamp, _work(headers, validated)
 
 
 def _work(came: Sequence[BatchHeader], stored: ValidatedRecords) -> AppendWork | None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import random
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -35,7 +35,7 @@ from tidelog.records.compression import Bytes
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition import offset_lookup, retention, truncation
 from tidelog.storage.partition.append_info import AppendInfo
-from tidelog.storage.partition.appending import Appends
+from tidelog.storage.partition.appending import Appends, Prepared
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partition.offset_metadata import LoadedLogOffsets, LogOffsetMetadata
@@ -95,7 +95,15 @@ class PartitionLog(LogState):
 
     # --- appending
 
-    def append_as_leader(self, records: Bytes, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendInfo:
+    def append_as_leader(
+        self,
+        records: Bytes,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        is_hurried: bool = False,
+        prepared: Prepared | None = None,
+    ) -> AppendInfo:
         """Give the records offsets and timestamps, and append them. A writable buffer is changed in place where that will do.
 
         Bytes of a partial batch at the end are left out; without a whole batch nothing happens. Raises CorruptBatchError,
@@ -103,7 +111,18 @@ class PartitionLog(LogState):
         RecordBatchTooLargeError, UnsupportedForMessageFormatError, UnsupportedCompressionTypeError, a ProducerError; then nothing
         was appended. LogOfflineError where the disk refuses, from then on.
         """
-        return self._appends.as_leader(records, leader_epoch, origin)
+        return self._appends.as_leader(records, leader_epoch, origin, is_hurried, prepared)
+
+    def prepare_append(
+        self, records: Bytes, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> Callable[[], Prepared]:
+        """Return the part of an append that unpacks, checks and converts records, to be called on any thread.
+
+        For an owner that serves many: with `is_hurried`, an append that takes more than some milliseconds before it is written
+        raises TooMuchAtOnceError, and comes back with what this has `prepared`. `records` stay unchanged by others meanwhile.
+        What is returned raises what `append_as_leader` raises for the records.
+        """
+        return self._appends.prepare(records, leader_epoch, origin)
 
     def append_as_follower(self, records: Bytes, leader_epoch: int | None = None) -> AppendInfo:
         """Append batches as they come from the leader of `leader_epoch`: offsets, epochs, timestamps, bytes stay.
