@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import struct
 import uuid
 from pathlib import Path
+from typing import Any
 
+import crc32c
 import pytest
 
 from tests.cli.conftest import KAFKA_2, KAFKA_3, run, run_ok
 from tidelog.clock import ManualClock
+from tidelog.metadata.frame import encode_record
+from tidelog.metadata.records import ConfigRecord, TopicRecord
+from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.storage.log_manager import LogManager
@@ -43,7 +50,7 @@ def test_each_segment_and_the_record_that_keeps_it(tmp_path: Path) -> None:
     assert [row["kept_by_segment"] for row in rows] == [0, 2, 2]
     assert rows[1]["goes_ms"] == NOW_MS - 6 * DAY_MS + 7 * DAY_MS + 1 == rows[2]["goes_ms"]
     lines = run_ok("retention", tmp_path, "t", clock=clock).lines
-    assert lines[0] == "t-0: retention 7d, any size; high watermark 6, log end 6"
+    assert lines[0] == "t-0: retention 7d (the topic's), any size (Kafka's default); high watermark 6, log end 6"
     assert lines[-1].endswith("in 1d 1ms  retention.ms, kept by record 2 in segment 2")
 
 
@@ -108,8 +115,7 @@ def test_kafkas_folders(expected: object) -> None:
     ran = run_ok("retention", KAFKA_3, clock=ManualClock(NOW_MS))
     assert ran.notes == [
         "note: the folder does not know the configuration of __consumer_offsets, __transaction_state, compacted, deleted-prefix, "
-        f"empty and {len({json.loads(one)['topic'] for one in _json_lines(KAFKA_3)}) - 5} more: Kafka's default is taken, "
-        "retention 7d, any size"
+        f"empty and {len({json.loads(one)['topic'] for one in _json_lines(KAFKA_3)}) - 5} more: it has no metadata of theirs"
     ]
     pinned = run_ok("retention", KAFKA_3, "future-pinned", "--json", clock=ManualClock(NOW_MS)).json_lines
     assert any(row["kept_by_future"] for row in pinned)
@@ -135,3 +141,67 @@ def test_what_makes_no_sense(arguments: tuple[str, ...], words: str) -> None:
     ran = run("retention", KAFKA_3, "two-partitions", *arguments)
     assert ran.exit_code == 1
     assert words in ran.error
+
+
+def test_segments_that_a_compaction_left_empty(tmp_path: Path) -> None:
+    """Kafka leaves files of no bytes, and batches without records or timestamps: both go by the file's time."""
+    clock = write(tmp_path, [NOW_MS - 9 * DAY_MS] * 8, cleanup_policy="compact,delete", retention_ms=7 * DAY_MS)
+    folder = tmp_path / "t-0"
+    first, second, *_ = sorted(folder.glob("*.log"))
+    for path in (first, second):
+        for index in folder.glob(f"{path.stem}.*index"):
+            index.unlink()
+    first.write_bytes(b"")
+    header = next(iter_headers(second.read_bytes()))
+    second.write_bytes(empty_batch(header))
+    for path, days in ((first, 8), (second, 2)):
+        os.utime(path, ((NOW_MS - days * DAY_MS) / 1000,) * 2)
+    rows = run_ok("retention", tmp_path, "t", "--json", clock=clock).json_lines
+    assert [(row["goes_now"], row["kept_by_offset"]) for row in rows[:2]] == [(True, None), (False, None)]
+    assert rows[0]["bytes"] == 0
+    assert rows[1]["goes_ms"] == NOW_MS + 5 * DAY_MS + 1
+
+
+def empty_batch(header: BatchHeader) -> bytes:
+    """What is left of a batch whose records are all gone: a header, without timestamps."""
+    crc_covered = struct.pack(">hiqqqhii", 0, header.last_offset - header.base_offset, -1, -1, -1, -1, -1, 0)
+    return struct.pack(">qiibI", header.base_offset, 49, 0, 2, crc32c.crc32c(crc_covered)) + crc_covered
+
+
+def test_settings_of_a_kafkas_metadata_log(tmp_path: Path) -> None:
+    """The topic's own before the broker's, before those of all brokers, before a file's, before Kafka's defaults."""
+    clock = write(tmp_path, [NOW_MS - 2 * DAY_MS] * 4)
+    (tmp_path / "tidelog-topics.json").unlink()
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=3\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n")
+    config = tmp_path / "server.properties"
+    config.write_text("log.retention.hours=240\nlog.cleanup.policy=compact,delete\nlog.segment.bytes=5000\n")
+    settings = ("cleanup.policy", "retention.ms", "retention.bytes")
+
+    def told(*options: object) -> list[tuple[object, str]]:
+        (row, *_) = run_ok("retention", tmp_path, "t", "--json", *options, clock=clock).json_lines
+        return [(row["settings"][name]["value"], row["settings"][name]["source"]) for name in settings]
+
+    assert told() == [("delete", "default"), (7 * DAY_MS, "default"), (-1, "default")]
+    assert told("--config", config) == [("compact,delete", "file"), (10 * DAY_MS, "file"), (-1, "default")]
+    metadata = [
+        TopicRecord("t", uuid.UUID(int=1)),
+        ConfigRecord(2, "t", "retention.ms", str(DAY_MS)),
+        ConfigRecord(4, "", "log.retention.bytes", "100"),
+        ConfigRecord(4, "", "log.cleanup.policy", "compact"),
+        ConfigRecord(4, "3", "log.cleanup.policy", "delete"),
+        ConfigRecord(4, "4", "log.cleanup.policy", "compact"),
+    ]
+    write_metadata(tmp_path, metadata)
+    expected = [("delete", "metadata_broker"), (DAY_MS, "metadata_topic"), (100, "metadata_broker")]
+    assert told() == told("--config", config) == expected
+    assert told("--retention", "3d")[1] == (3 * DAY_MS, "option")
+    ran = run_ok("retention", tmp_path, "t", clock=clock)
+    assert "the folder does not know" not in ran.stderr
+    assert "retention 1d (the topic's, in the metadata log), 100 B (the broker's, in the metadata log)" in ran.lines[0]
+
+
+def write_metadata(directory: Path, messages: list[Any]) -> None:
+    folder = directory / "__cluster_metadata-0"
+    folder.mkdir()
+    records = [Record(at, NOW_MS, 0, None, encode_record(message, 0)) for at, message in enumerate(messages)]
+    (folder / f"{0:020d}.log").write_bytes(build_batch_v2(records, leader_epoch=1))

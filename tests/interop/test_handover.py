@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,3 +137,47 @@ def build(value: bytes) -> bytearray:
 def tidelog(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tidelog", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+DAY_MS = 86_400_000
+
+
+def filled(folder: Path, topics: dict[str, dict[str, Any]], age_ms: int, count: int = 300) -> None:
+    """Topics of one partition with records of this age, two batches or so in a segment."""
+    with LogManager(folder, SystemClock()) as manager:
+        for name, properties in topics.items():
+            manager.create_topic(name, 1, {"segment.bytes": 6000, **properties})
+            log = manager.log(name, 0)
+            for number in range(0, count, 10):
+                records = [Record(n, NOW_MS - age_ms + number + n, 0, b"k%d" % n, b"v" * 200) for n in range(10)]
+                log.append_as_leader(build_batch_v2(records), 0)
+            log.update_high_watermark(log.log_end_offset)
+
+
+def test_kafka_deletes_nothing_that_the_folder_keeps(tmp_path: Path) -> None:
+    """The target's broker keeps records for a minute, and has a topic with settings of its own; ours come from three places."""
+    quick = {"log.retention.ms": "60000", "log.initial.task.delay.ms": "100", "log.retention.check.interval.ms": "200"}
+    with Kafka391(tmp_path / "kafka", quick) as kafka:
+        # A value that is Kafka's default: the target's broker has another one.
+        filled(tmp_path / "default", {"default": {"retention.ms": 7 * DAY_MS}, "unset": {}}, DAY_MS)
+        kafka.topics |= {"default": 1, "unset": 1}
+        hand_over(tmp_path / "default", kafka)
+        # A topic that is there already; one whose broker's configuration kept it.
+        filled(tmp_path / "others", {"already": {"retention.ms": -1}, "served": {}}, 30 * DAY_MS)
+        config = tmp_path / "server.properties"
+        config.write_text("log.retention.ms=-1\n")
+        kafka.create_topic("already")
+        arguments = ["handover", tmp_path / "others", "--to", kafka.data, "--bootstrap-server", kafka.bootstrap]
+        ran = tidelog(*arguments)
+        assert ran.returncode == 1
+        assert "already: retention.ms is 60000 in Kafka (the broker's configuration), -1 here" in ran.stderr
+        assert "already-0: Kafka would delete 300 of its records when it starts" in ran.stderr
+        assert "served-0: Kafka would delete 300 of its records when it starts" in ran.stderr
+        assert "so nothing was handed over" in ran.stderr
+        assert "served" not in kafka.admin.list_topics(timeout=10).topics
+        assert "already-0: Kafka would" in tidelog(*arguments, "--config", config).stderr
+        hand_over(tmp_path / "others", kafka, "--config", str(config), "--carry-settings")
+        kafka.topics |= {"served": 1}
+        time.sleep(2)  # Ten of Kafka's checks.
+        for name in ("default", "unset", "already", "served"):
+            assert len(consume(kafka.bootstrap, name)) == 300, name

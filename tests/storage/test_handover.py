@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
+from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError
 from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
@@ -18,7 +20,7 @@ from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import read_topic_id, write_topic_id
 from tidelog.log.producer_snapshot import read_snapshot
 from tidelog.records.builder import Producer
-from tidelog.storage.handover import place, recover, topics_to_hand
+from tidelog.storage.handover import deletions, place, recover, stricter_settings, topics_to_hand
 from tidelog.storage.log_manager import LogManager
 
 NOW_MS = 1_700_000_000_000
@@ -186,11 +188,43 @@ def test_a_full_disk_leaves_kafkas_folder_as_it_was(source: Path, target: Path, 
 def test_what_kafka_is_to_create(source: Path) -> None:
     (one,) = topics_to_hand(source)
     assert (one.name, one.partitions, one.is_configuration_known, one.oldest_format) == ("t", 2, True, 2)
-    assert one.properties == {"segment.bytes": "1000", "index.interval.bytes": "200", "retention.ms": "-1"}
+    kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    compaction = {"delete.retention.ms": "86400000", "min.compaction.lag.ms": "0", "max.compaction.lag.ms": str(2**63 - 1)}
+    assert one.properties == {"segment.bytes": "1000", "index.interval.bytes": "200", **kept, **compaction}
     assert one.open_transactions == []
     (source / "tidelog-topics.json").unlink()
     (one,) = topics_to_hand(source, ["t"])
-    assert (one.properties, one.is_configuration_known) == ({"retention.ms": "-1"}, False)
+    assert (one.properties, one.is_configuration_known) == ({**kept, **compaction}, False)
+    (one,) = topics_to_hand(source, ["t"], broker_properties={"log.retention.bytes": "5", "log.segment.bytes": "2000"})
+    assert one.properties == {**kept, **compaction, "segment.bytes": "2000"}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "stricter"),
+    [
+        ({}, {}, []),
+        ({}, {"retention.ms": -1, "retention.bytes": -1}, []),
+        ({"retention.ms": -1}, {}, ["retention.ms"]),
+        ({"retention.ms": 9}, {"retention.ms": 8, "retention.bytes": 1}, ["retention.ms", "retention.bytes"]),
+        ({"cleanup.policy": "compact"}, {}, ["cleanup.policy", "retention.ms"]),
+        ({}, {"cleanup.policy": "compact"}, ["cleanup.policy"]),
+        ({"cleanup.policy": "compact"}, {"cleanup.policy": "compact", "retention.ms": 1}, []),
+        ({"cleanup.policy": "compact"}, {"cleanup.policy": "compact", "delete.retention.ms": 1}, ["delete.retention.ms"]),
+    ],
+)
+def test_settings_that_keep_less(ours: dict[str, Any], theirs: dict[str, Any], stricter: list[str]) -> None:
+    assert stricter_settings(LogConfig.from_properties(ours), LogConfig.from_properties(theirs)) == stricter
+
+
+def test_what_kafka_would_delete(source: Path) -> None:
+    now_ms = NOW_MS + 86_400_000
+    assert deletions(source, "t", LogConfig(), now_ms) == []
+    found = deletions(source, "t", LogConfig(retention_ms=1000), now_ms)
+    with LogManager(source, ManualClock(NOW_MS)) as manager:
+        ends = {key.partition: log.log_end_offset for key, log in manager.logs.items() if log.log_end_offset}
+        starts = {key.partition: log.log_start_offset for key, log in manager.logs.items()}
+    assert {one.partition: one.offsets for one in found} == {number: end - starts[number] for number, end in ends.items()}
+    assert {one.reason for one in found} == {"retention.ms"}
 
 
 def test_open_transactions_are_told(source: Path) -> None:

@@ -8,23 +8,36 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from tidelog.cli import notices
 from tidelog.cli.kafka_admin import KafkaAdmin
 from tidelog.cli.layout import one_line, show_bytes_size
-from tidelog.cli.options import directory_argument
+from tidelog.cli.options import broker_config_option, broker_properties, directory_argument
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
 from tidelog.clock import SystemClock
+from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError
 from tidelog.log import names
 from tidelog.log.json_files import read_json, understanding, write_json
 from tidelog.log.partition_metadata import format_topic_id, parse_topic_id
 from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.handover import TRANSACTIONS_TOPIC, TopicToHand, place, recover, topics_to_hand
+from tidelog.storage.handover import (
+    DELETING,
+    TRANSACTIONS_TOPIC,
+    Deletion,
+    TopicToHand,
+    deletions,
+    place,
+    recover,
+    stricter_settings,
+    topics_to_hand,
+)
 from tidelog.storage.meta_properties import read_meta_properties
 from tidelog.times import parse_duration
 
@@ -42,12 +55,30 @@ POLL_S = 0.25
     "--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be given several times. [default: all]"
 )
 @click.option("--with-groups", is_flag=True, help="Consumer groups and transactions, too: internal topics.")
+@broker_config_option
+@click.option(
+    "--carry-settings", is_flag=True, help="Of topics that Kafka has already: change what would delete more than DIR does."
+)
+@click.option("--allow-deletion", is_flag=True, help="Go on although Kafka will delete what DIR keeps.")
 @click.option("--timeout", metavar="TIME", default="10m", show_default=True, help="How long to wait for Kafka's end.")
-def command(directory: str, target: str, bootstrap_server: str, topics: tuple[str, ...], with_groups: bool, timeout: str) -> None:
+def command(
+    directory: str,
+    target: str,
+    bootstrap_server: str,
+    topics: tuple[str, ...],
+    with_groups: bool,
+    config: Path | None,
+    carry_settings: bool,
+    allow_deletion: bool,
+    timeout: str,
+) -> None:
     """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become that Kafka's own.
 
     Its topics are created through its admin API while it runs. Then it has to be stopped; the command waits for that, copies the
     partitions, and Kafka can be started. DIR stays as it is. If it ends in between, run it again: it goes on where it was.
+
+    Kafka gets the settings by which DIR keeps its records: the topics' own, and the broker's of --config. Where Kafka would
+    delete what DIR keeps, that is listed, and nothing is handed over without --carry-settings or --allow-deletion.
     """
     source, data_dir = Path(directory), Path(target)
     timeout_ms = parse_duration(timeout)
@@ -58,7 +89,7 @@ def command(directory: str, target: str, bootstrap_server: str, topics: tuple[st
     if recover(source, SystemClock()):
         notices.note(f"{source} was not shut down cleanly: it has been recovered")
     with DirLock(source):
-        wanted = topics_to_hand(source, topics, with_groups=with_groups)
+        wanted = topics_to_hand(source, topics, with_groups=with_groups, broker_properties=broker_properties(config))
     has_coordinator = any(one.name == TRANSACTIONS_TOPIC for one in wanted)
     for one in wanted:
         for partition, offset in one.open_transactions if not has_coordinator else ():
@@ -72,7 +103,8 @@ def command(directory: str, target: str, bootstrap_server: str, topics: tuple[st
             notices.note(
                 f"nothing is known of the configuration of {one.name}: Kafka is told to keep it for ever (retention.ms=-1)"
             )
-    ids = _ids(source, data_dir, bootstrap_server, wanted)
+    keeping = Keeping(source, carry_settings, allow_deletion)
+    ids = _ids(source, data_dir, bootstrap_server, wanted, keeping)
     _wait_for_stop(data_dir, timeout_ms)
     with ProgressBar("copying", sum(one.size_bytes for one in wanted), answer_on_stdout=False) as bar:
         place(source, data_dir, ids, bar.advance)
@@ -91,7 +123,7 @@ def _summary(count: int, data_dir: Path) -> str:
     return f"{count} partition{'' if count == 1 else 's'} handed over to {data_dir}; start Kafka"
 
 
-def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]) -> dict[str, uuid.UUID]:
+def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand], keeping: Keeping) -> dict[str, uuid.UUID]:
     """Return Kafka's ids of the topics: noted by an earlier run, or after creating those that Kafka lacks."""
     noted = _read_notes(source, data_dir)
     is_noted = all(one.name in noted for one in wanted)
@@ -109,14 +141,76 @@ def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]
     for one in old:
         _check_fits(admin, one, there[one.name], is_ours=noted.get(one.name) == old_ids[one.name])
     new = [one for one in wanted if one.name not in there]
+    keeping.check([*(keeping.there(admin, one) for one in old), *(keeping.ours(one) for one in new)])
     admin.create(new)
     for one in new:
         notices.say(f"created {one.name} in Kafka: {one.partitions} partitions")
     ids = admin.topic_ids(one.name for one in wanted)
+    keeping.check([keeping.there(admin, one) for one in new])
     _wait_for_folders(data_dir, wanted)
     entries = {name: format_topic_id(topic_id) for name, topic_id in ids.items()}
     write_json(source / NOTES_FILE, VERSION, {"target": str(data_dir.resolve()), "topics": entries})
     return ids
+
+
+class Findings(NamedTuple):
+    """What a topic's settings in Kafka do to what the folder keeps."""
+
+    stricter: list[str]
+    """Settings by which Kafka keeps less, told in words."""
+    deletions: list[Deletion]
+
+
+class Keeping:
+    """Looks after what Kafka would delete. `carries`: topics that are there get our settings; `allows`: it is only told."""
+
+    def __init__(self, source: Path, carries: bool, allows: bool) -> None:
+        self._source = source
+        self._carries = carries
+        self._allows = allows
+        self._now_ms = SystemClock().now_ms()
+
+    def ours(self, one: TopicToHand) -> Findings:
+        """Return what our own settings would have a broker delete: a folder that keeps it anyway was served with others."""
+        return Findings([], deletions(self._source, one.name, one.config, self._now_ms))
+
+    def there(self, admin: KafkaAdmin, one: TopicToHand) -> Findings:
+        """Return the same of a topic that Kafka has; its settings are changed first if they are to be."""
+        told = admin.settings(one.name, DELETING)
+        theirs = LogConfig.from_properties({name: setting.value for name, setting in told.items()})
+        stricter = stricter_settings(one.config, theirs)
+        if stricter and self._carries:
+            admin.change(one.name, {name: one.properties[name] for name in stricter})
+            notices.say(f"changed in Kafka: {one.name}: {', '.join(f'{name}={one.properties[name]}' for name in stricter)}")
+            return self.there_unchanged(admin, one)
+        words = [
+            f"{one.name}: {name} is {told[name].value} in Kafka ({told[name].source}), {one.properties[name]} here"
+            for name in stricter
+        ]
+        return Findings(words, deletions(self._source, one.name, theirs, self._now_ms))
+
+    def there_unchanged(self, admin: KafkaAdmin, one: TopicToHand) -> Findings:
+        """Return what holds after a change."""
+        return Keeping(self._source, False, self._allows).there(admin, one)
+
+    def check(self, found: Iterable[Findings]) -> None:
+        """Tell what Kafka would delete; raise InvalidArgumentError unless that is allowed."""
+        is_kept = True
+        for one in found:
+            for words in one.stricter:
+                is_kept = False
+                notices.note(words)
+            for gone in one.deletions:
+                is_kept = False
+                notices.note(
+                    f"{gone.topic}-{gone.partition}: Kafka would delete {gone.offsets} of its records when it starts, in "
+                    f"{gone.segments} segments, {show_bytes_size(gone.size_bytes)} ({gone.reason})"
+                )
+        if not is_kept and not self._allows:
+            raise InvalidArgumentError(
+                "Kafka would delete what the folder keeps, so nothing was handed over: give the broker's configuration "
+                "(--config FILE) if it was served with one, --carry-settings for topics there already, or --allow-deletion"
+            )
 
 
 def _check_fits(admin: KafkaAdmin, one: TopicToHand, replicas: list[int], *, is_ours: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.errors import InvalidArgumentError, StorageError, TidelogError
@@ -17,6 +17,23 @@ from tidelog.storage.handover import TopicToHand
 
 TIMEOUT_S = 30.0
 POLL_S = 0.1
+
+
+class Setting(NamedTuple):
+    """A setting's value, and where it comes from, in words."""
+
+    value: str
+    source: str
+
+
+_SOURCES = {
+    1: "the topic's",
+    2: "the broker's, set while it ran",
+    3: "all brokers', set while they ran",
+    4: "the broker's configuration",
+    5: "Kafka's default",
+}
+"""Kafka's ConfigSource."""
 
 
 class KafkaAdmin:
@@ -63,6 +80,30 @@ class KafkaAdmin:
         if wanted:
             for made in self._client.create_topics(wanted, request_timeout=self._timeout_s).values():
                 self._asked(lambda made=made: made.result(self._timeout_s))
+
+    def settings(self, topic: str, names: Iterable[str]) -> dict[str, Setting]:
+        """Return settings of a topic as they hold in Kafka, each with where it comes from."""
+        from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        (answer,) = self._client.describe_configs([resource], request_timeout=self._timeout_s).values()
+        found = self._asked(lambda: answer.result(self._timeout_s))
+        entries = {name: found[name] for name in names if name in found}
+        return {name: Setting(one.value, _SOURCES.get(one.source, "Kafka's")) for name, one in entries.items()}
+
+    def change(self, topic: str, properties: Mapping[str, str]) -> None:
+        """Change settings of a topic; the others stay."""
+        from confluent_kafka.admin import (  # type: ignore[attr-defined]
+            AlterConfigOpType,
+            ConfigEntry,
+            ConfigResource,
+            ResourceType,
+        )
+
+        entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in properties.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        (answer,) = self._client.incremental_alter_configs([resource], request_timeout=self._timeout_s).values()
+        self._asked(lambda: answer.result(self._timeout_s))
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, uuid.UUID]:
         """Return the ids that Kafka gave. A broker hears of a topic a moment after its controller has made it: waits for that."""

@@ -113,6 +113,24 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+def broker_config_option(function: Decorated) -> Decorated:
+    """--config FILE, the broker's: no folder has its settings."""
+    return click.option(
+        "--config",
+        "config",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The server.properties of the broker that serves the folder: its defaults of topics count.",
+    )(function)
+
+
+def broker_properties(path: Path | None) -> dict[str, str]:
+    """Return what a broker's configuration file says, nothing without one. Raises InvalidArgumentError."""
+    from tidelog.broker.server_properties import read_properties_file
+
+    return {} if path is None else read_properties_file(path)
+
+
 def topic_argument(function: Decorated) -> Decorated:
     """TOPIC, exactly one."""
     return click.argument("topic", metavar="TOPIC")(function)

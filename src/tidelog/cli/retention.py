@@ -7,20 +7,30 @@ stops at the first that stays. The record that decides is named, with its offset
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_span, show_time, table
-from tidelog.cli.options import Decorated, directory_argument, json_option, optional_topic, run_clock, wanted_partitions
+from tidelog.cli.options import (
+    Decorated,
+    broker_config_option,
+    broker_properties,
+    directory_argument,
+    json_option,
+    optional_topic,
+    run_clock,
+    wanted_partitions,
+)
 from tidelog.cli.output import print_lines
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
 from tidelog.log.log_dir import LogDir
 from tidelog.storage.partition.retention_forecast import Forecast, Keeper, forecast
-from tidelog.storage.topics_file import read_topics
+from tidelog.storage.topic_settings import Source, TopicSettings
 from tidelog.times import parse_duration
 
 _BYTES = re.compile(r"([0-9]+)\s*(|[kKmMgGtT]i?[bB]?|[bB])")
@@ -49,6 +59,7 @@ _LIMITS = (
 @directory_argument
 @optional_topic
 @limit_options
+@broker_config_option
 @json_option
 @click.pass_context
 def command(
@@ -58,34 +69,37 @@ def command(
     partitions: tuple[int, ...],
     retention: str | None,
     retention_bytes: str | None,
+    config: Path | None,
     as_json: bool,
 ) -> None:
     """Say for each segment when retention deletes it, and which record (offset, timestamp) keeps it until then.
 
-    The settings are those that the folder knows of the topic; a folder from Kafka knows none, and Kafka's defaults (7 days, any
-    size) are taken. Nothing is deleted here.
+    The settings are those that the folder knows of the topic: a folder of Tidelog's, or of a Kafka that has its metadata log
+    there. Then those of the broker's configuration (--config), then Kafka's defaults (7 days, any size). Each is shown with where
+    it comes from. Nothing is deleted here.
     """
     given = given_limits(retention, retention_bytes)
     now_ms = run_clock(ctx).now_ms()
     log_dir = LogDir(directory)
-    topics = read_topics(log_dir.path)
+    settings = TopicSettings(log_dir.path, broker_properties(config))
     names = [topic] if topic is not None else sorted(log_dir.topics())
     lines: list[str] = []
     unknown: list[str] = []
     for name in names:
-        known = topics.get(name)
-        config = LogConfig.from_properties({} if known is None else known.properties)
-        if known is None and not given:
+        known = settings.of(name)
+        if not known.is_known and not given:
             unknown.append(name)
-        config = replace(config, **given)  # type: ignore[arg-type]  # both are numbers
+        applied = replace(known.config, **given)  # type: ignore[arg-type]  # both are numbers
+        sources = {name: Source.OPTION if name.replace(".", "_") in given else known.source(name) for name in _NAMES}
         for partition in wanted_partitions(partitions) or log_dir.partitions(name):
             with log_dir.log(name, partition) as log:
-                found = forecast(log, config, now_ms)
+                found = forecast(log, applied, now_ms)
                 title = (
-                    f"{name}-{partition}: {_settings(config)}; high watermark {log.high_watermark}, log end {log.log_end_offset}"
+                    f"{name}-{partition}: {_settings(applied, sources)}; high watermark {log.high_watermark}, "
+                    f"log end {log.log_end_offset}"
                 )
             if as_json:
-                lines += [_json(name, partition, one, now_ms) for one in found]
+                lines += [_json(name, partition, one, now_ms, applied, sources) for one in found]
             else:
                 lines.append(one_line(title))
                 lines += [f"  {line.rstrip()}" for line in table(_HEADER, (_cells(one, now_ms) for one in found))]
@@ -94,8 +108,7 @@ def command(
         shown = ", ".join(unknown[:_SHOWN_NAMES]) + (
             f" and {len(unknown) - _SHOWN_NAMES} more" if len(unknown) > _SHOWN_NAMES else ""
         )
-        default = _settings(LogConfig())
-        notices.note(f"the folder does not know the configuration of {shown}: Kafka's default is taken, {default}")
+        notices.note(f"the folder does not know the configuration of {shown}: it has no metadata of theirs")
     print_lines(lines)
 
 
@@ -118,12 +131,16 @@ def _bytes(text: str) -> int:
     return int(match[1]) * _FACTORS[match[2][:1].lower()]
 
 
-def _settings(config: LogConfig) -> str:
+_NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
+
+
+def _settings(config: LogConfig, sources: Mapping[str, Source]) -> str:
     if not config.is_deleted:
-        return f"cleanup.policy {config.cleanup_policy}"
+        return f"cleanup.policy {config.cleanup_policy} ({sources['cleanup.policy'].value})"
     time = "for ever" if config.retention_ms < 0 else show_span(config.retention_ms)
     size = "any size" if config.retention_bytes < 0 else show_bytes_size(config.retention_bytes)
-    return f"retention {time}, {size}"
+    kept = f"retention {time} ({sources['retention.ms'].value}), {size} ({sources['retention.bytes'].value})"
+    return f"{kept}, compacted too ({sources['cleanup.policy'].value})" if config.is_compacted else kept
 
 
 _HEADER = ("base offset", "next offset", "size", "largest timestamp", "at offset", "goes", "because")
@@ -168,7 +185,8 @@ def _futures(found: list[Forecast], now_ms: int) -> Iterator[str]:
             )
 
 
-def _json(topic: str, partition: int, one: Forecast, now_ms: int) -> str:
+def _json(topic: str, partition: int, one: Forecast, now_ms: int, config: LogConfig, sources: Mapping[str, Source]) -> str:
+    settings = config.to_properties()
     keeper, own = one.keeper, one.own
     return json_line(
         {
@@ -186,5 +204,6 @@ def _json(topic: str, partition: int, one: Forecast, now_ms: int) -> str:
             "kept_by_offset": None if keeper is None else keeper.offset,
             "kept_by_timestamp": None if keeper is None else keeper.timestamp,
             "kept_by_future": keeper is not None and keeper.timestamp > now_ms,
+            "settings": {name: {"value": settings[name], "source": sources[name].name.lower()} for name in _NAMES},
         }
     )

@@ -27,7 +27,6 @@ from tidelog.client.lag import (
     topic_rate,
 )
 from tidelog.client.offsets import Isolation
-from tidelog.config import LogConfig
 from tidelog.errors import UnsupportedForMessageFormatError
 from tidelog.groups.group_table import GroupTable, Observer, StoredGroup
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
@@ -39,7 +38,7 @@ from tidelog.log.time_search import find_offset
 from tidelog.records.batch import BatchHeader
 from tidelog.records.state_batches import StateBatch, state_batches
 from tidelog.storage.partition.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
-from tidelog.storage.topics_file import read_topics
+from tidelog.storage.topic_settings import TopicSettings
 
 READ_BYTES = 1 << 20
 """So much of ``__consumer_offsets`` is read at once; a larger batch comes whole."""
@@ -51,7 +50,7 @@ class FolderGroups:
     def __init__(self, directory: str) -> None:
         self._log_dir = LogDir(directory)
         self._topics = self._log_dir.topics()
-        self._configs = {name: LogConfig.from_properties(one.properties) for name, one in read_topics(self._log_dir.path).items()}
+        self._settings = TopicSettings(self._log_dir.path)
         self.unknown_configs: set[str] = set()
         """Topics whose configuration was needed and is not in the folder: Kafka's defaults were taken."""
 
@@ -154,10 +153,10 @@ class FolderGroups:
     def _retention(self, log: Log, record: NextRecord | None, now_ms: int) -> Retention:
         if record is None:
             return NOTHING_UNREAD
-        config = self._configs.get(log.topic)
-        if config is None:
+        settings = self._settings.of(log.topic)
+        if not settings.is_known:
             self.unknown_configs.add(log.topic)
-            config = LogConfig()
+        config = settings.config
         (held,) = [one for one in forecast(log, config, now_ms) if one.base_offset <= record.offset < one.next_offset]
         if held.goes_ms is not None:
             return Retention(Precision.EXACT, held.goes_ms)

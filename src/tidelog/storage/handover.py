@@ -29,11 +29,12 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.clock import Clock
-from tidelog.config import LogConfig
+from tidelog.config import LogConfig, PropertyValue
 from tidelog.errors import CorruptBatchError, CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
 from tidelog.log import names, transactions
 from tidelog.log.checkpoints import sync_directory, sync_file, write_offset_checkpoint
@@ -51,13 +52,22 @@ from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.dir_checkpoints import DirCheckpoints
 from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.partition.retention import Reason
+from tidelog.storage.partition.retention_forecast import forecast
 from tidelog.storage.producers.producer_ids import LOWEST_ID
-from tidelog.storage.topics_file import read_topics
+from tidelog.storage.topic_settings import TopicSettings
 from tidelog.storage.write_journal import is_pending
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 GROUP_TOPICS = ("__consumer_offsets", TRANSACTIONS_TOPIC)
 """Where consumer groups and transactions are."""
+
+DELETING = (
+    *("cleanup.policy", "retention.ms", "retention.bytes"),
+    *("delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms"),
+)
+"""Settings that decide what a broker deletes."""
+_DELETES_NOTHING = {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1}
 
 CHUNK_BYTES = 4 << 20
 _COPIED = (
@@ -79,7 +89,9 @@ class TopicToHand(NamedTuple):
     name: str
     partitions: int
     properties: dict[str, str]
-    """What differs from Kafka's defaults, under Kafka's names."""
+    """What Kafka is told, under its names: what differs from its defaults, and all that decides what is deleted."""
+    config: LogConfig
+    """The settings that hold in the folder; of a topic that it knows nothing of, those that delete nothing."""
     is_configuration_known: bool
     size_bytes: int
     oldest_format: int
@@ -101,16 +113,36 @@ def recover(source: Path, clock: Clock) -> bool:
     return True
 
 
-def topics_to_hand(source: Path, wanted: Sequence[str] = (), *, with_groups: bool = False) -> list[TopicToHand]:
+class Deletion(NamedTuple):
+    """What Kafka would delete of a partition as soon as it starts: whole segments, oldest first."""
+
+    topic: str
+    partition: int
+    segments: int
+    offsets: int
+    """From the log's start on; in a log without gaps these are records."""
+    size_bytes: int
+    reason: str
+    """Kafka's name of the setting that deletes the last of them."""
+
+
+def topics_to_hand(
+    source: Path,
+    wanted: Sequence[str] = (),
+    *,
+    with_groups: bool = False,
+    broker_properties: Mapping[str, PropertyValue] | None = None,
+) -> list[TopicToHand]:
     """Return the topics of `source`, or those `wanted`, internal ones only if they are wanted, or with the groups.
 
-    A topic without a known configuration is to keep its records for ever: Kafka would delete old ones within minutes. Raises
-    InvalidArgumentError where the folder was not shut down cleanly (`recover`), NotFoundError, and what reading the logs raises.
+    `broker_properties` are those of the broker that served the folder. A topic without a known configuration is to keep its
+    records for ever: Kafka would delete old ones within minutes. Raises InvalidArgumentError where the folder was not shut down
+    cleanly (`recover`), NotFoundError, and what reading the logs raises.
     """
     log_dir = LogDir(source)
     if not (source / CLEAN_SHUTDOWN_FILE).exists():
         raise InvalidArgumentError("the folder was not shut down cleanly, and could not be recovered", path=source)
-    known = read_topics(source)
+    settings = TopicSettings(source, broker_properties)
     found = []
     names_wanted = [*wanted] or [name for name in log_dir.topics() if not name.startswith("__")]
     if with_groups:
@@ -119,7 +151,8 @@ def topics_to_hand(source: Path, wanted: Sequence[str] = (), *, with_groups: boo
         numbers = log_dir.partitions(name)
         if numbers != list(range(len(numbers))):
             raise InvalidArgumentError(f"topic {name!r} lacks partitions", path=source, found=numbers)
-        topic = known.get(name)
+        known = settings.of(name)
+        config = known.config if known.is_known else replace(known.config, **_DELETES_NOTHING)  # type: ignore[arg-type]
         size_bytes, oldest = 0, 2
         open_transactions = []
         for number in numbers:
@@ -129,8 +162,44 @@ def topics_to_hand(source: Path, wanted: Sequence[str] = (), *, with_groups: boo
                 first_unstable = transactions.Transactions(log).end_state().first_unstable_offset()
                 if first_unstable is not None:
                     open_transactions.append((number, first_unstable))
-        properties = {"retention.ms": "-1"} if topic is None else _differing(topic.properties)
-        found.append(TopicToHand(name, len(numbers), properties, topic is not None, size_bytes, oldest, open_transactions))
+        properties = _told(config)
+        found.append(TopicToHand(name, len(numbers), properties, config, known.is_known, size_bytes, oldest, open_transactions))
+    return found
+
+
+def deletions(source: Path, topic: str, config: LogConfig, now_ms: int) -> list[Deletion]:
+    """Return what a broker with these settings would delete now of a topic in `source`. Raises what reading the logs raises."""
+    log_dir = LogDir(source)
+    found = []
+    for number in log_dir.partitions(topic):
+        with log_dir.log(topic, number) as log:
+            # Handed over, all of it counts as replicated.
+            told = forecast(log, config, now_ms, high_watermark=log.log_end_offset)
+            due = [one for one in told if one.goes_ms is not None and one.goes_ms <= now_ms]
+            going = [one for one in due if one.size_bytes and one.reason != Reason.LOG_START.value]
+            if going:
+                offsets = going[-1].next_offset - max(going[0].base_offset, log.log_start_offset)
+                size = sum(one.size_bytes for one in going)
+                found.append(Deletion(topic, number, len(going), offsets, size, going[-1].reason))
+    return found
+
+
+def stricter_settings(ours: LogConfig, theirs: LogConfig) -> list[str]:
+    """Return Kafka's names of those settings by which `theirs` keep less than `ours`."""
+    found = []
+    if (theirs.is_deleted and not ours.is_deleted) or (theirs.is_compacted and not ours.is_compacted):
+        found.append("cleanup.policy")
+    if theirs.is_deleted:
+        for name in ("retention.ms", "retention.bytes"):
+            field_name = name.replace(".", "_")
+            limit, own = getattr(theirs, field_name), getattr(ours, field_name) if ours.is_deleted else -1
+            if limit >= 0 and (own < 0 or limit < own):
+                found.append(name)
+    if theirs.is_compacted and ours.is_compacted:
+        if theirs.delete_retention_ms < ours.delete_retention_ms:
+            found.append("delete.retention.ms")
+        if theirs.min_compaction_lag_ms < ours.min_compaction_lag_ms:
+            found.append("min.compaction.lag.ms")
     return found
 
 
@@ -167,11 +236,17 @@ def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Adv
         return missing
 
 
-def _differing(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a topic's properties that Kafka must be told: what differs from its defaults, and is not ours alone."""
+def _told(config: LogConfig) -> dict[str, str]:
+    """Return what Kafka must be told of a topic: what differs from its defaults, and is not ours alone; in any case what deletes.
+
+    Kafka's defaults are not the target's: its own configuration may have others.
+    """
     defaults = LogConfig().to_properties()
-    config = LogConfig.from_properties(properties).to_properties()
-    differing = {name: value for name, value in config.items() if value != defaults[name] and not name.startswith("tidelog.")}
+    differing = {
+        name: value
+        for name, value in config.to_properties().items()
+        if (value != defaults[name] or name in DELETING) and not name.startswith("tidelog.")
+    }
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in differing.items()}
 
 

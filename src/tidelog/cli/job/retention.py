@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import directory_argument, optional_topic, run_clock
+from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, optional_topic, run_clock
 from tidelog.cli.retention import given_limits, limit_options
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @directory_argument
 @optional_topic
 @limit_options
+@broker_config_option
 @job_options
 @click.pass_context
 def command(
@@ -31,6 +32,7 @@ def command(
     partitions: tuple[int, ...],
     retention: str | None,
     retention_bytes: str | None,
+    config: Path | None,
     options: JobOptions,
 ) -> None:
     """Say when segments go, and how much a single record pins, under each rule of retention that KIP-32 and KIP-33 discuss.
@@ -42,15 +44,25 @@ def command(
     LogAppendTime      when the segment's last batch was appended, where the log knows
     CreateTime         the largest of the segment's records, also where the timestamp is the broker's
 
-    With --rows there is a row for each segment and rule. The settings are the topic's, Kafka's defaults where the folder
-    knows none. Nothing is deleted.
+    With --rows there is a row for each segment and rule. The settings are those that the folder knows of the topic: a folder of
+    Tidelog's, or of a Kafka that has its metadata log there; then those of --config, then Kafka's defaults. Nothing is deleted.
     """  # noqa: D301  # In a raw text \b is no sign for click to keep the lines.
     limits = given_limits(retention, retention_bytes)
+    properties = broker_properties(config)
     clock = run_clock(ctx)
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:
         from tidelog.spark.jobs import retention as job
 
-        return job.retention(spark, directory, topic, partitions=partitions or None, **limits, clock=clock, progress=progress)
+        return job.retention(
+            spark,
+            directory,
+            topic,
+            partitions=partitions or None,
+            **limits,
+            broker_properties=properties,
+            clock=clock,
+            progress=progress,
+        )
 
     run_job(options, "retention", work, places=[Path(directory)])

@@ -27,12 +27,12 @@ Each partition is a task. Only the rule `CreateTime` reads records, and only of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.clock import Clock, SystemClock
-from tidelog.config import LogConfig
+from tidelog.config import LogConfig, PropertyValue
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.segment import Segment
@@ -43,7 +43,7 @@ from tidelog.spark.jobs.distribute import Progress, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary
 from tidelog.storage.partition.retention import Reason, SegmentFacts
 from tidelog.storage.partition.retention_forecast import Forecast, Keeper, facts_of_log, forecast_by, largest
-from tidelog.storage.topics_file import read_topics
+from tidelog.storage.topic_settings import TopicSettings
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
@@ -95,25 +95,24 @@ def retention(
     partitions: Iterable[int] | None = None,
     retention_ms: int | None = None,
     retention_bytes: int | None = None,
+    broker_properties: Mapping[str, PropertyValue] | None = None,
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> JobResult:
     """Forecast what goes when; the module's docstring has the rows.
 
-    The settings are those that the folder knows of each topic, else Kafka's defaults; `retention_ms` and `retention_bytes`
-    (-1: no limit) go before them. Nothing is deleted.
+    The settings are those that the folder knows of each topic (`storage.topic_settings`), then those of `broker_properties`, a
+    server's, then Kafka's defaults; `retention_ms` and `retention_bytes` (-1: no limit) go before them. Nothing is deleted.
     Raises NotFoundError, CorruptDataError, SegmentChangedError.
     """
     now_ms = (SystemClock() if clock is None else clock).now_ms()
     log_dir = LogDir(directory)
-    topics = read_topics(log_dir.path)
+    settings = TopicSettings(log_dir.path, broker_properties)
     given = {"retention_ms": retention_ms, "retention_bytes": retention_bytes}
     wanted = None if partitions is None else list(partitions)
     tasks: list[_Task] = []
     for name in sorted(log_dir.topics()) if topic is None else [topic]:
-        known = topics.get(name)
-        config = LogConfig.from_properties({} if known is None else known.properties)
-        config = replace(config, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]
+        config = replace(settings.of(name).config, **{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]
         for partition in wanted or log_dir.partitions(name):
             size = sum(file.stat().st_size for file in log_dir.directory(name, partition).glob("*.log"))
             tasks.append(_Task(str(directory), name, partition, size, config, now_ms))
@@ -134,7 +133,7 @@ def _forecast_all(tasks: list[_Task]) -> Iterator[tuple[Any, ...]]:
             facts = facts_of_log(log)
             for rule in RULES:
                 own = [
-                    _own(rule, segment, one, log_dir, log) if one.size_bytes else None
+                    _own(rule, segment, one, log_dir, log) if one.size_bytes else largest(segment, one)
                     for segment, one in zip(log.segments, facts, strict=True)
                 ]
                 yield from _rows(task, rule, _forecast(log, facts, own, task.config, task.now_ms))

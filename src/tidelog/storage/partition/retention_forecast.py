@@ -42,7 +42,7 @@ class Forecast(NamedTuple):
     keeper: Keeper | None
     """None where time does not decide."""
     own: Keeper | None
-    """The segment's own record with the largest timestamp; None of a segment without records."""
+    """The segment's own record with the largest timestamp; None of the active segment while it is empty."""
     goes_ms: int | None
     """When it goes by itself (epoch ms, at the next check); the present for one that goes now; None: not by itself."""
     reason: str
@@ -55,12 +55,14 @@ NO_TIME_LIMIT = "no retention.ms"
 NOT_DELETED = "cleanup.policy has no delete"
 
 
-def forecast(log: Log, config: LogConfig, now_ms: int) -> list[Forecast]:
-    """Return what becomes of each segment, oldest first. Raises what reading the log raises."""
+def forecast(log: Log, config: LogConfig, now_ms: int, *, high_watermark: int | None = None) -> list[Forecast]:
+    """Return what becomes of each segment, oldest first; the high watermark is the log's unless it is given.
+
+    Raises what reading the log raises.
+    """
     facts = facts_of_log(log)
-    return forecast_by(
-        log, facts, [largest(segment, one) for segment, one in zip(log.segments, facts, strict=True)], config, now_ms
-    )
+    own = [largest(segment, one) for segment, one in zip(log.segments, facts, strict=True)]
+    return forecast_by(log, facts, own, config, now_ms, high_watermark=high_watermark)
 
 
 def facts_of_log(log: Log) -> list[SegmentFacts]:
@@ -75,10 +77,17 @@ def facts_of_log(log: Log) -> list[SegmentFacts]:
 
 
 def forecast_by(
-    log: Log, facts: Sequence[SegmentFacts], own: Sequence[Keeper | None], config: LogConfig, now_ms: int
+    log: Log,
+    facts: Sequence[SegmentFacts],
+    own: Sequence[Keeper | None],
+    config: LogConfig,
+    now_ms: int,
+    *,
+    high_watermark: int | None = None,
 ) -> list[Forecast]:
-    """Return the same by times of whatever kind: `own` has each segment's, None only where a segment has no records."""
-    high_watermark = log.log_end_offset if log.high_watermark is None else log.high_watermark
+    """Return the same by times of whatever kind: `own` has each segment's, None only of the last one while it is empty."""
+    if high_watermark is None:
+        high_watermark = log.log_end_offset if log.high_watermark is None else log.high_watermark
     timestamps = {one.base_offset: keeper.timestamp for one, keeper in zip(facts, own, strict=True) if keeper is not None}
     going = {
         one.facts.base_offset: one.reason
@@ -122,9 +131,13 @@ def _by_time(
 
 
 def largest(segment: Segment, facts: SegmentFacts) -> Keeper | None:
-    """Return a segment's record with the largest timestamp, or its file's time where none has one; None without records."""
+    """Return a segment's record with the largest timestamp, or its file's time where none has one.
+
+    None of the last segment while it is empty: it is not looked at. Others are empty where a compaction left nothing of them, and
+    go by their file's time, as in Kafka.
+    """
     if facts.size_bytes == 0:
-        return None
+        return None if facts.is_last else Keeper(segment.base_offset, None, segment.modified_ms)
     try:
         told = segment_time.largest_timestamp(segment)
         if told.source == "none":
