@@ -42,11 +42,13 @@ from tidelog.config import LogConfig
 from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, ProtocolError, UnknownTopicOrPartitionError
 from tidelog.groups.group_table import group_of
 from tidelog.groups.offsets_topic import partition_of
+from tidelog.groups.positions import source_position
 from tidelog.log.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record
+from tidelog.spark.sink.epochs import Epoch
 from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolAssignment
 from tidelog.wire.coordinator.consumer_protocol import TopicPartition as AssignedTopic
 from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
@@ -612,3 +614,37 @@ def test_the_topics_of_a_group_are_gone(broker: RunningBroker, client: Client, t
     if client.group_lag(group).without_log:
         with pytest.raises(NotFoundError, match="are gone"):
             client.reset_group(group, "earliest")
+
+
+def test_lags_of_all_groups(broker: RunningBroker, client: Client, topic: str, clock: ManualClock) -> None:
+    """Positions of sinks, mirrors and replays are no lag, whatever the groups are called."""
+    names_of = [f"{topic}-{kind}" for kind in ("slow", "done", "sink", "mirror")]
+    slow, done, sink, mirror = names_of
+    commit(client, slow, topic, 2, 10)
+    commit(client, done, topic, 10, 10)
+    key = TopicPartition(topic, 0)
+    commit_offsets(client.cluster, sink, {key: 1}, metadata=Epoch("a query", 0).to_json())
+    commit_offsets(client.cluster, mirror, {key: 1}, metadata=source_position("elsewhere", 0))
+    for place in (broker.bootstrap_servers, str(broker.data_dir)):
+        chosen = [part for name in names_of for part in ("--group", name)]
+        lines = run_ok("groups", "lag", place, *chosen, "--json", clock=clock).json_lines
+        assert [(one["group"], one["lag"], one["lag_ms"], one["keeps_positions"]) for one in lines][:2] == [
+            (slow, 8, 7 * MINUTE, False),
+            (done, 0, 0, False),
+        ]
+        assert sorted((one["group"], one["lag"], one["keeps_positions"]) for one in lines[2:]) == [
+            (mirror, None, True),
+            (sink, None, True),
+        ]
+        assert lines[0]["most_behind"] == f"{topic}-0"
+        everything = run_ok("groups", "lag", place, clock=clock)
+        assert slow in everything.stdout
+        assert sink not in everything.stdout
+        assert f"{mirror}" in everything.stderr or "..." in everything.stderr
+        for asked, exit_code in ((names_of, 1), ([slow], 1), ([done, sink, mirror], 0)):
+            ran = run(
+                "groups", "lag", place, "--max-lag", "5m", *(part for one in asked for part in ("--group", one)), clock=clock
+            )
+            assert ran.exit_code == exit_code, ran.stdout
+        assert run("groups", "lag", place, "--group", slow, "--max-lag", "8m", clock=clock).exit_code == 0
+        assert "there is no group 'nobody'" in run("groups", "lag", place, "--group", "nobody", clock=clock).error

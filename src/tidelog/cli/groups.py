@@ -1,9 +1,10 @@
-"""`tidelog groups list|describe|reset`: consumer groups, how far behind they are in records and in time; offsets set to a time.
+"""`tidelog groups list|describe|lag|reset`: consumer groups, how far behind they are, in records and in time; offsets set.
 
 | command | of brokers | of a data folder |
 |---|---|---|
 | list | yes | yes, as written last |
 | describe | yes | yes, and when retention takes what is unread is exact |
+| lag | yes | yes |
 | reset | yes | no: a coordinator has to write it |
 
 `tidelog.client.lag` says what each number is.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli import notices
+from tidelog.cli.groups_lag import lag_command
 from tidelog.cli.layout import Amount, json_line, one_line, show_span, show_time, table
 from tidelog.cli.options import (
     Decorated,
@@ -25,6 +27,7 @@ from tidelog.cli.options import (
     TimeType,
     brokers_argument,
     echo_moment,
+    group_isolation_option,
     json_option,
     run_clock,
     source_argument,
@@ -51,17 +54,6 @@ def command() -> None:
     """Consumer groups: which there are, how far behind they are in records and in time, and setting them to a time."""
 
 
-def isolation_option(function: Decorated) -> Decorated:
-    """--isolation, of the group's consumers; read_committed unless told otherwise."""
-    return click.option(
-        "--isolation",
-        type=click.Choice(["read_committed", "read_uncommitted"]),
-        default="read_committed",
-        show_default=True,
-        help="What the group's consumers read with: whether aborted and open transactions count.",
-    )(function)
-
-
 def topic_option(function: Decorated) -> Decorated:
     """--topic T[:p,...], any number of times."""
     return click.option(
@@ -71,6 +63,9 @@ def topic_option(function: Decorated) -> Decorated:
         metavar="TOPIC[:N,...]",
         help="Only this topic, or these partitions of it; may be given several times. [default: all of the group]",
     )(function)
+
+
+command.add_command(lag_command)
 
 
 # --- list
@@ -105,7 +100,7 @@ def list_command(source: str, as_json: bool) -> None:
 @source_argument
 @click.argument("group", metavar="GROUP")
 @topic_option
-@isolation_option
+@group_isolation_option
 @click.option(
     "--window", default="10m", show_default=True, metavar="TIME", help="The rates are those of this long before now: 90s, 1h."
 )
@@ -278,7 +273,7 @@ def _json_partition(group: str, one: PartitionLag, reader: str | None) -> dict[s
 @click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="This offset, or the nearest in the log.")
 @click.option("--by", "duration", metavar="TIME", help="That long before now: 90m, 3d. The same as --to -90m.")
 @topic_option
-@isolation_option
+@group_isolation_option
 @click.option("--execute", is_flag=True, help="Do it. Without it nothing is changed, and what would be done is shown.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done, which is the default.")
 @json_option

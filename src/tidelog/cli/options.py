@@ -172,6 +172,17 @@ def isolation_option(function: Decorated) -> Decorated:
     )(function)
 
 
+def group_isolation_option(function: Decorated) -> Decorated:
+    """--isolation, of the group's consumers; read_committed unless told otherwise."""
+    return click.option(
+        "--isolation",
+        type=click.Choice(["read_committed", "read_uncommitted"]),
+        default="read_committed",
+        show_default=True,
+        help="What the group's consumers read with: whether aborted and open transactions count.",
+    )(function)
+
+
 def message_format_option(function: Decorated) -> Decorated:
     """--message-format, for folders, which have no topic configuration."""
     return click.option(

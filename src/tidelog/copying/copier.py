@@ -34,6 +34,7 @@ from tidelog.copying.offset_map import MapRun, OffsetMapWriter
 from tidelog.copying.offset_map_file import UNKNOWN_COUNT
 from tidelog.copying.source_batches import CopiedBatch, CopyCounts, CopyRules, copied_or_skipped
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, TidelogError, UnsupportedForMessageFormatError
+from tidelog.groups.positions import source_position
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import LATEST, FoundOffset
 from tidelog.scanning.brokers import AnySplit
@@ -179,19 +180,15 @@ def committed_positions(
         if target not in found:
             continue
         offset, metadata = found[target]
-        if metadata != _metadata(source):
+        if metadata != source_position(*source):
             raise InvalidArgumentError(
                 f"job {job_id} has copied something else into {target.topic}-{target.partition}",
                 path=str(cluster),
                 found=metadata,
-                expected=_metadata(source),
+                expected=source_position(*source),
             )
         positions[source] = offset
     return positions
-
-
-def _metadata(source: TopicPartition) -> str:
-    return f"next offset of {source.topic}-{source.partition}"
 
 
 class _Copier:
@@ -270,10 +267,10 @@ class _Copier:
         if self._map is not None:
             self._map.stage(_map_runs(appended), next_offset)
         if self._is_exact:
-            appender.send_offsets(task.job_id, {task.target: (next_offset, _metadata(task.source))})
+            appender.send_offsets(task.job_id, {task.target: (next_offset, source_position(*task.source))})
             appender.commit()
         else:
-            commit_offsets(self._cluster, task.job_id, {task.target: next_offset}, metadata=_metadata(task.source))
+            commit_offsets(self._cluster, task.job_id, {task.target: next_offset}, metadata=source_position(*task.source))
         if self._map is not None:
             self._map.confirm()
         self._position = next_offset

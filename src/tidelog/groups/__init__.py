@@ -5,5 +5,6 @@
 | `group_table` | the reader: what is committed, what open transactions are about to commit, members |
 | `group_offsets` | what a group has committed; what expires |
 | `offset_records` | keys and values as they are written |
+| `positions` | groups in which Tidelog's own writers keep positions, which are no offsets |
 | `offsets_topic` | which partition a group's records are in |
 """

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.groups import isolation_option
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import run_clock, source_argument
+from tidelog.cli.options import group_isolation_option, run_clock, source_argument
 from tidelog.client.offsets import Isolation
 from tidelog.times import parse_duration
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("lag", short_help="How far behind all groups are, by time.")
 @source_argument
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be given several times.")
-@isolation_option
+@group_isolation_option
 @click.option(
     "--window", default="10m", show_default=True, metavar="TIME", help="The rates are those of this long before now: 90s, 1h."
 )

@@ -1,0 +1,77 @@
+"""`tidelog groups lag DIR|HOST:PORT`: how far behind all groups are, and an exit code for alarms."""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.layout import Amount, json_line, show_span, table
+from tidelog.cli.options import group_isolation_option, json_option, run_clock, source_argument
+from tidelog.cli.output import print_lines
+from tidelog.client.offsets import Isolation
+from tidelog.times import parse_duration
+
+_SHOWN_NAMES = 5
+
+
+@click.command("lag", short_help="Show how far behind all groups are.")
+@source_argument
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be given several times.")
+@group_isolation_option
+@click.option(
+    "--window", default="10m", show_default=True, metavar="TIME", help="The rates are those of this long before now: 90s, 1h."
+)
+@click.option(
+    "--max-lag", metavar="TIME", help="End with 1 if a group is further behind than this, or lost records to retention: 5m, 2h."
+)
+@json_option
+@click.pass_context
+def lag_command(
+    ctx: click.Context,
+    source: str,
+    groups: tuple[str, ...],
+    isolation: Isolation,
+    window: str,
+    max_lag: str | None,
+    as_json: bool,
+) -> None:
+    """Show how far behind every group is, in records and in time, the one that is furthest behind first.
+
+    Groups in which Tidelog's own writers keep their positions (sinks, mirrors, replays) have no lag: they are left out, but for
+    those that are named, and are never too far behind.
+    """
+    from tidelog.storage.group_lags import (
+        SUMMARY,
+        check_all_there,
+        is_fault,
+        keeps_positions,
+        measure_all,
+        plan,
+        summary_rows,
+    )
+
+    window_ms = parse_duration(window)
+    if window_ms < 1:
+        raise click.UsageError("--window must be longer than nothing.")
+    max_lag_ms = None if max_lag is None else parse_duration(max_lag)
+    wanted = tuple(dict.fromkeys(groups)) or None
+    found = measure_all(plan(source, wanted, isolation, window_ms, run_clock(ctx)))
+    check_all_there(found, wanted, source)
+    positions = sorted(one.description.group for one in found if keeps_positions(one))
+    shown = found if wanted else [one for one in found if one.description.group not in positions]
+    rows = summary_rows(shown)
+    if as_json:
+        print_lines(json_line({**dict(zip(SUMMARY, row, strict=True)), "keeps_positions": row[0] in positions}) for row in rows)
+    else:
+        spans = {SUMMARY.index("lag_ms"): "behind", SUMMARY.index("time_to_end_ms"): "in"}
+        header = tuple(spans.get(at, name.replace("_", " ")) for at, name in enumerate(SUMMARY))
+        cells = (
+            [Amount(show_span(cell)) if at in spans and cell is not None else cell for at, cell in enumerate(row)] for row in rows
+        )
+        print_lines(table(header, cells))
+    if positions:
+        names = ", ".join(positions[:_SHOWN_NAMES]) + (", ..." if len(positions) > _SHOWN_NAMES else "")
+        notices.note(f"no lag is told of {len(positions)} groups in which Tidelog's writers keep positions: {names}")
+    late = [one.description.group for one in found if is_fault(one, max_lag_ms)]
+    if late:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,140 @@
+"""How far behind all groups are, of brokers or of a data folder: what is asked together, and what a group as a whole is.
+
+| of | a task is | rates from |
+|---|---|---|
+| brokers | some groups whose commits are in the same partition of ``__consumer_offsets``: read once for all of them | the same |
+| a data folder | a partition of ``__consumer_offsets`` | the same |
+
+Tasks can be done one by one, on threads (`measure_all`), or by a Spark job. Groups in which Tidelog's writers keep their
+positions (`groups.positions`) have no lag: they are told apart, and are no fault.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from tidelog.client.addresses import is_address
+from tidelog.client.cluster import Cluster
+from tidelog.client.group_lag import GroupLag, group_lag, read_commits
+from tidelog.client.groups import DEAD, list_groups
+from tidelog.client.lag import CatchUp, PartitionLag
+from tidelog.client.offsets import Isolation
+from tidelog.clock import Clock
+from tidelog.errors import BrokerError, NotFoundError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
+from tidelog.groups.positions import are_positions
+from tidelog.storage.groups_folder import FolderGroups
+
+TASK_GROUPS = 50
+"""A task asks for no more groups, one after the other: some ten requests each."""
+
+THREADS = 8
+CLIENT_ID = "tidelog-lag"
+
+SUMMARY = ("group", "state", "members", "partitions", "lag", "lag_ms", "most_behind", "catches_up", "time_to_end_ms", "lost")
+
+_WORST = (CatchUp.NEVER, CatchUp.UNKNOWN, CatchUp.IN, CatchUp.AT_END)
+"""What a group as a whole is, by its worst partition."""
+
+
+class LagTask(NamedTuple):
+    """Groups that are asked for together: all of a partition of ``__consumer_offsets`` for None."""
+
+    place: str
+    offsets_partition: int
+    groups: tuple[str, ...] | None
+    isolation: Isolation
+    window_ms: int
+    clock: Clock
+
+
+def plan(place: str, wanted: tuple[str, ...] | None, isolation: Isolation, window_ms: int, clock: Clock) -> list[LagTask]:
+    """Return the tasks for all groups, or those wanted. Raises BrokerUnreachableError, BrokerError, DataDirNotFoundError."""
+    if not is_address(place):
+        partitions = FolderGroups(place).offsets_partitions()
+        return [LagTask(place, partition, wanted, isolation, window_ms, clock) for partition in partitions]
+    with Cluster.at(place, CLIENT_ID).reach() as cluster:
+        names = wanted if wanted is not None else [one.group for one in list_groups(cluster)]
+        try:
+            count = len(cluster.topic_now(OFFSETS_TOPIC).partitions) if names else 1
+        except (NotFoundError, BrokerError):
+            count = 1  # Clients may not see it: rates will not be known, everything else will.
+    by_partition: dict[int, list[str]] = defaultdict(list)
+    for name in names:
+        by_partition[partition_of(name, count)].append(name)
+    return [
+        LagTask(place, partition, tuple(together[at : at + TASK_GROUPS]), isolation, window_ms, clock)
+        for partition, together in sorted(by_partition.items())
+        for at in range(0, len(together), TASK_GROUPS)
+    ]
+
+
+def measure(task: LagTask) -> Iterator[GroupLag]:
+    """Yield how far behind a task's groups are; of one that is not there, nothing. Raises what reading and asking raise."""
+    if not is_address(task.place):
+        only = None if task.groups is None else frozenset(task.groups)
+        now_ms = task.clock.now_ms()
+        yield from FolderGroups(task.place).describe_all(task.offsets_partition, now_ms, task.isolation, task.window_ms, only)
+        return
+    assert task.groups is not None
+    with Cluster.at(task.place, CLIENT_ID).reach() as cluster:
+        history = read_commits(cluster, task.groups, task.clock.now_ms() - task.window_ms)
+        for group in task.groups:
+            found = group_lag(cluster, group, task.clock, isolation=task.isolation, window_ms=task.window_ms, history=history)
+            if found.description.state != DEAD or found.partitions:
+                yield found
+
+
+def measure_all(tasks: Sequence[LagTask]) -> list[GroupLag]:
+    """Do tasks on a few threads: they mostly wait for brokers. Raises what `measure` raises."""
+    with ThreadPoolExecutor(max(1, min(THREADS, len(tasks)))) as pool:
+        return [one for found in pool.map(lambda task: list(measure(task)), tasks) for one in found]
+
+
+def check_all_there(found: Sequence[GroupLag], wanted: tuple[str, ...] | None, place: str) -> None:
+    """Raise NotFoundError for a group that was asked for by name, and is not there."""
+    missing = set(wanted or ()) - {one.description.group for one in found}
+    if missing:
+        raise NotFoundError(f"there is no group {min(missing)!r}", path=place)
+
+
+def keeps_positions(found: GroupLag) -> bool:
+    """Whether the group has no lag: one of Tidelog's writers keeps its positions there."""
+    return not found.description.members and are_positions(
+        one.metadata for one in found.partitions if one.committed_offset is not None
+    )
+
+
+def summary_rows(found: Sequence[GroupLag]) -> list[tuple[Any, ...]]:
+    """Return a row of `SUMMARY` for each group, the one that is furthest behind first, those without a lag last."""
+    return sorted(map(_summary, found), key=lambda row: (-1 if row[5] is None else row[5], row[4] or 0), reverse=True)
+
+
+def _summary(found: GroupLag) -> tuple[Any, ...]:
+    head = (found.description.group, found.description.state, found.description.member_count, len(found.partitions))
+    known = [] if keeps_positions(found) else [one for one in found.partitions if one.lag is not None]
+    if not known:
+        return (*head, *(None,) * 5, 0)
+    worst = max(known, key=_behind)
+    catches_up = min((one.time_to_end.catch_up for one in known), key=_WORST.index)
+    times = [one.time_to_end.time_ms or 0 for one in known]
+    return (
+        *(*head, sum(one.lag or 0 for one in known), worst.lag_ms),
+        f"{worst.topic}-{worst.partition}" if worst.lag else None,
+        *(catches_up.value, max(times) if catches_up in (CatchUp.IN, CatchUp.AT_END) else None),
+        sum(one.lost for one in known),
+    )
+
+
+def _behind(one: PartitionLag) -> tuple[int, int]:
+    return -1 if one.lag_ms is None else one.lag_ms, one.lag or 0
+
+
+def is_fault(found: GroupLag, max_lag_ms: int | None) -> bool:
+    """Whether a group is further behind than this in a partition, or has lost offsets there; never without a limit."""
+    if max_lag_ms is None or keeps_positions(found):
+        return False
+    return any(one.lost or (one.lag_ms or 0) > max_lag_ms for one in found.partitions)
