@@ -3,6 +3,7 @@
 | how it ends | exit code | on stderr |
 |---|---|---|
 | the answer was given, "none" included | 0 | notices |
+| an answer from which something is missing, or damage that was read around or found | 3 | notices that say what |
 | an error: damaged data, a missing topic, a full disk | 1 | one line, `tidelog: what (path at byte position)` |
 | a command line that makes no sense | 2 | one line, and where help is |
 | interrupted (Ctrl-C) | 130 | nothing |

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from tidelog.cli import notices
+from tidelog.cli.notices import INCOMPLETE
 from tidelog.cli.options import (
     Moment,
     TimeType,
@@ -80,7 +81,8 @@ def command(
 ) -> None:
     """Read every record of a time range [--from, --to), exactly: by the records' timestamps, however late they came.
 
-    Records come in offset order, partition by partition. Control records are left out.
+    Records come in offset order, partition by partition. Control records are left out. Exit code 3: offsets are missing from the
+    folder; the notes say which.
     """
     if start is not None and end is not None and end.time_ms < start.time_ms:
         raise click.UsageError(f"the range ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
@@ -119,6 +121,8 @@ def command(
         notices.note(text)
     if output not in (None, STDOUT):
         notices.say(f"{output}: {report.records:,} record{'' if report.records == 1 else 's'}")
+    if not report.is_complete:
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _batches(scan_plan: ScanPlan | BrokerPlan, report: ScanReport, bar: ProgressBar) -> Iterator[pa.RecordBatch]:

@@ -9,13 +9,13 @@ This command starts in a moment: it must import neither pyarrow nor rich.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
 from tidelog.cli.explain import explain
 from tidelog.cli.layout import json_line, one_line, show_time, some, table
-from tidelog.cli.notices import note, say
+from tidelog.cli.notices import INCOMPLETE, note, say
 from tidelog.cli.options import (
     Moment,
     TimeType,
@@ -31,7 +31,9 @@ from tidelog.cli.options import (
 from tidelog.cli.output import print_lines
 from tidelog.client.addresses import is_address
 from tidelog.errors import UnsupportedForMessageFormatError
+from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.missing import MissingOffsets
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, Isolation, find_offset
 from tidelog.log.trace import Trace
@@ -80,18 +82,21 @@ def command(
     else:
         timestamp = TARGETS[target]
     wanted = wanted_partitions(partitions)
+    is_complete = True
     if is_address(source):
         answers = _ask_brokers(source, topic, wanted, timestamp, isolation)
         if as_json:
             print_lines(_json_line(topic, partition, timestamp, found) for partition, found in answers)
     else:
-        answers = _search_folder(source, topic, wanted, timestamp, isolation, message_format, explained, as_json)
+        answers, is_complete = _search_folder(source, topic, wanted, timestamp, isolation, message_format, explained, as_json)
     if not as_json:
         rows = (
             [topic, partition, some(found.offset), show_time(found.timestamp), some(found.leader_epoch)]
             for partition, found in answers
         )
         print_lines(table(["topic", "partition", "offset", "timestamp", "leader epoch"], rows))
+    if not is_complete:
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _ask_brokers(
@@ -121,10 +126,15 @@ def _search_folder(
     message_format: int | None,
     explained: bool,
     as_json: bool,
-) -> list[tuple[int, FoundOffset]]:
-    """Return what the files say; explanations and JSON lines are printed on the way, partition by partition."""
+) -> tuple[list[tuple[int, FoundOffset]], bool]:
+    """Return what the files say, and whether nothing is missing that could change it.
+
+    Explanations and JSON lines are printed on the way, partition by partition.
+    """
     log_dir = LogDir(directory)
     answers: list[tuple[int, FoundOffset]] = []
+    lost = [] if wanted else log_dir.missing_partitions(topic)
+    is_complete = not lost
     for partition in wanted or log_dir.partitions(topic):
         with log_dir.log(topic, partition, message_format=message_format) as log:
             trace = Trace() if explained else None
@@ -133,10 +143,26 @@ def _search_folder(
                 _tell(map(one_line, explain(log, timestamp, trace, found)), on_stderr=as_json)
             if found.is_past_high_watermark:
                 note(f"{topic}-{partition}: offset {found.offset} is past the high-watermark checkpoint, {log.high_watermark}")
+            missing = _missing(log, timestamp, isolation, found)
+        for one in missing:
+            note(str(one))
+            is_complete = False
         if as_json:
-            print_lines([_json_line(topic, partition, timestamp, found)])
+            print_lines([_json_line(topic, partition, timestamp, found, missing)])
         answers.append((partition, found))
-    return answers
+    for one in lost:
+        note(str(one))
+        if as_json:
+            print_lines([_json_line(topic, one.partition, timestamp, NOT_FOUND, [one])])
+    return answers, is_complete
+
+
+def _missing(log: Log, timestamp: int, isolation: Isolation, found: FoundOffset) -> list[MissingOffsets]:
+    """Return what is missing that could change an answer: what lies before it, and behind it where it is about the end."""
+    if timestamp == LATEST and isolation == "read_uncommitted":
+        return log.missing(log.log_end_offset)
+    is_about_all = timestamp in (LATEST, MAX_TIMESTAMP) or found.offset < 0
+    return log.missing(0, None if is_about_all else found.offset)
 
 
 def _tell(lines: Iterator[str], *, on_stderr: bool) -> None:
@@ -147,7 +173,7 @@ def _tell(lines: Iterator[str], *, on_stderr: bool) -> None:
         say(line)
 
 
-def _json_line(topic: str, partition: int, timestamp: int, found: FoundOffset) -> str:
+def _json_line(topic: str, partition: int, timestamp: int, found: FoundOffset, missing: Sequence[MissingOffsets] = ()) -> str:
     return json_line(
         {
             "topic": topic,
@@ -156,5 +182,6 @@ def _json_line(topic: str, partition: int, timestamp: int, found: FoundOffset) -
             "offset": found.offset,
             "timestamp": found.timestamp,
             "leader_epoch": found.leader_epoch,
+            **({"missing": [one.fields() for one in missing]} if missing else {}),
         }
     )

@@ -11,6 +11,9 @@ import sys
 
 from tidelog.cli.layout import one_line
 
+INCOMPLETE = 3
+"""Exit code of an answer that is known not to be all: offsets are missing from the folder, or damage was read around."""
+
 
 class _NoteHandler(logging.Handler):
     """Turns log records of level WARNING and above into notes; keeps what was said, to say it once."""

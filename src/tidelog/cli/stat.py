@@ -28,6 +28,7 @@ from tidelog.client.addresses import is_address
 from tidelog.errors import TidelogError
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.missing import MissingOffsets
 from tidelog.log.segment import Segment
 from tidelog.records.batch import BatchHeader
 from tidelog.records.kernel import Rows
@@ -58,6 +59,7 @@ class PartitionStat:
     high_watermark: int | None
     message_format: int | None
     segments: list[SegmentStat]
+    missing: list[MissingOffsets]
 
     @property
     def batches(self) -> int | None:
@@ -98,13 +100,20 @@ def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: 
         print_lines(stat_brokers.lines(source, topic, wanted_partitions(partitions), as_json))
         return
     log_dir = LogDir(source)
-    stats = _stats(log_dir, _wanted(log_dir, topic, wanted_partitions(partitions)), quick, as_json)
+    lost = [] if partitions else log_dir.missing_partitions(topic)
+    missing = list(lost)
+    stats = _stats(log_dir, _wanted(log_dir, topic, wanted_partitions(partitions)), quick, missing)
     if as_json:
         print_lines(line for stat in stats for line in _json_lines(stat))
+        print_lines(json_line({"type": "missing_partition", **one.fields()}) for one in lost)
     elif topic is None:
         print_lines(table(_PARTITION_HEADER, map(_partition_cells, stats)))
     else:
         print_lines(line for stat in stats for line in _lines(stat))
+    for one in missing:
+        notices.note(str(one))
+    if missing:
+        raise click.exceptions.Exit(notices.INCOMPLETE)
 
 
 def _wanted(log_dir: LogDir, topic: str | None, partitions: list[int] | None) -> list[tuple[str, int]]:
@@ -113,8 +122,11 @@ def _wanted(log_dir: LogDir, topic: str | None, partitions: list[int] | None) ->
     return [(topic, partition) for partition in partitions or log_dir.partitions(topic)]
 
 
-def _stats(log_dir: LogDir, wanted: list[tuple[str, int]], quick: bool, as_json: bool) -> Iterator[PartitionStat]:
-    """Yield what there is to say of each partition. One that cannot be read does not hide the others: its error comes last."""
+def _stats(log_dir: LogDir, wanted: list[tuple[str, int]], quick: bool, missing: list[MissingOffsets]) -> Iterator[PartitionStat]:
+    """Yield what there is to say of each partition; what is missing is added to `missing`.
+
+    One that cannot be read does not hide the others: its error comes last.
+    """
     failures: list[TidelogError] = []
     for topic, partition in wanted:
         try:
@@ -125,6 +137,7 @@ def _stats(log_dir: LogDir, wanted: list[tuple[str, int]], quick: bool, as_json:
         except TidelogError as error:
             failures.append(error)
             continue
+        missing += stat.missing
         yield stat
     for failure in failures[:-1]:
         notices.complain(str(failure))
@@ -137,9 +150,8 @@ def _partition(log: Log, bar: ProgressBar, quick: bool) -> PartitionStat:
     for segment in log.segments:
         segments.append(_segment(log, segment, bar, quick))
         segment.close()
-    return PartitionStat(
-        log.topic, log.partition, log.log_start_offset, log.log_end_offset, log.high_watermark, log.message_format, segments
-    )
+    ends = (log.log_start_offset, log.log_end_offset, log.high_watermark)
+    return PartitionStat(log.topic, log.partition, *ends, log.message_format, segments, log.missing())
 
 
 def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> SegmentStat:
@@ -237,6 +249,7 @@ def _json_lines(stat: PartitionStat) -> Iterator[str]:
             "bytes": stat.size_bytes,
             "largest_timestamp": None if largest is None else largest.largest_timestamp,
             "largest_timestamp_source": None if largest is None else largest.largest_timestamp_source,
+            **({"missing": [one.fields() for one in stat.missing]} if stat.missing else {}),
         }
     )
     for segment in stat.segments:

@@ -27,6 +27,7 @@ from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
 from tidelog.log import names, transactions
 from tidelog.log.files import Notices
 from tidelog.log.leader_epochs import LeaderEpochs
+from tidelog.log.missing import Claims, MissingOffsets, missing_offsets, newest_epoch
 from tidelog.log.partition_metadata import read_topic_id
 from tidelog.log.proven_head import WalkBudget
 from tidelog.log.segment import Segment
@@ -52,6 +53,7 @@ class Log:
         log_start_offset: int | None = None,
         high_watermark: int | None = None,
         message_format: int | None = None,
+        claims: Claims | None = None,
     ) -> None:
         self.directory = directory
         self.topic = topic
@@ -63,6 +65,7 @@ class Log:
         self._given_log_start_offset = log_start_offset or 0
         self._given_high_watermark = high_watermark
         self._given_message_format = message_format
+        self._claims = claims or Claims()
 
     @classmethod
     def open(
@@ -72,18 +75,22 @@ class Log:
         log_start_offset: int | None = None,
         high_watermark: int | None = None,
         message_format: int | None = None,
+        claims: Claims | None = None,
     ) -> Log:
         """Open a partition's folder, named ``<topic>-<partition>``.
 
-        `log_start_offset` and `high_watermark` are the checkpoints' (`LogDir` passes them); `message_format` is the topic's
-        format, 0, 1 or 2, where the last batch's is not to be taken for it. Raises NotFoundError, InvalidArgumentError,
-        SegmentChangedError if the folder does not hold still, StorageError.
+        `log_start_offset` and `high_watermark` are the checkpoints' (`LogDir` passes them, and what else they say as `claims`);
+        `message_format` is the topic's format, 0, 1 or 2, where the last batch's is not to be taken for it.
+
+        Raises NotFoundError, InvalidArgumentError, SegmentChangedError if the folder does not hold still, StorageError.
         """
         if message_format not in (None, 0, 1, 2):
             raise InvalidArgumentError("a message format", found=message_format, expected="0, 1 or 2")
         path = Path(directory)
         topic, partition = names.parse_topic_partition_name(path.name or path.resolve().name)
         notices = Notices()
+        claims = claims or Claims(high_watermark=high_watermark, log_start_offset=log_start_offset)
+        claims = claims._replace(newest_epoch=newest_epoch(path))  # Before the folder is listed: so far it went then.
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
         budget = WalkBudget()
@@ -98,6 +105,7 @@ class Log:
             log_start_offset=log_start_offset,
             high_watermark=high_watermark,
             message_format=message_format,
+            claims=claims,
         )
 
     def __enter__(self) -> Log:
@@ -203,6 +211,13 @@ class Log:
                     return
                 yield segment, header
             segment.close()  # A log may have more segments than a process may have descriptors.
+
+    def missing(self, start_offset: int = 0, end_offset: int | None = None) -> list[MissingOffsets]:
+        """Return what should be there of `[start_offset, end_offset)`, None: to where the log should end, and is not.
+
+        Reads the end of each segment. Raises CorruptBatchError, SegmentChangedError, StorageError.
+        """
+        return list(missing_offsets(self, self._claims, start_offset, end_offset))
 
     # --- transactions
 

@@ -3,6 +3,13 @@
 Only partitions are seen: folders going, unclaimed or arriving (``-delete``, ``-stray``, ``-future``), the metadata log and
 the remote index cache are not, nor is a folder that holds no file of a log. A checkpoint that is damaged counts as empty, as
 in Kafka, and a notice says so. Listing reads names only; a partition is opened when it is asked for.
+
+`missing_partitions` are those that a checkpoint names and that have no folder:
+
+| named in | counts because |
+|---|---|
+| recovery-point, log-start-offset, cleaner | Kafka rewrites them when it deletes a partition |
+| replication only | it was written later than the recovery points: at a deletion it is not rewritten at once |
 """
 
 from __future__ import annotations
@@ -23,8 +30,10 @@ from tidelog.log import names
 from tidelog.log.checkpoints import read_offset_checkpoint
 from tidelog.log.files import Notices
 from tidelog.log.log import Log
-from tidelog.log.names import TopicPartition
+from tidelog.log.missing import Claims, MissingOffsets
+from tidelog.log.names import MAX_NAME_LENGTH, TopicPartition
 
+_SHOWN_PARTITIONS = 5
 _FILES_OF_A_LOG = (names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)
 
 
@@ -38,6 +47,9 @@ class LogDir:
             hint = ""
             if any(name.endswith(_FILES_OF_A_LOG) for name in self._names):
                 hint = "; this is a partition's folder, its parent is the data folder"
+            elif lost := self.missing_partitions():
+                shown = ", ".join(f"{one.topic}-{one.partition}" for one in lost[:_SHOWN_PARTITIONS])
+                hint = f", but checkpoints name {len(lost)}: {shown}{', ...' if len(lost) > _SHOWN_PARTITIONS else ''}"
             raise DataDirNotFoundError(f"no partition of a Kafka log here{hint}", path=self.path)
 
     def __repr__(self) -> str:
@@ -54,13 +66,17 @@ class LogDir:
         """Return a topic's partitions in order. Raises UnknownTopicOrPartitionError."""
         found = sorted(key.partition for key in self._partitions if key.topic == topic)
         if not found:
-            raise UnknownTopicOrPartitionError(f"no topic {topic!r}", path=self.path)
+            lost = len(self.missing_partitions(topic))
+            hint = f", but a checkpoint names it: {lost} partition{'s are' if lost > 1 else ' is'} missing" if lost else ""
+            raise UnknownTopicOrPartitionError(f"no topic {topic!r}{hint}", path=self.path)
         return found
 
     def directory(self, topic: str, partition: int) -> Path:
         """Return a partition's folder. Raises UnknownTopicOrPartitionError."""
         if TopicPartition(topic, partition) not in self._partitions:
             known = ", ".join(str(number) for number in self.partitions(topic))
+            if any(lost.partition == partition for lost in self.missing_partitions(topic)):
+                known += "; a checkpoint names it: it is missing"
             raise UnknownTopicOrPartitionError(f"no partition {partition} of topic {topic!r}, only {known}", path=self.path)
         return self.path / names.log_dir_name(topic, partition)
 
@@ -70,16 +86,64 @@ class LogDir:
         Raises UnknownTopicOrPartitionError, and what `Log.open` raises.
         """
         directory = self.directory(topic, partition)
-        key = TopicPartition(topic, partition)
+        # Before the folder is listed: what they say was there then.
+        claims = self.claims(TopicPartition(topic, partition))
         try:
             return Log.open(
                 directory,
-                log_start_offset=self.log_start_offsets.get(key),
-                high_watermark=self.high_watermarks.get(key),
+                log_start_offset=claims.log_start_offset,
+                high_watermark=claims.high_watermark,
                 message_format=message_format,
+                claims=claims,
             )
         except NotFoundError as error:
             raise UnknownTopicOrPartitionError(f"partition {partition} of topic {topic!r} is gone", path=directory) from error
+
+    def claims(self, key: TopicPartition) -> Claims:
+        """Return what the folder's checkpoints say of a partition."""
+        return Claims(
+            self.recovery_points.get(key),
+            self.high_watermarks.get(key),
+            self.log_start_offsets.get(key),
+            self.cleaner_offsets.get(key),
+        )
+
+    def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
+        """Return the partitions, of one topic or of all, that a checkpoint names and that have no folder; in order."""
+        named = {
+            names.RECOVERY_POINT_CHECKPOINT: self.recovery_points,
+            names.LOG_START_OFFSET_CHECKPOINT: self.log_start_offsets,
+            names.CLEANER_CHECKPOINT: self.cleaner_offsets,
+        }
+        if self._is_written_later(names.HIGH_WATERMARK_CHECKPOINT, names.RECOVERY_POINT_CHECKPOINT):
+            named[names.HIGH_WATERMARK_CHECKPOINT] = self.high_watermarks
+        keys = {key for offsets in named.values() for key in offsets if topic in (None, key.topic)}
+        keys -= self._partitions
+        if not keys:
+            return []
+        # Folders may have come since they were listed; one that goes, or moves, has a suffix for a while.
+        there = self._list()
+        found = []
+        for key in sorted(keys):
+            name = names.log_dir_name(*key)
+            if key.topic == names.METADATA_TOPIC or (name in there and self._holds_a_log(name)) or _is_moving(name, there):
+                continue
+            says = next(checkpoint for checkpoint, offsets in named.items() if key in offsets)
+            claims = self.claims(key)
+            end = max(offset or 0 for offset in claims[:3])
+            reason = f"{says} names it, and {'its folder holds no log' if name in there else 'there is no such folder'}"
+            found.append(MissingOffsets(*key, claims.log_start_offset or 0, end, "partition", reason))
+        return found
+
+    @cached_property
+    def recovery_points(self) -> dict[TopicPartition, int]:
+        """Up to where each log was on the disk."""
+        return self._checkpoint(names.RECOVERY_POINT_CHECKPOINT)
+
+    @cached_property
+    def cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """Up to where logs were compacted; of those that never were, nothing."""
+        return self._checkpoint(names.CLEANER_CHECKPOINT)
 
     @cached_property
     def log_start_offsets(self) -> dict[TopicPartition, int]:
@@ -99,8 +163,22 @@ class LogDir:
             self.notices.tell(path, f"{error}: taken as empty")
             return {}
 
+    def _is_written_later(self, name: str, than: str) -> bool:
+        """Return whether a checkpoint was written after another one, or the other one never was."""
+        try:
+            other = (self.path / than).stat()
+        except OSError:
+            return True
+        try:
+            return other.st_size == 0 or (self.path / name).stat().st_mtime_ns >= other.st_mtime_ns
+        except OSError:
+            return False
+
     @cached_property
     def _names(self) -> list[str]:
+        return self._list()
+
+    def _list(self) -> list[str]:
         try:
             return [entry.name for entry in self.path.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
@@ -128,3 +206,15 @@ class LogDir:
         except OSError:
             return False  # No folder, or gone since it was listed.
         return names.PARTITION_METADATA in files or any(file.endswith(_FILES_OF_A_LOG) for file in files)
+
+
+def _is_moving(name: str, there: list[str]) -> bool:
+    """Return whether a partition's folder is going, unclaimed or arriving. Kafka cuts the topics of very long names."""
+    for other in there:
+        if names.is_suffixed_dir(other):
+            stem = other.rpartition(".")[0]
+            topic, _, partition = stem.rpartition("-")
+            cut = len(other) >= MAX_NAME_LENGTH and name.startswith(topic) and name.endswith(f"-{partition}")
+            if stem == name or cut:
+                return True
+    return False

@@ -31,6 +31,7 @@ from functools import partial
 from tidelog.clock import Clock
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.missing import MissingOffsets
 from tidelog.log.segment import Segment
 from tidelog.log.segment_time import largest_timestamp, start_position
 from tidelog.log.time_map_file import AnyPath, TimeMaps
@@ -82,7 +83,8 @@ class ScanPlan:
     notes: tuple[str, ...]
     """What the caller should know about what was asked for and what is there, one sentence each."""
     known: ScanReport
-    """What time maps told about blocks that are not read; whoever reads the splits adds its own."""
+    """What is known without reading: of blocks that time maps rule out, and what is missing from the folder. Add it to what
+    reading the splits reports."""
 
     @property
     def size_bytes(self) -> int:
@@ -121,6 +123,8 @@ def plan(
     maps = TimeMaps(time_map_dir)
     notes: list[str] = []
     known = ScanReport()
+    if partitions is None and not offsets and not time.is_empty:
+        known.missing += tuple(log_dir.missing_partitions(topic))
     parts: list[_Part] = []
     ranges = []
     for number in numbers:
@@ -193,6 +197,8 @@ def _plan_partition(
     if log.high_watermark is not None and end_offset > max(log.high_watermark, start_offset):
         past = f"[{max(log.high_watermark, start_offset)}, {end_offset})"
         notes.append(f"{log.topic}-{log.partition}: offsets {past} lie past the high-watermark checkpoint")
+    if not time.is_empty:
+        known.missing += tuple(_missing(log, isolation, wanted))
     parts = []
     copies = 0
     if start_offset < end_offset and not time.is_empty:
@@ -233,6 +239,14 @@ def _plan_partition(
         ),
         parts,
     )
+
+
+def _missing(log: Log, isolation: str, wanted: tuple[int | None, int | None] | None) -> list[MissingOffsets]:
+    """Return what is missing that could change what is delivered of a partition."""
+    first, end = wanted or (None, None)
+    if isolation == READ_COMMITTED:
+        first = None  # A transaction's beginning, or its marker, may be among them.
+    return log.missing(first or 0, end)
 
 
 def _is_outside(segment: Segment, start_offset: int, end_offset: int) -> bool:

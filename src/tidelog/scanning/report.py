@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from tidelog.log.missing import MissingOffsets
+
 
 @dataclass(slots=True)
 class ScanReport:
@@ -32,6 +34,14 @@ class ScanReport:
     blocks_skipped: int = 0
     """Blocks that a time map ruled out. Both are 0 where there is no time bound, or no map."""
 
+    missing: tuple[MissingOffsets, ...] = ()
+    """Offsets of what was asked for that should be in the folder and are not: what is delivered is not all there was."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is known to be missing from what was delivered."""
+        return not self.missing
+
     def __iadd__(self, other: ScanReport) -> ScanReport:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
@@ -39,7 +49,7 @@ class ScanReport:
 
     def notices(self) -> list[str]:
         """Return what a reader of the result should know, one sentence each; empty when there is nothing to say."""
-        lines = []
+        lines = [str(one) for one in self.missing]
         if self.without_timestamp:
             lines.append(f"{_count(self.without_timestamp)} without timestamp left out: a time bound cannot place them")
         if self.above_high_watermark:

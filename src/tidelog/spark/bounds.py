@@ -9,6 +9,8 @@
 | a time at the end | the first offset whose timestamp reaches it; none: no bound |
 | a start behind its end | InvalidArgumentError |
 
+What a folder should hold and does not is an error too, or with `failOnDataLoss=false` a notice.
+
 Offsets for times are found by `tidelog.log.time_search` in a folder, and by the brokers where these are read from. Only the
 driver comes here.
 """
@@ -19,6 +21,8 @@ import logging
 from collections.abc import Iterable
 
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from tidelog.log.log_dir import LogDir
+from tidelog.log.missing import MissingOffsets
 from tidelog.spark.java_pattern import compile_java_pattern
 from tidelog.spark.options import EARLIEST, LATEST, Bound, ReadOptions, TopicPartition
 from tidelog.spark.places import Partition, Place, Topics
@@ -29,6 +33,9 @@ OffsetRange = tuple[int | None, int | None]
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Kafka's own topics: no pattern matches them, only their names do."""
+
+MOST_NAMED = 5
+"""How many missing ranges an error names one by one."""
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -67,6 +74,32 @@ def _require(existing: dict[str, list[int]], topic: str, path: str) -> None:
         names = sorted(existing)
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         raise UnknownTopicOrPartitionError(f"no topic {topic}", path=path, expected=f"one of {shown}" if names else None)
+
+
+def missing_partitions(options: ReadOptions, log_dir: LogDir) -> list[MissingOffsets]:
+    """Return the partitions that a load asks for and a folder should hold, and does not. Assigned ones were looked for before."""
+    if options.assigned is not None:
+        return []
+    missing = log_dir.missing_partitions()
+    if options.topics is not None:
+        return [one for one in missing if one.topic in options.topics]
+    assert options.pattern is not None
+    pattern = compile_java_pattern(options.pattern)
+    return [one for one in missing if one.topic not in INTERNAL_TOPICS and pattern.search(one.topic)]
+
+
+def tell_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> None:
+    """Raise OffsetOutOfRangeError for what is missing from a folder; with `failOnDataLoss=false` log it."""
+    texts = [str(one) for one in missing]
+    if texts and options.fail_on_data_loss:
+        more = f"; and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+        raise OffsetOutOfRangeError(
+            f"records are missing from the folder: {'; '.join(texts[:MOST_NAMED])}{more} "
+            "(failOnDataLoss=false reads what there is)",
+            path=options.path,
+        )
+    for text in texts:
+        _log.warning("records are missing from the folder: %s", text)
 
 
 def resolve_ranges(options: ReadOptions, place: Place, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetRange]:

@@ -17,9 +17,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from tidelog.log.missing import MissingOffsets
 from tidelog.scanning.brokers import AnySplit, BrokerPlan, plan_from_brokers
 from tidelog.scanning.plan import ScanPlan, plan
-from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
+from tidelog.spark.bounds import OffsetRange, missing_partitions, resolve_ranges, select_partitions, tell_missing
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.places import BrokerPlace, FolderPlace, place_of
 
@@ -49,23 +50,25 @@ def _plan(options: ReadOptions, place: FolderPlace | BrokerPlace, wanted: int) -
         by_topic[topic][partition] = found
     shares = dict.fromkeys(by_topic, wanted if len(by_topic) == 1 else 1)
     planned = {topic: _plan_topic(options, place, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}
-    if sum(len(splits) for splits, _ in planned.values()) < wanted:
+    if sum(len(splits) for splits, _, _ in planned.values()) < wanted:
         # Cut again: shares by size, and twice of that, because the planner rounds the pieces of a segment either way.
-        sizes = {topic: sum(split.size_bytes for split in splits) for topic, (splits, _) in planned.items()}
+        sizes = {topic: sum(split.size_bytes for split in splits) for topic, (splits, _, _) in planned.items()}
         total = max(1, sum(sizes.values()))
         for topic, offsets in by_topic.items():
             share = -(-2 * wanted * sizes[topic] // total)
             if share > len(planned[topic][0]):
                 planned[topic] = _plan_topic(options, place, topic, offsets, share)
-    for _, notes in planned.values():
+    missing = missing_partitions(options, place.log_dir) if isinstance(place, FolderPlace) else []
+    tell_missing(options, [*missing, *(one for _, _, missing in planned.values() for one in missing)])
+    for _, notes, _ in planned.values():
         for note in notes:
             _log.warning("%s", note)
-    return pack([split for splits, _ in planned.values() for split in splits], wanted, _task_bytes(options))
+    return pack([split for splits, _, _ in planned.values() for split in splits], wanted, _task_bytes(options))
 
 
 def _plan_topic(
     options: ReadOptions, place: FolderPlace | BrokerPlace, topic: str, offsets: dict[int, OffsetRange], min_splits: int
-) -> tuple[Sequence[AnySplit], Iterable[str]]:
+) -> tuple[Sequence[AnySplit], Iterable[str], Iterable[MissingOffsets]]:
     make_plan: Callable[..., ScanPlan | BrokerPlan]
     if isinstance(place, FolderPlace):
         make_plan = partial(plan, place.log_dir, topic, time_map_dir=options.time_map_dir)
@@ -81,8 +84,9 @@ def _plan_topic(
         split_bytes=_task_bytes(options),
         min_splits=min_splits,
     )
+    missing, planned.known.missing = planned.known.missing, ()
     in_blocks = (f"{topic}: {notice} (in blocks that time maps rule out)" for notice in planned.known.notices())
-    return planned.splits, [*planned.notes, *in_blocks]
+    return planned.splits, [*planned.notes, *in_blocks], missing
 
 
 def _task_bytes(options: ReadOptions) -> int:

@@ -26,6 +26,7 @@ from tidelog.client.ranges import bounds_for_times
 from tidelog.client.sizes import log_sizes
 from tidelog.clock import SteadyClock
 from tidelog.errors import ProtocolError, UnknownTopicOrPartitionError
+from tidelog.log.missing import MissingOffsets
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, LATEST
 from tidelog.records.records import first_record_at
@@ -79,6 +80,12 @@ class BrokerStreamPlace:
             except UnknownTopicOrPartitionError:
                 continue
         return found
+
+    def missing(self, keys: Iterable[TopicPartition]) -> list[MissingOffsets]:
+        return []  # A broker tells nothing of what its folder lacks.
+
+    def missing_in(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[MissingOffsets]:
+        return []
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
         ids = {name: self._cluster.topic(name).topic_id for name in {key.topic for key in keys}}

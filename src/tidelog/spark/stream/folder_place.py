@@ -25,12 +25,14 @@ from tidelog.errors import NotFoundError, SegmentChangedError, UnsupportedForMes
 from tidelog.log import names
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.missing import MissingOffsets
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import find_from, find_offset
 from tidelog.scanning.brokers import AnySplit
 from tidelog.scanning.plan import plan
 from tidelog.scanning.reader import read_split
 from tidelog.scanning.split import Split
+from tidelog.spark.bounds import missing_partitions
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.places import Partition
 from tidelog.spark.stream.batch_ranges import Span
@@ -60,7 +62,7 @@ class KeptLogDir(LogDir):
 
     def look(self) -> None:
         """See what is there now."""
-        for cached in ("_names", "_partitions", "log_start_offsets", "high_watermarks"):
+        for cached in ("_names", "_partitions", "log_start_offsets", "high_watermarks", "recovery_points", "cleaner_offsets"):
             self.__dict__.pop(cached, None)
         self._known &= set(self._names)
         for key in self._kept.keys() - self._partitions:
@@ -116,6 +118,8 @@ class FolderStreamPlace:
         self._isolation = options.isolation
         self._start_ms = options.start_ms
         self._time_map_dir = options.time_map_dir
+        self._read_options = options
+        self._ends: dict[TopicPartition, tuple[Log, list[MissingOffsets]]] = {}
 
     def close(self) -> None:
         self._log_dir.close()
@@ -142,6 +146,20 @@ class FolderStreamPlace:
                 continue  # Gone since its folder was listed.
             log.close()
         return found
+
+    def missing(self, keys: Iterable[TopicPartition]) -> list[MissingOffsets]:
+        found = missing_partitions(self._read_options, self._log_dir)
+        for key in keys:
+            log = self._log_dir.log(*key)
+            known = self._ends.get(key)
+            if known is None or known[0] is not log:
+                known = self._ends[key] = log, log.missing(log.log_end_offset)
+                log.close()
+            found += known[1]
+        return found
+
+    def missing_in(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[MissingOffsets]:
+        return [one for key, (start, end) in ranges.items() if start < end for one in self._log_dir.log(*key).missing(start, end)]
 
     def _end(self, log: Log) -> int:
         end = log.log_end_offset if log.high_watermark is None else log.high_watermark

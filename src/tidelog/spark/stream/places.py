@@ -12,6 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tidelog.log.missing import MissingOffsets
 from tidelog.log.names import TopicPartition
 from tidelog.scanning.brokers import AnySplit
 from tidelog.spark.places import Partition
@@ -26,6 +27,12 @@ class StreamPlace(Protocol):
 
     def spans(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Span]:
         """Return what partitions hold now. One that is gone is left out."""
+
+    def missing(self, keys: Iterable[TopicPartition]) -> list[MissingOffsets]:
+        """Return which partitions should be there, and what should follow behind the ends of those last looked at."""
+
+    def missing_in(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[MissingOffsets]:
+        """Return what should be in these ranges of offsets and is not."""
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
         """Return what tells a topic from a later one of the same name, where that is known, of those last looked at."""

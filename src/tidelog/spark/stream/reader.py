@@ -30,8 +30,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from tidelog.clock import SteadyClock, SystemClock
 from tidelog.errors import UnknownTopicOrPartitionError
+from tidelog.log.missing import MissingOffsets
 from tidelog.log.names import TopicPartition
-from tidelog.spark.bounds import resolve_ranges, select_partitions
+from tidelog.spark.bounds import resolve_ranges, select_partitions, tell_missing
 from tidelog.spark.options import LATEST
 from tidelog.spark.plain_errors import plainly
 from tidelog.spark.stream.admission import WINDOW_OFFSETS, Patience, TimeLimit, Window, share, within_bytes
@@ -64,6 +65,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[TopicPartition, Span] = {}
         self._is_fresh_look = self._has_looked = False
         self._ids: dict[str, uuid.UUID] = {}
+        self._told: set[MissingOffsets] = set()
         self._initial: Document = {}
         self._is_first = False
         self._is_anchored = True
@@ -137,6 +139,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_fresh_look = False
         ranges, losses = batch_ranges(first, behind, self._seen, is_first=self._is_first)
         self._tell(losses)
+        self._tell_missing(self._opened().missing_in(ranges))
         tasks = plan_batch(
             self._opened(),
             ranges,
@@ -193,6 +196,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             existing = place.topics()
             keys = [key for key in self._named(existing) if key[1] in existing.get(key[0], ())]
         self._seen = place.spans([TopicPartition(*key) for key in keys])
+        self._tell_missing(place.missing(self._seen))
         self._is_fresh_look = self._has_looked = True
         return self._seen
 
@@ -211,6 +215,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         late = {key.topic for key, reach in reached.items() if reach.offsets and not taken.get(key)}
         now = self._opened().topic_ids(reached)
         self._ids.update((topic, topic_id) for topic, topic_id in now.items() if topic not in late or topic not in self._ids)
+
+    def _tell_missing(self, missing: list[MissingOffsets]) -> None:
+        """Raise what is missing from the folder; with failOnDataLoss=false, log it once."""
+        tell_missing(self.options.read, [one for one in missing if one not in self._told])
+        self._told.update(missing)
 
     def _tell(self, losses: list[str]) -> None:
         if not losses:
