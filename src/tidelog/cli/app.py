@@ -37,6 +37,7 @@ COMMANDS = {
     "find": "tidelog.cli.find",
     "cat": "tidelog.cli.cat",
     "stat": "tidelog.cli.stat",
+    "verify": "tidelog.cli.verify",
     "dump": "tidelog.cli.dump",
     "retention": "tidelog.cli.retention",
     "groups": "tidelog.cli.groups",

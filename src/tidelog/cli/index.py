@@ -7,7 +7,6 @@ it needs the folder's lock, which a running broker holds.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -15,7 +14,7 @@ from contextlib import nullcontext
 import click
 
 from tidelog.cli import notices
-from tidelog.cli.index_options import interval_option, out_option, time_map_dir_option, time_maps_option
+from tidelog.cli.index_options import interval_option, jobs_option, out_option, processors, time_map_dir_option, time_maps_option
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
 from tidelog.cli.options import directory_argument, json_option, optional_topic
 from tidelog.cli.output import print_lines
@@ -32,10 +31,6 @@ from tidelog.storage.index_tools.partition_verify import checked_time_map_dir
 FAULTS_FOUND = 1
 """Exit code of a run that found a fault."""
 
-_jobs_option = click.option(
-    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Segments gone through at a time. [default: one a processor]"
-)
-
 
 @click.group("index", short_help="Verify or rebuild indexes and time maps.")
 def command() -> None:
@@ -47,7 +42,7 @@ def command() -> None:
 @optional_topic
 @interval_option
 @time_map_dir_option
-@_jobs_option
+@jobs_option
 @json_option
 def verify(
     directory: str,
@@ -69,7 +64,7 @@ def verify(
     wanted = select_partitions(log_dir, topic, partitions)
     verified = []
     with _Walk("verify", log_dir, wanted) as walk:
-        options = VerifyOptions(interval_bytes, time_maps, jobs or _processors(), walk.advance)
+        options = VerifyOptions(interval_bytes, time_maps, jobs or processors(), walk.advance)
         for one in verify_partitions(walk.partitions(), options):
             verified.append(one)
             print_lines(_finding_lines(one, as_json))
@@ -84,7 +79,7 @@ def verify(
 @out_option
 @interval_option
 @time_maps_option
-@_jobs_option
+@jobs_option
 @json_option
 def rebuild(
     directory: str,
@@ -106,7 +101,7 @@ def rebuild(
     out = checked_out_dir(out_dir, log_dir.path)
     rebuilt = []
     with nullcontext() if out is not None else DirLock(log_dir.path), _Walk("rebuild", log_dir, wanted) as walk:
-        options = RebuildOptions(out, interval_bytes, time_maps, jobs or _processors(), walk.advance)
+        options = RebuildOptions(out, interval_bytes, time_maps, jobs or processors(), walk.advance)
         for one in rebuild_partitions(walk.partitions(), options):
             rebuilt.append(one)
             print_lines(_file_lines(one, as_json))
@@ -115,10 +110,6 @@ def rebuild(
     print_lines(map(_json_rebuilt, rebuilt) if as_json else table(_REBUILT_HEADER, map(_rebuilt_cells, rebuilt)))
     if any(one.findings for one in rebuilt):
         raise click.exceptions.Exit(FAULTS_FOUND)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Walk:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from tidelog.config import INT32_MAX
+
+
+def processors() -> int:
+    """Return on how many processors this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 interval_option = click.option(
     "--interval",
@@ -18,6 +26,9 @@ out_option = click.option(
 )
 time_maps_option = click.option(
     "--time-map/--no-time-map", "time_maps", default=True, show_default=True, help="Build time maps, too."
+)
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Segments gone through at a time. [default: one a processor]"
 )
 time_map_dir_option = click.option(
     "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, verified beside those in DIR."

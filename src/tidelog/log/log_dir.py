@@ -15,8 +15,9 @@ in Kafka, and a notice says so. Listing reads names only; a partition is opened 
 from __future__ import annotations
 
 import os
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidelog.errors import (
     CorruptCheckpointError,
@@ -24,6 +25,7 @@ from tidelog.errors import (
     InvalidArgumentError,
     NotFoundError,
     StorageError,
+    TidelogError,
     UnknownTopicOrPartitionError,
 )
 from tidelog.log import names
@@ -32,6 +34,9 @@ from tidelog.log.files import Notices
 from tidelog.log.log import Log
 from tidelog.log.missing import Claims, MissingOffsets
 from tidelog.log.names import MAX_NAME_LENGTH, TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.metadata.image import MetadataImage
 
 _SHOWN_PARTITIONS = 5
 _FILES_OF_A_LOG = (names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)
@@ -99,6 +104,11 @@ class LogDir:
         except NotFoundError as error:
             raise UnknownTopicOrPartitionError(f"partition {partition} of topic {topic!r} is gone", path=directory) from error
 
+    def is_there(self, key: TopicPartition) -> bool:
+        """Return whether a partition's folder is there at this moment, or on its way in or out."""
+        name, there = names.log_dir_name(*key), self._list()
+        return (name in there and self._holds_a_log(name)) or _is_moving(name, there)
+
     def claims(self, key: TopicPartition) -> Claims:
         """Return what the folder's checkpoints say of a partition."""
         return Claims(
@@ -106,7 +116,23 @@ class LogDir:
             self.high_watermarks.get(key),
             self.log_start_offsets.get(key),
             self.cleaner_offsets.get(key),
+            is_set_compacted=partial(self._is_set_compacted, key.topic),
         )
+
+    def _is_set_compacted(self, topic: str) -> bool:
+        """Return whether the cluster's metadata, where they are in the folder, say that a topic is compacted."""
+        return self._image is not None and "compact" in self._image.topic_config(topic).get("cleanup.policy", "")
+
+    @cached_property
+    def _image(self) -> MetadataImage | None:
+        # Not before somebody asks: it takes a while to read.
+        from tidelog.log.metadata_log import read_metadata_log
+
+        try:
+            found = read_metadata_log(self.path)
+        except TidelogError:
+            return None
+        return None if found is None else found.image
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
         """Return the partitions, of one topic or of all, that a checkpoint names and that have no folder; in order."""

@@ -191,13 +191,13 @@ def _end(log: Log, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets
         yield _missing(log, next_offset, offset, "end", reason, None if end is None else end.last_header, None)
 
 
-def is_compacted_log(log: Log, claims: Claims) -> bool:
+def is_compacted_log(log: Log, claims: Claims, *, by_its_batches: bool = True) -> bool:
     """Return whether a cleaner may have taken records from a log; walks its batches where nothing else says so."""
     if claims.cleaner_offset is not None or log.topic in COMPACTED_TOPICS:
         return True
     if claims.is_set_compacted is not None and claims.is_set_compacted():
         return True
-    return any(_was_cleaned(segment) for segment in log.segments)
+    return by_its_batches and any(_was_cleaned(segment) for segment in log.segments)
 
 
 def _was_cleaned(segment: Segment) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,25 @@ LOCK_FILE = ".lock"
 
 _held: set[str] = set()
 _held_guard = threading.Lock()
+
+
+def is_locked(directory: Path) -> bool:
+    """Return whether a running process owns a data folder; asks without locking, and without a right to write."""
+    path = directory / LOCK_FILE
+    with _held_guard:
+        if os.path.realpath(path) in _held:
+            return True
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        asked = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        return bool(struct.unpack("hhqqi", fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 class DirLock:

@@ -24,6 +24,9 @@ class Finding(NamedTuple):
     found: str | None = None
     expected: str | None = None
     is_fault: bool = True
+    is_sparse: bool = False
+    """Entries are missing, or not where the interval has them; what is there is true. A broker that was started again, and a
+    follower that was truncated, leave it so."""
 
     def __str__(self) -> str:
         place = "" if self.position is None else f" byte {self.position}"

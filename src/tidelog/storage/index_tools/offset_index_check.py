@@ -25,6 +25,9 @@ LARGEST_APPEND_BYTES = 1_048_588
 """What an append holds at most: max.message.bytes, as long as nobody changes it."""
 
 
+_OUT_OF_PLACE = "an entry out of place"
+
+
 class IndexRules(NamedTuple):
     """By which rules a partition was indexed."""
 
@@ -202,7 +205,8 @@ class _Check:
         if left:
             count = "an entry is missing" if len(left) == 1 else f"{len(left)} entries are missing, the first one"
             doubt = ", or its broker was started again there, of which nothing tells" if left[0] in self._doubtful else ""
-            yield Finding(self._path, count + doubt, slot, slot * OFFSET_ENTRY_BYTES, expected=self._show(left[0]))
+            place = slot * OFFSET_ENTRY_BYTES
+            yield Finding(self._path, count + doubt, slot, place, expected=self._show(left[0]), is_sparse=True)
 
     def _finding(self, entry: OffsetEntry, expected: str | None) -> Finding:
         table = self._table
@@ -214,9 +218,10 @@ class _Check:
                 table.base_offset + table.last_offsets[entry.batch], table.positions[entry.batch]
             )
         else:
-            what = f"an entry out of place, with an interval of {self._rules.interval_bytes} bytes"
+            what = f"{_OUT_OF_PLACE}, with an interval of {self._rules.interval_bytes} bytes"
         found = show_offset_entry(table.base_offset + entry.relative, entry.position)
-        return Finding(self._path, what, entry.slot, entry.slot * OFFSET_ENTRY_BYTES, found, expected)
+        is_sparse = what.startswith(_OUT_OF_PLACE)
+        return Finding(self._path, what, entry.slot, entry.slot * OFFSET_ENTRY_BYTES, found, expected, is_sparse=is_sparse)
 
     def _show(self, batch: int) -> str:
         table = self._table

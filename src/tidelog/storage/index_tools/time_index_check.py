@@ -79,7 +79,7 @@ def _told(
     left = expected[len(wrong) :]
     if left:
         what = "an entry is missing" if len(left) == 1 else f"{len(left)} entries are missing, the first one"
-        yield Finding(content.path, what, slot, slot * TIME_ENTRY_BYTES, expected=left[0])
+        yield Finding(content.path, what, slot, slot * TIME_ENTRY_BYTES, expected=left[0], is_sparse=True)
 
 
 def _fault(entry: TimeEntry, table: BatchTable) -> str:

@@ -1,0 +1,57 @@
+"""Which partitions a node's folder should hold, by the cluster's own metadata (KIP-631, KIP-858). Pure.
+
+| a replica's directory is | it belongs |
+|---|---|
+| this folder's directory.id | here |
+| another id | into another folder of the node |
+| none, or a reserved one (unassigned, lost, migrating) | here, if the node has one folder |
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.log.names import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.metadata.image import MetadataImage
+
+_RESERVED_IDS = 100
+"""Directory ids below it mean no directory."""
+
+
+class Owner(NamedTuple):
+    """Whose folder it is."""
+
+    node_id: int
+    directory_id: uuid.UUID | None
+
+
+def expected_partitions(image: MetadataImage, owner: Owner) -> dict[TopicPartition, uuid.UUID]:
+    """Return the partitions that should be in the owner's folder, with their topics' ids."""
+    registration = image.brokers.get(owner.node_id)
+    has_one_folder = registration is None or len(registration.log_dirs) <= 1
+    found = {}
+    for topic in image.topics.values():
+        for number in image.partitions_on(topic, owner.node_id):
+            partition = topic.partitions[number]
+            directory = dict(zip(partition.replicas, partition.directories, strict=False)).get(owner.node_id)
+            if directory is None or directory.int < _RESERVED_IDS or owner.directory_id is None:
+                is_here = has_one_folder
+            else:
+                is_here = directory == owner.directory_id
+            if is_here:
+                found[TopicPartition(topic.name, number)] = topic.topic_id
+    return found
+
+
+def strangers(found: Mapping[TopicPartition, uuid.UUID | None], image: MetadataImage) -> dict[TopicPartition, str]:
+    """Return what is wrong with the ids of partitions that are there: Kafka sets such folders aside as strays."""
+    wrong = {}
+    for key, topic_id in found.items():
+        topic = image.topics.get(key.topic)
+        if topic is not None and topic_id is not None and topic_id != topic.topic_id:
+            wrong[key] = f"belongs to another topic of that name, {topic_id}; the cluster's metadata say {topic.topic_id}"
+    return wrong

@@ -1,0 +1,352 @@
+"""A data folder gone through from end to end: indexes, batches, what is missing, checkpoints, epochs, snapshots, metadata.
+
+| looked at | by |
+|---|---|
+| batches, indexes, time maps, aborted transactions | `tidelog.storage.index_tools` |
+| segments, heads, ends, partitions that are missing | `tidelog.log.missing` |
+| leader epochs, producer snapshots, checkpoints, gaps inside segments | `partition_rules` |
+| topics and partitions that should be there, their ids | `expected`, from the folder's `__cluster_metadata-0` |
+
+A folder that a running broker owns changes during the look. What is wrong in it is looked at again, after the time in which Kafka
+rewrites its checkpoints, and counts only if it is still so.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidelog.check.expected import Owner, expected_partitions, strangers
+from tidelog.check.finding import FolderFinding
+from tidelog.check.partition_rules import (
+    SnapshotFacts,
+    batch_facts,
+    checkpoint_faults,
+    epoch_faults,
+    missing_snapshots,
+)
+from tidelog.errors import (
+    CorruptBatchError,
+    CorruptCheckpointError,
+    CorruptSnapshotError,
+    NotFoundError,
+    SegmentChangedError,
+    StorageError,
+    TidelogError,
+)
+from tidelog.log import names
+from tidelog.log.checkpoints import read_offset_checkpoint
+from tidelog.log.leader_epochs import LeaderEpochs
+from tidelog.log.log import Log
+from tidelog.log.log_dir import LogDir
+from tidelog.log.metadata_log import MetadataLog, metadata_dir, read_metadata_log
+from tidelog.log.missing import MissingOffsets, is_compacted_log
+from tidelog.log.names import TopicPartition
+from tidelog.log.partition_metadata import parse_topic_id, read_topic_id
+from tidelog.log.producer_snapshot import read_snapshot
+from tidelog.log.segment import Segment
+from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.dir_lock import is_locked
+from tidelog.storage.index_tools.index_verify import VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.storage.index_tools.partition_interval import partitions_to_verify
+from tidelog.storage.meta_properties import META_PROPERTIES, read_meta_properties
+
+SETTLES_SECONDS = 6.0
+"""Kafka writes the high watermarks every five seconds; what a running broker's folder disagrees about for longer is wrong."""
+
+CHECKPOINTS = (
+    names.RECOVERY_POINT_CHECKPOINT,
+    names.HIGH_WATERMARK_CHECKPOINT,
+    names.LOG_START_OFFSET_CHECKPOINT,
+    names.CLEANER_CHECKPOINT,
+)
+
+
+@dataclass
+class PartitionReport:
+    """What was found of a partition. `verified` is None where it is missing, gone or could not be opened."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID | None = None
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
+    verified: VerifiedPartition | None = None
+    findings: list[FolderFinding] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        return not any(finding.is_fault for finding in self.findings)
+
+
+@dataclass
+class FolderReport:
+    """What was found of a folder: partitions in order, and what is about none of them."""
+
+    directory: Path
+    partitions: list[PartitionReport] = field(default_factory=list)
+    findings: list[FolderFinding] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is missing or damaged, as far as anything tells."""
+        return not any(finding.is_fault for finding in self.all_findings())
+
+    def all_findings(self) -> Iterator[FolderFinding]:
+        """Yield all findings, those of the folder first."""
+        yield from self.findings
+        for partition in self.partitions:
+            yield from partition.findings
+
+
+def verify_folder(
+    directory: Path,
+    topics: Sequence[str] = (),
+    options: VerifyOptions | None = None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    found: Callable[[PartitionReport], None] | None = None,
+) -> FolderReport:
+    """Verify a data folder, or some of its topics; `found` hears of each partition when it is done.
+
+    Raises DataDirNotFoundError, UnknownTopicOrPartitionError, StorageError.
+    """
+    options = options or VerifyOptions()
+    report = _Look(directory, topics, None).report(options, found)
+    if report.is_sound or not is_locked(directory):
+        return report
+    # Its owner may have been in the middle of something.
+    sleep(SETTLES_SECONDS)
+    doubtful = {TopicPartition(one.topic, one.partition) for one in report.partitions if not one.is_sound}
+    again = _Look(directory, topics, doubtful).report(options, None)
+    settled = {(one.topic, one.partition): one for one in again.partitions}
+    partitions = [one if one.is_sound else settled.get((one.topic, one.partition)) for one in report.partitions]
+    return FolderReport(directory, [one for one in partitions if one is not None], again.findings)
+
+
+class _Look:
+    """One look at a folder. `only` are the partitions to go through, None: all that are asked for."""
+
+    def __init__(self, directory: Path, topics: Sequence[str], only: set[TopicPartition] | None) -> None:
+        self._directory = directory
+        self._topics = topics
+        self._only = only
+        self._findings: list[FolderFinding] = []
+        self._is_closed = (directory / CLEAN_SHUTDOWN_FILE).exists()
+        # What the metadata and the checkpoints say comes before what is there.
+        self._metadata = self._read_metadata()
+        self._is_kraft = False
+        self._check_checkpoints()
+        self._log_dir = LogDir(directory)
+        for topic in topics:
+            if not self._is_expected(topic):
+                self._log_dir.partitions(topic)
+
+    def report(self, options: VerifyOptions, found: Callable[[PartitionReport], None] | None) -> FolderReport:
+        """Go through the folder."""
+        keys = [
+            TopicPartition(topic, number)
+            for topic, numbers in sorted(self._log_dir.topics().items())
+            for number in numbers
+            if self._is_wanted(topic)
+        ]
+        ids = {key: self._topic_id(key) for key in keys}
+        partitions = {key: PartitionReport(*key, topic_id=ids[key][0], findings=ids[key][1]) for key in keys}
+        self._find_missing(partitions)
+        self._compare_ids({key: one.topic_id for key, one in partitions.items()}, partitions)
+        walked = [key for key in keys if self._only is None or key in self._only]
+        self._walk(walked, partitions, options, found)
+        in_order = [partitions[key] for key in sorted(partitions) if self._only is None or key in self._only]
+        return FolderReport(self._directory, in_order, self._findings)
+
+    def _is_wanted(self, topic: str) -> bool:
+        return not self._topics or topic in self._topics
+
+    # --- the folder
+
+    def _read_metadata(self) -> MetadataLog | None:
+        try:
+            return read_metadata_log(self._directory)
+        except TidelogError as error:
+            self._findings.append(FolderFinding.of_error(error, metadata_dir(self._directory)))
+            return None
+
+    def _check_checkpoints(self) -> None:
+        """Look at the files of the whole folder. A copy of a few partitions has none of them."""
+        there = [name for name in CHECKPOINTS if (self._directory / name).exists()]
+        for name in CHECKPOINTS:
+            path = self._directory / name
+            try:
+                read_offset_checkpoint(path)
+            except (CorruptCheckpointError, StorageError) as error:
+                self._findings.append(FolderFinding.of_error(error, path))
+            if there and name not in there and name != names.CLEANER_CHECKPOINT:
+                self._findings.append(FolderFinding("fault", "is missing", path))
+        path = self._directory / META_PROPERTIES
+        try:
+            meta = read_meta_properties(self._directory)
+            self._is_kraft = meta is not None and meta.version > 0
+            if meta is None and there:
+                self._findings.append(FolderFinding("fault", "is missing", path))
+        except (CorruptCheckpointError, StorageError) as error:
+            self._findings.append(FolderFinding.of_error(error, path))
+
+    def _owner(self) -> Owner | None:
+        assert self._metadata is not None
+        try:
+            meta = read_meta_properties(self._directory)
+        except (CorruptCheckpointError, StorageError):
+            meta = None
+        if meta is not None:
+            return Owner(meta.node_id, None if meta.directory_id is None else parse_topic_id(meta.directory_id))
+        brokers = list(self._metadata.image.brokers)
+        return Owner(brokers[0], None) if len(brokers) == 1 else None
+
+    def _is_expected(self, topic: str) -> bool:
+        return self._metadata is not None and topic in self._metadata.image.topics
+
+    def _find_missing(self, partitions: dict[TopicPartition, PartitionReport]) -> None:
+        missing = {TopicPartition(one.topic, one.partition): one for one in self._log_dir.missing_partitions()}
+        owner = None if self._metadata is None else self._owner()
+        if self._metadata is not None and owner is None:
+            what = "nothing says which node's folder this is: what should be in it is not known"
+            self._findings.append(FolderFinding("note", what, self._directory / META_PROPERTIES))
+        if self._metadata is not None and owner is not None:
+            expected = expected_partitions(self._metadata.image, owner)
+            # A partition that is deleted goes from the metadata first, and from the checkpoints later.
+            missing = {key: one for key, one in missing.items() if key in expected}
+            for key in sorted(expected.keys() - partitions.keys() - missing.keys()):
+                if self._is_wanted(key.topic) and not self._log_dir.is_there(key):
+                    reason = "the cluster's metadata name it, and there is no such folder"
+                    claims = self._log_dir.claims(key)
+                    end = max(claims.recovery_point or 0, claims.high_watermark or 0)
+                    missing[key] = MissingOffsets(*key, claims.log_start_offset or 0, end, "partition", reason)
+            for key in sorted(partitions.keys() - expected.keys()):
+                what = "the cluster's metadata do not name it for this folder"
+                partitions[key].findings.append(FolderFinding("note", what, self._directory / names.log_dir_name(*key), *key))
+        for key, one in missing.items():
+            if self._is_wanted(key.topic) and key not in partitions:
+                finding = FolderFinding.of_missing(one, self._directory / names.log_dir_name(*key))
+                partitions[key] = PartitionReport(*key, findings=[finding])
+
+    def _topic_id(self, key: TopicPartition) -> tuple[uuid.UUID | None, list[FolderFinding]]:
+        path = self._directory / names.log_dir_name(*key) / names.PARTITION_METADATA
+        try:
+            return read_topic_id(path), []
+        except (CorruptCheckpointError, StorageError) as error:
+            return None, [FolderFinding.of_error(error, path, *key)]
+
+    def _compare_ids(
+        self, ids: dict[TopicPartition, uuid.UUID | None], partitions: dict[TopicPartition, PartitionReport]
+    ) -> None:
+        def fault(key: TopicPartition, what: str) -> None:
+            path = self._directory / names.log_dir_name(*key) / names.PARTITION_METADATA
+            partitions[key].findings.append(FolderFinding("fault", what, path, *key))
+
+        has_ids = any(topic_id is not None for topic_id in ids.values()) or self._metadata is not None or self._is_kraft
+        of_topic: dict[str, uuid.UUID] = {}
+        for key, topic_id in sorted(ids.items()):
+            one = partitions[key]
+            if topic_id is None and not one.findings and has_ids and self._holds_records(key):
+                fault(key, "is missing: Kafka would set the folder aside as a stray")
+            elif topic_id is not None and of_topic.setdefault(key.topic, topic_id) != topic_id:
+                fault(key, f"has another topic id than the topic's other partitions, {topic_id} and not {of_topic[key.topic]}")
+        if self._metadata is not None:
+            for key, what in strangers(ids, self._metadata.image).items():
+                fault(key, what)
+
+    def _holds_records(self, key: TopicPartition) -> bool:
+        directory = self._directory / names.log_dir_name(*key)
+        return any(path.stat().st_size for path in directory.glob(f"*{names.LOG_SUFFIX}"))
+
+    # --- partitions
+
+    def _walk(
+        self,
+        keys: list[TopicPartition],
+        partitions: dict[TopicPartition, PartitionReport],
+        options: VerifyOptions,
+        found: Callable[[PartitionReport], None] | None,
+    ) -> None:
+        for one in partitions.values():
+            if one.findings and TopicPartition(one.topic, one.partition) not in keys and found is not None:
+                found(one)
+        for key in keys:
+            report = partitions[key]
+            try:
+                (report.verified,) = verify_partitions(partitions_to_verify(self._log_dir, [key]), options)
+                report.findings += [FolderFinding.of_index(finding, *key) for finding in report.verified.findings]
+                with self._log_dir.log(*key) as log:
+                    report.log_start_offset, report.log_end_offset = log.log_start_offset, log.log_end_offset
+                    report.findings += self._check_log(key, log, report.topic_id is not None)
+            except NotFoundError:
+                report.findings.append(FolderFinding("note", "its owner has removed it meanwhile", self._log_dir.path, *key))
+            except SegmentChangedError as error:
+                report.findings.append(FolderFinding("note", f"changed during the look: {error}", self._log_dir.path, *key))
+            except TidelogError as error:
+                if not any(finding.is_fault for finding in report.findings):
+                    report.findings.append(FolderFinding.of_error(error, self._log_dir.path, *key))
+            if found is not None:
+                found(report)
+
+    def _check_log(self, key: TopicPartition, log: Log, has_topic_id: bool) -> Iterator[FolderFinding]:
+        claims = self._log_dir.claims(key)
+        directory = log.directory
+        for one in log.missing():
+            yield FolderFinding.of_missing(one, directory)
+        yield from self._check_snapshots(key, log, has_topic_id)
+        points = claims.recovery_point, claims.cleaner_offset
+        for checkpoint, what in checkpoint_faults(log.log_start_offset, log.log_end_offset, *points, is_closed=self._is_closed):
+            path = self._directory / f"{checkpoint}-offset-checkpoint"
+            if path.exists():  # That it is missing was said.
+                yield FolderFinding("fault", f"{key.topic} {key.partition}: {what}", path, *key)
+        path = directory / names.LEADER_EPOCH_CHECKPOINT
+        try:
+            epochs = LeaderEpochs.read(path)
+            facts = batch_facts(segment.headers() for segment in _each(log))
+        except CorruptCheckpointError as error:
+            yield FolderFinding.of_error(error, path, *key)
+            return
+        except CorruptBatchError:
+            return  # Said by who walked it.
+        for what in epoch_faults(epochs, path.exists(), facts.epochs, log.log_start_offset):
+            yield FolderFinding("fault", what, path, *key)
+        if facts.first_gap is not None and not is_compacted_log(log, claims, by_its_batches=False):
+            first, end = facts.first_gap
+            what = f"offsets [{first}, {end}) are in no batch of the segment: so it is in a log that was compacted"
+            yield FolderFinding("note", what, directory, *key)
+
+    def _check_snapshots(self, key: TopicPartition, log: Log, has_topic_id: bool) -> Iterator[FolderFinding]:
+        for offset in log.snapshots:
+            path = log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
+            try:
+                ahead = [entry for entry in read_snapshot(path) if entry.last_offset >= offset]
+            except FileNotFoundError:
+                continue
+            except (CorruptSnapshotError, StorageError) as error:
+                if path.exists():
+                    yield FolderFinding.of_error(error, path, *key)
+                continue
+            if ahead:
+                what = f"producer {ahead[0].producer_id} is at offset {ahead[0].last_offset}, the snapshot is of {offset}"
+                yield FolderFinding("fault", what, path, *key)
+        facts = SnapshotFacts(
+            log.snapshots,
+            [segment.base_offset for segment in log.segments],
+            log.log_start_offset,
+            log.log_end_offset,
+            self._is_closed,
+            has_topic_id,
+        )
+        for offset in missing_snapshots(facts):
+            path = log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
+            yield FolderFinding("fault", "is missing: what producers had sent up to there", path, *key)
+
+
+def _each(log: Log) -> Iterator[Segment]:
+    for segment in log.segments:
+        yield segment
+        segment.close()

@@ -1,0 +1,106 @@
+"""What a partition's small files must agree on with its log. Pure: facts in, sentences out.
+
+| file | is right if |
+|---|---|
+| leader-epoch-checkpoint | the batches' epochs only grow, and each batch has the epoch that the file gives for its offset |
+| `.snapshot` | it is whole, no producer in it is ahead of it, and none is missing: Kafka takes one at each roll |
+| checkpoints | the compaction's point lies in the log; after a clean end the recovery point is the log's end |
+| gaps inside segments | only in a log that was, or may be, compacted |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tidelog.log.leader_epochs import LeaderEpochs
+from tidelog.records.batch import BatchHeader
+
+
+class BatchFacts(NamedTuple):
+    """What one walk over a log's headers tells beside what its indexes are compared with."""
+
+    epochs: list[tuple[int, int, int]]
+    """Runs of batches of one epoch: (epoch, first offset, the last batch's offset); batches without one (v0, v1) are left out."""
+    first_gap: tuple[int, int] | None
+    """The first offsets that no batch of a segment has between two of its batches."""
+
+
+def batch_facts(segments: Iterable[Iterable[BatchHeader]]) -> BatchFacts:
+    """Collect the facts from the headers of each segment in turn."""
+    epochs: list[tuple[int, int, int]] = []
+    gap: tuple[int, int] | None = None
+    for headers in segments:
+        next_offset: int | None = None
+        for header in headers:
+            if header.magic == 2:
+                if gap is None and next_offset is not None and header.base_offset > next_offset:
+                    gap = (next_offset, header.base_offset)
+                if header.leader_epoch >= 0:
+                    is_same = epochs and epochs[-1][0] == header.leader_epoch
+                    first = epochs.pop()[1] if is_same else header.base_offset
+                    epochs.append((header.leader_epoch, first, header.base_offset))
+            next_offset = header.next_offset
+    return BatchFacts(epochs, gap)
+
+
+def epoch_faults(
+    known: LeaderEpochs, has_file: bool, epochs: Sequence[tuple[int, int, int]], log_start_offset: int
+) -> Iterator[str]:
+    """Yield what is wrong with a leader-epoch-checkpoint, or with the epochs of the batches."""
+    if epochs and not known.entries:
+        yield "has no epochs, and the batches have" if has_file else "is missing, and the batches have epochs"
+        return
+    before = -1
+    for epoch, first, last in epochs:
+        if epoch < before:
+            yield f"the batch at offset {first} has leader epoch {epoch}, behind one of epoch {before}"
+        before = epoch
+        for offset in dict.fromkeys((first, last)):
+            told = known.epoch_for_offset(offset)
+            if offset >= log_start_offset and told is not None and told != epoch:
+                yield f"says epoch {told} for offset {offset}, the batch there has {epoch}"
+
+
+class SnapshotFacts(NamedTuple):
+    """Which producer snapshots there are, and what should be beside them."""
+
+    offsets: Sequence[int]
+    bases: Sequence[int]
+    """Base offsets of the segments, ascending."""
+    log_start_offset: int
+    log_end_offset: int
+    is_closed: bool
+    """The broker ended cleanly."""
+    has_topic_id: bool
+    """Written by Kafka 2.8 or later, which keeps the snapshots of all segments."""
+
+
+def missing_snapshots(facts: SnapshotFacts) -> list[int]:
+    """Return the offsets at which a producer snapshot must have been, in order.
+
+    Older releases kept the newest ones only; a log that they began may lack several at its beginning.
+    """
+    have = set(facts.offsets)
+    wanted = [base for base in facts.bases[1:] if base > facts.log_start_offset]
+    lowest = min(have, default=None)
+    lost = [base for base in wanted if base not in have]
+    leading = [base for base in lost if lowest is None or base < lowest]
+    if len(leading) > 1 or not facts.has_topic_id:
+        lost = [base for base in lost if base not in leading]
+    end = facts.log_end_offset
+    if facts.is_closed and end > facts.log_start_offset and end not in have and (have or facts.has_topic_id):
+        lost.append(end)
+    return lost
+
+
+def checkpoint_faults(
+    log_start_offset: int, log_end_offset: int, recovery_point: int | None, cleaner_offset: int | None, *, is_closed: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield (checkpoint, what is wrong) of what a folder's checkpoints say; an end that is missing is not among it."""
+    if is_closed and recovery_point is None:
+        yield "recovery-point", "does not name the partition, though the broker ended cleanly"
+    elif is_closed and recovery_point is not None and recovery_point < log_end_offset:
+        yield "recovery-point", f"says {recovery_point} though the broker ended cleanly: the log ends at {log_end_offset}"
+    if cleaner_offset is not None and cleaner_offset > log_end_offset:
+        yield "cleaner", f"says {cleaner_offset}, behind the log's end at {log_end_offset}"

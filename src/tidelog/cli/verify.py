@@ -1,0 +1,100 @@
+"""`tidelog verify DIR [TOPIC...]`: is a data folder whole and sound?
+
+What is missing and what is damaged goes to standard output, a line each, and then a table of the partitions; what is odd and
+right all the same is noted on stderr. With `--json` all of it are lines for scripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from tidelog.check.finding import FolderFinding
+from tidelog.check.folder_verify import PartitionReport, verify_folder
+from tidelog.cli import notices
+from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
+from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
+from tidelog.cli.options import directory_argument, json_option
+from tidelog.cli.output import print_lines
+from tidelog.log.partition_metadata import format_topic_id
+from tidelog.storage.index_tools.index_verify import VerifyOptions
+from tidelog.storage.index_tools.partition_verify import checked_time_map_dir
+
+
+@click.command("verify", short_help="Say whether a data folder is whole and sound.")
+@directory_argument
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@interval_option
+@time_map_dir_option
+@jobs_option
+@json_option
+def command(
+    directory: str,
+    topics: tuple[str, ...],
+    interval_bytes: int | None,
+    time_map_dir: str | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Say whether a data folder is whole and sound: all of it, or some topics.
+
+    Every batch, index entry and time map, gaps between segments, missing ends and partitions, checkpoints, leader epochs,
+    producer snapshots, and what the cluster's metadata say should be there. A broker may be running. Exit code 3 if something is
+    missing or damaged.
+    """
+    options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors())
+    report = verify_folder(Path(directory), topics, options)
+    print_lines(_finding_lines(report.all_findings(), as_json))
+    if as_json:
+        print_lines(map(_json_partition, report.partitions))
+        print_lines([json_line({"type": "folder", "path": directory, "is_sound": report.is_sound})])
+    else:
+        print_lines(table(_HEADER, map(_cells, report.partitions)))
+    if not report.is_sound:
+        raise click.exceptions.Exit(notices.INCOMPLETE)
+
+
+def _finding_lines(findings: Iterable[FolderFinding], as_json: bool) -> Iterator[str]:
+    for finding in findings:
+        if as_json:
+            yield json_line(finding.fields())
+        elif finding.is_fault:
+            yield one_line(f"{finding.kind}: {finding}")
+        else:
+            notices.note(str(finding))
+
+
+_HEADER = ("topic", "partition", "topic id", "segments", "size", "log start", "log end", "missing", "faults")
+
+
+def _counts(one: PartitionReport) -> tuple[int, int]:
+    kinds = [finding.kind for finding in one.findings]
+    return kinds.count("missing"), kinds.count("fault")
+
+
+def _cells(one: PartitionReport) -> list[object]:
+    verified = one.verified
+    segments, size = (None, None) if verified is None else (verified.segments, show_bytes_size(verified.size_bytes))
+    topic_id = None if one.topic_id is None else format_topic_id(one.topic_id)
+    return [one.topic, one.partition, topic_id, segments, size, one.log_start_offset, one.log_end_offset, *_counts(one)]
+
+
+def _json_partition(one: PartitionReport) -> str:
+    verified = one.verified
+    missing, faults = _counts(one)
+    return json_line(
+        {
+            "type": "partition",
+            "topic": one.topic,
+            "partition": one.partition,
+            "topic_id": None if one.topic_id is None else format_topic_id(one.topic_id),
+            "segments": None if verified is None else verified.segments,
+            "bytes": None if verified is None else verified.size_bytes,
+            "log_start_offset": one.log_start_offset,
+            "log_end_offset": one.log_end_offset,
+            "missing": missing,
+            "faults": faults,
+        }
+    )
