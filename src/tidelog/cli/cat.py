@@ -7,6 +7,7 @@ early is too. Records come in offset order, partition by partition, and stream: 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -59,6 +60,7 @@ BINARY_FORMATS = ("arrow", "parquet")
 @click.option(
     "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, looked at before those beside the segments."
 )
+@click.option("--skip-damaged", is_flag=True, help="Read around damaged batches and say what is left out; exit code 3 then.")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="[default: by the name of the output, else text]")
 @click.option(
     "--encoding",
@@ -75,6 +77,7 @@ def command(
     isolation: str,
     until_high_watermark: bool,
     time_map_dir: str | None,
+    skip_damaged: bool,
     format_name: str | None,
     encoding: str | None,
     output: str | None,
@@ -90,6 +93,8 @@ def command(
     brokers = source if is_address(source) else None
     if brokers is not None and (time_map_dir is not None or until_high_watermark):
         raise click.UsageError("--time-map-dir and --until-high-watermark are for folders: brokers end at the high watermark.")
+    if brokers is not None and skip_damaged:
+        raise click.UsageError("--skip-damaged is for folders: what a broker sends is checked by the broker.")
     if encoding is not None and format_name in BINARY_FORMATS:
         raise click.UsageError(f"--encoding is for text and jsonl: {format_name} holds bytes as they are.")
     echo_moment(start)
@@ -101,7 +106,7 @@ def command(
         from tidelog.scanning.plan import plan
         from tidelog.scanning.report import ScanReport
 
-        scan_plan = (plan_from_brokers if brokers else plan)(
+        scan_plan = (plan_from_brokers if brokers else partial(plan, skip_damaged=skip_damaged))(
             source,
             topic,
             start=None if start is None else start.time_ms,

@@ -30,6 +30,8 @@ from tidelog.log.leader_epochs import LeaderEpochs
 from tidelog.log.missing import Claims, MissingOffsets, missing_offsets, newest_epoch
 from tidelog.log.partition_metadata import read_topic_id
 from tidelog.log.proven_head import WalkBudget
+from tidelog.log.salvage import LeftOut
+from tidelog.log.salvaged_segment import SalvagedSegment
 from tidelog.log.segment import Segment
 from tidelog.log.segment_files import SegmentFile, list_partition
 from tidelog.log.txn_index import AbortedTxn
@@ -76,11 +78,14 @@ class Log:
         high_watermark: int | None = None,
         message_format: int | None = None,
         claims: Claims | None = None,
+        skip_damaged: bool = False,
     ) -> Log:
         """Open a partition's folder, named ``<topic>-<partition>``.
 
         `log_start_offset` and `high_watermark` are the checkpoints' (`LogDir` passes them, and what else they say as `claims`);
         `message_format` is the topic's format, 0, 1 or 2, where the last batch's is not to be taken for it.
+
+        With `skip_damaged` damaged batches are not seen; `left_out` says which.
 
         Raises NotFoundError, InvalidArgumentError, SegmentChangedError if the folder does not hold still, StorageError.
         """
@@ -94,7 +99,10 @@ class Log:
         listing = list_partition(path, lambda file: _swap_end(file, notices))
         bases: list[int | None] = [file.base_offset for file in listing.segments[1:]]
         budget = WalkBudget()
-        segments = [Segment(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)]
+        kind = SalvagedSegment if skip_damaged else Segment
+        segments: list[Segment] = [
+            kind(file, after, notices, budget) for file, after in zip(listing.segments, [*bases, None], strict=False)
+        ]
         return cls(
             path,
             topic,
@@ -218,6 +226,16 @@ class Log:
         Reads the end of each segment. Raises CorruptBatchError, SegmentChangedError, StorageError.
         """
         return list(missing_offsets(self, self._claims, start_offset, end_offset))
+
+    def left_out(self, start_offset: int, end_offset: int) -> list[LeftOut]:
+        """Return what is left out of `[start_offset, end_offset)` because it is damaged; nothing without `skip_damaged`."""
+        return [
+            one
+            for segment in self.segments_from(start_offset)
+            if isinstance(segment, SalvagedSegment) and segment.base_offset < end_offset
+            for one in segment.left_out(self.topic, self.partition)
+            if one.end_offset > start_offset and one.first_offset < end_offset
+        ]
 
     # --- transactions
 

@@ -43,10 +43,11 @@ _FILES_OF_A_LOG = (names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)
 
 
 class LogDir:
-    """A data folder at `path`. Raises DataDirNotFoundError where that is none."""
+    """A data folder at `path`; with `skip_damaged` its logs are read around damage. Raises DataDirNotFoundError for none."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
         self.path = Path(path)
+        self.skip_damaged = skip_damaged
         self.notices = Notices()
         if not self._partitions:
             hint = ""
@@ -100,6 +101,7 @@ class LogDir:
                 high_watermark=claims.high_watermark,
                 message_format=message_format,
                 claims=claims,
+                skip_damaged=self.skip_damaged,
             )
         except NotFoundError as error:
             raise UnknownTopicOrPartitionError(f"partition {partition} of topic {topic!r} is gone", path=directory) from error

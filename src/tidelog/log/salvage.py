@@ -25,6 +25,7 @@ from tidelog.log.files import ReadOnlyFile
 from tidelog.log.index_entries import MAX_RELATIVE_OFFSET
 from tidelog.log.segment_end import candidates, last_nonzero
 from tidelog.records.batch import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_crc, read_header
+from tidelog.records.records import iter_records
 from tidelog.records.scanner import scan_batch
 from tidelog.times import format_time
 
@@ -42,7 +43,7 @@ class LeftOut:
     partition: int
     first_offset: int
     end_offset: int
-    """Offsets `[first_offset, end_offset)` are in no sound batch; after a compaction some of them may have been in none before."""
+    """Offsets `[first_offset, end_offset)` are in no sound batch; in a compacted log some of them were in none before."""
     path: str
     start_position: int
     end_position: int
@@ -77,6 +78,7 @@ class Damage(NamedTuple):
     reason: str
     before: BatchHeader | None
     behind: BatchHeader | None
+    first_offset_behind: int
     claimed: BatchHeader | None
 
 
@@ -120,13 +122,21 @@ class _Salvage:
                 position = header.end_position
                 continue
             behind = self._next_sound(position)
-            if behind is None and self._is_last and self._sound_ends_here(position):
-                break
+            if behind is None and self._is_last:
+                break  # A torn tail, or what checkpoints say is missing.
             end = self._size if behind is None else behind.position
             before = self._sound[-1] if self._sound else None
-            self._damages.append(Damage(position, end, fault, before, behind, self._header_at(position)))
+            first_behind = self._limit if behind is None else self._first_offset(behind)
+            self._damages.append(Damage(position, end, fault, before, behind, first_behind, self._header_at(position)))
             position = end
         return Sound(self._sound, self._damages)
+
+    def _first_offset(self, header: BatchHeader) -> int:
+        """Return a batch's first offset; of a compressed v0 or v1 message only its records tell."""
+        if header.magic == 2 or not header.is_compressed:
+            return header.base_offset
+        batch = memoryview(self._file.read(header.position, header.size))
+        return next(iter_records(header, batch, path=self._file.path)).offset
 
     @property
     def _next_offset(self) -> int:
@@ -140,7 +150,7 @@ class _Salvage:
         return header if header.end_position <= self._size else None
 
     def _batch_at(self, position: int) -> tuple[BatchHeader | None, str]:
-        """Return the sound batch at a position, or None and why there is none. Its offset fits what is before it and the segment."""
+        """Return the sound batch at a position, with an offset that fits what is before it, or None and why there is none."""
         try:
             header = read_header(self._file.read(position, HEADER_BYTES), 0, position, self._file.path)
         except CorruptBatchError as error:
@@ -204,19 +214,12 @@ class _Salvage:
         finally:
             self._sound.pop()
 
-    def _sound_ends_here(self, position: int) -> bool:
-        """Return whether what stands behind the last batch is what a crash or an append leaves: nothing sound follows."""
-        return True
 
-
-def left_out(damages: list[Damage], topic: str, partition: int, path: str, base: int, next_base: int | None) -> Iterator[LeftOut]:
-    """Yield what a reader is told of the damages of a segment; `base` and `next_base` bound the offsets at its ends."""
+def left_out(damages: list[Damage], topic: str, partition: int, path: str, base_offset: int) -> Iterator[LeftOut]:
+    """Yield what a reader is told of the damages of a segment."""
     for damage in damages:
-        first = base if damage.before is None else damage.before.next_offset
-        if damage.behind is None:
-            end = first if next_base is None else next_base
-        else:
-            end = damage.behind.base_offset
+        first = base_offset if damage.before is None else damage.before.next_offset
+        end = damage.first_offset_behind
         claimed = damage.claimed
         is_one = claimed is not None and claimed.magic == 2 and claimed.end_position == damage.end
         is_whole = is_one and claimed is not None and (claimed.base_offset, claimed.next_offset) == (first, end)

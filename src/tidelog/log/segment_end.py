@@ -94,7 +94,7 @@ def _checksum_is_right(file: ReadOnlyFile, position: int, size_bytes: int) -> bo
 
 def _sound_batch(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, next_offset: int) -> BatchHeader | None:
     """Return the first sound batch that starts in [start, stop) and whose offset may follow."""
-    for position in _candidates(file, start, stop, size_bytes, next_offset):
+    for position in candidates(file, start, stop, size_bytes, next_offset):
         try:
             header = read_header(file.read(position, HEADER_BYTES), 0, position, file.path)
             if header.end_position > size_bytes or not next_offset <= header.base_offset <= next_offset + MAX_RELATIVE_OFFSET:
@@ -106,8 +106,8 @@ def _sound_batch(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, nex
     return None
 
 
-def _candidates(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, next_offset: int) -> Iterator[int]:
-    """Yield positions whose bytes may be a header: a near offset, a length that is none of 0..13, a known magic."""
+def candidates(file: ReadOnlyFile, start: int, stop: int, size_bytes: int, next_offset: int) -> Iterator[int]:
+    """Yield positions in [start, stop) whose bytes may be a header: a near offset, a length of none of 0..13, a known magic."""
     high = next_offset >> 32
     highs = b"|".join(re.escape(value.to_bytes(4, "big")) for value in (high, high + 1))
     pattern = re.compile(rb"(?=(?:%b).{4}(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0-\x02])" % highs, re.DOTALL)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog.errors import SegmentChangedError
+from tidelog.log.salvaged_segment import SalvagedSegment
 from tidelog.log.segment import Segment
 from tidelog.records.batch import BatchHeader
 
@@ -50,6 +51,20 @@ def extent_of(segment: Segment, start_offset: int, end_offset: int, start_positi
     end = segment.valid_end()
     last = end.last_header if end.next_offset <= end_offset else _last_before(segment, end_offset)
     return None if last is None or last.position < first.position else Extent(first, last)
+
+
+def around_damage(segment: SalvagedSegment, runs: Sequence[Extent]) -> tuple[Extent, ...]:
+    """Return the runs, each cut where damage lies in it."""
+    found: list[Extent] = []
+    for run in runs:
+        first = last = run.first
+        for header in segment.headers(run.start_position, run.end_position):
+            if header.position > last.end_position:
+                found.append(Extent(first, last))
+                first = header
+            last = header
+        found.append(Extent(first, last))
+    return tuple(found)
 
 
 def cut(segment: Segment, run: Extent, target_bytes: int) -> Iterator[Extent]:

@@ -32,6 +32,7 @@ from tidelog.clock import Clock
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.missing import MissingOffsets
+from tidelog.log.salvaged_segment import SalvagedSegment
 from tidelog.log.segment import Segment
 from tidelog.log.segment_time import largest_timestamp, start_position
 from tidelog.log.time_map_file import AnyPath, TimeMaps
@@ -47,7 +48,7 @@ from tidelog.scanning.bounds import (
     clip,
     wanted_partitions,
 )
-from tidelog.scanning.cut import Extent, cut_runs, extent_of
+from tidelog.scanning.cut import Extent, around_damage, cut_runs, extent_of
 from tidelog.scanning.pruning import prune
 from tidelog.scanning.report import ScanReport
 from tidelog.scanning.split import AbortedRange, BatchMark, Run, Split
@@ -106,11 +107,13 @@ def plan(
     split_bytes: int | None = None,
     min_splits: int | None = None,
     clock: Clock | None = None,
+    skip_damaged: bool = False,
 ) -> ScanPlan:
     """Plan a scan of one topic; the arguments are those of `tidelog.scan`.
 
     A split covers at most one segment, and about `split_bytes` of it if that is given. If that makes fewer than `min_splits`,
-    they are cut smaller, as far as there are batches to cut between.
+    they are cut smaller, as far as there are batches to cut between. With `skip_damaged` all that may be read is checked here,
+    and the splits leave out what is damaged.
 
     Raises:
         InvalidArgumentError: an argument makes no sense.
@@ -118,7 +121,9 @@ def plan(
         CorruptDataError, SegmentChangedError, StorageError: what opening the log met.
     """
     time, ranges_of = check_plan(start, end, isolation, offsets, until, split_bytes, min_splits, clock)
-    log_dir = source if isinstance(source, LogDir) else LogDir(source)
+    log_dir = source if isinstance(source, LogDir) else LogDir(source, skip_damaged=skip_damaged)
+    if skip_damaged and not log_dir.skip_damaged:
+        log_dir = LogDir(log_dir.path, skip_damaged=True)
     numbers = wanted_partitions(log_dir.partitions(topic), partitions, offsets)
     maps = TimeMaps(time_map_dir)
     notes: list[str] = []
@@ -199,6 +204,7 @@ def _plan_partition(
         notes.append(f"{log.topic}-{log.partition}: offsets {past} lie past the high-watermark checkpoint")
     if not time.is_empty:
         known.missing += tuple(_missing(log, isolation, wanted))
+        known.left_out += tuple(log.left_out(start_offset, end_offset))
     parts = []
     copies = 0
     if start_offset < end_offset and not time.is_empty:
@@ -210,13 +216,16 @@ def _plan_partition(
             if _is_outside(segment, start_offset, end_offset):
                 continue
             without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
-            pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if time.is_bounded else None
+            is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map tells nothing of damage.
+            pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None
             if pruned is None:
                 extents = without_map()
             else:
                 extents = pruned.extents + _extents_in_time(segment, time, start_offset, end_offset, pruned.covered_bytes)
                 known += pruned.known
                 copies += pruned.is_of_copy
+            if isinstance(segment, SalvagedSegment):
+                extents = around_damage(segment, extents)
             if extents:
                 parts.append(_Part(log, segment, extents, time, start_offset, end_offset, aborted))
             segment.close()  # A log may have more segments than a process may have descriptors.

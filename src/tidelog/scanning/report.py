@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from tidelog.log.missing import MissingOffsets
+from tidelog.log.salvage import LeftOut
 
 
 @dataclass(slots=True)
@@ -37,10 +38,13 @@ class ScanReport:
     missing: tuple[MissingOffsets, ...] = ()
     """Offsets of what was asked for that should be in the folder and are not: what is delivered is not all there was."""
 
+    left_out: tuple[LeftOut, ...] = ()
+    """Damaged batches that were read around, with `skip_damaged`."""
+
     @property
     def is_complete(self) -> bool:
         """Whether nothing is known to be missing from what was delivered."""
-        return not self.missing
+        return not self.missing and not self.left_out
 
     def __iadd__(self, other: ScanReport) -> ScanReport:
         for field in fields(self):
@@ -49,7 +53,7 @@ class ScanReport:
 
     def notices(self) -> list[str]:
         """Return what a reader of the result should know, one sentence each; empty when there is nothing to say."""
-        lines = [str(one) for one in self.missing]
+        lines = [str(one) for one in (*self.missing, *self.left_out)]
         if self.without_timestamp:
             lines.append(f"{_count(self.without_timestamp)} without timestamp left out: a time bound cannot place them")
         if self.above_high_watermark:

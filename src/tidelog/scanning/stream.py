@@ -13,7 +13,7 @@ import pyarrow as pa
 from tidelog.client.addresses import is_address
 from tidelog.client.cluster import Cluster
 from tidelog.clock import Clock
-from tidelog.errors import SegmentChangedError
+from tidelog.errors import InvalidArgumentError, SegmentChangedError
 from tidelog.log.files import ReadOnlyFile
 from tidelog.log.time_map_file import AnyPath
 from tidelog.scanning.arrow import BATCH_ROWS, coalesce
@@ -52,6 +52,7 @@ def scan(
     batch_rows: int = BATCH_ROWS,
     report: ScanReport | None = None,
     clock: Clock | None = None,
+    skip_damaged: bool = False,
 ) -> pa.RecordBatchReader:
     """Return every record of a topic with `start <= timestamp < end`, however late it was appended.
 
@@ -74,6 +75,7 @@ def scan(
         batch_rows: rows of an Arrow batch, at most.
         report: filled in while reading; complete when the reader is exhausted.
         clock: what `now` means; the machine's clock by default.
+        skip_damaged: read around damaged batches; `report.left_out` and the log say what that left out. Of a folder only.
 
     Raises:
         InvalidArgumentError: an argument makes no sense.
@@ -97,6 +99,8 @@ def scan(
         "clock": clock,
     }
     if isinstance(source, str) and is_address(source):
+        if skip_damaged:
+            raise InvalidArgumentError("skip_damaged is for folders: what a broker sends is checked by the broker")
         cluster = scan_cluster(source)
         try:
             broker_plan = plan_from_brokers(source, topic, cluster=cluster, **arguments)
@@ -105,7 +109,7 @@ def scan(
             raise
         batches = _read_from_brokers(broker_plan, cluster, names, batch_rows, views, report)
     else:
-        scan_plan, pinned = _plan_and_pin(partial(plan, source, topic, **arguments))
+        scan_plan, pinned = _plan_and_pin(partial(plan, source, topic, skip_damaged=skip_damaged, **arguments))
         batches = _read(scan_plan, pinned, names, batch_rows, views, report)
     return pa.RecordBatchReader.from_batches(scan_schema(names, views=views), batches)
 

@@ -72,6 +72,7 @@ OPTIONS: dict[str, str] = {
     "isolationLevel": "read_uncommitted or read_committed",
     "minPartitions": "cut at least that many splits",
     "timeMapDir": "a folder of time maps, looked at before those beside the segments",
+    "skipDamaged": "read around damaged batches and log what is left out",
     "failOnDataLoss": "true: an offset outside the log is an error; false: read what there is",
 }
 """Every option that means something here, and what, in one line."""
@@ -150,6 +151,7 @@ class ReadOptions:
     min_partitions: int | None
     fail_on_data_loss: bool
     time_map_dir: str | None
+    skip_damaged: bool
     notices: tuple[str, ...]
 
     @property
@@ -194,6 +196,7 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
         min_partitions=positive(given, "minPartitions"),
         fail_on_data_loss=boolean(given, "failOnDataLoss", True) is not False,
         time_map_dir=folder(given, "timeMapDir") if "timemapdir" in given else None,
+        skip_damaged=boolean(given, "skipDamaged", False) is True,
         notices=notices,
     )
 
@@ -207,6 +210,8 @@ def _brokers(given: Mapping[str, str]) -> str | None:
     found = broker_addresses(given, option, text)
     if "timemapdir" in given:
         raise InvalidArgumentError("option timeMapDir: time maps belong to files, brokers have none")
+    if boolean(given, "skipDamaged", False):
+        raise InvalidArgumentError("option skipDamaged is for files: what a broker sends is checked by the broker")
     return found
 
 

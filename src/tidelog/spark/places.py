@@ -130,7 +130,7 @@ def place_of(options: ReadOptions) -> Iterator[FolderPlace | BrokerPlace]:
     """Open what a load reads from. Raises DataDirNotFoundError, BrokerUnreachableError."""
     if options.brokers is None:
         assert options.path is not None
-        yield FolderPlace(LogDir(options.path), options.isolation)
+        yield FolderPlace(LogDir(options.path, skip_damaged=options.skip_damaged), options.isolation)
         return
     from tidelog.scanning.brokers import scan_cluster
 

@@ -85,8 +85,9 @@ def _plan_topic(
         min_splits=min_splits,
     )
     missing, planned.known.missing = planned.known.missing, ()
+    damaged, planned.known.left_out = map(str, planned.known.left_out), ()
     in_blocks = (f"{topic}: {notice} (in blocks that time maps rule out)" for notice in planned.known.notices())
-    return planned.splits, [*planned.notes, *in_blocks], missing
+    return planned.splits, [*planned.notes, *damaged, *in_blocks], missing
 
 
 def _task_bytes(options: ReadOptions) -> int:

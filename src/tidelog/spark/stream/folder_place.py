@@ -14,6 +14,7 @@ Kafka writes the checkpoint every five seconds and when it stops.
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.missing import MissingOffsets
 from tidelog.log.names import TopicPartition
+from tidelog.log.salvage import LeftOut
 from tidelog.log.time_search import find_from, find_offset
 from tidelog.scanning.brokers import AnySplit
 from tidelog.scanning.plan import plan
@@ -36,6 +38,8 @@ from tidelog.spark.bounds import missing_partitions
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.places import Partition
 from tidelog.spark.stream.batch_ranges import Span
+
+_log = logging.getLogger("tidelog.spark")
 
 ATTEMPTS = 5
 """How often a batch is planned before a folder is given up in which files vanish faster than they can be opened."""
@@ -54,11 +58,11 @@ class _Look(NamedTuple):
 class KeptLogDir(LogDir):
     """A data folder that keeps its opened logs. `look` brings it up to date; until then it stays as it was seen."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
         self._known: set[str] = set()
         self._looked: set[TopicPartition] = set()
         self._kept: dict[TopicPartition, tuple[_Look, Log]] = {}
-        super().__init__(path)
+        super().__init__(path, skip_damaged=skip_damaged)
 
     def look(self) -> None:
         """See what is there now."""
@@ -114,11 +118,12 @@ class FolderStreamPlace:
 
     def __init__(self, options: ReadOptions) -> None:
         assert options.path is not None
-        self._log_dir = KeptLogDir(options.path)
+        self._log_dir = KeptLogDir(options.path, skip_damaged=options.skip_damaged)
         self._isolation = options.isolation
         self._start_ms = options.start_ms
         self._time_map_dir = options.time_map_dir
         self._read_options = options
+        self._told: set[LeftOut] = set()
         self._ends: dict[TopicPartition, tuple[Log, list[MissingOffsets]]] = {}
 
     def close(self) -> None:
@@ -230,6 +235,10 @@ class FolderStreamPlace:
                 min_splits=max(1, -(-min_splits * count // max(1, total))),
             )
             found += planned.splits
+            for one in planned.known.left_out:
+                if one not in self._told:
+                    self._told.add(one)
+                    _log.warning("%s", one)
         return found
 
 
