@@ -25,7 +25,7 @@ from tidelog.storage.index_tools.partition_verify import checked_time_map_dir
 
 @click.command("verify", short_help="Say whether a data folder is whole and sound.")
 @directory_argument
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.argument("topics", metavar="[TOPIC...]", nargs=-1)
 @interval_option
 @time_map_dir_option
 @jobs_option
