@@ -78,6 +78,7 @@ VALUES = {
     "endTime": "2013-07-11",
     "columns": "offset,value",
     "timeMapDir": "/maps",
+    "skipDamaged": "true",
     "maxOffsetsPerTrigger": "1000",
     "minOffsetsPerTrigger": "10",
     "maxTriggerDelay": "5m",
@@ -170,7 +171,7 @@ def judge(
     value = values.get(name, "1")
     if name in ("subscribePattern", "assign"):
         others = {key: text for key, text in others.items() if key != "subscribe"}
-    if name == "timeMapDir" or (name == "partitions" and "with brokers" in remark) or name == "topic.<property>":
+    if name in ("timeMapDir", "skipDamaged") or (name == "partitions" and "with brokers" in remark) or name == "topic.<property>":
         with pytest.raises(InvalidArgumentError):  # only with a folder
             parse(others | {name.replace("<property>", "segment.bytes"): value})
         others = {key: text for key, text in others.items() if key not in BROKERS} | {"path": "/data"}
