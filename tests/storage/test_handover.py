@@ -194,7 +194,7 @@ def test_what_kafka_is_to_create(source: Path) -> None:
     assert one.open_transactions == []
     (source / "tidelog-topics.json").unlink()
     (one,) = topics_to_hand(source, ["t"])
-    assert (one.properties, one.is_configuration_known) == ({**kept, **compaction}, False)
+    assert (one.properties, one.is_configuration_known, one.is_retention_default) == ({**kept, **compaction}, False, False)
     (one,) = topics_to_hand(source, ["t"], broker_properties={"log.retention.bytes": "5", "log.segment.bytes": "2000"})
     assert one.properties == {**kept, **compaction, "segment.bytes": "2000"}
 
@@ -214,6 +214,17 @@ def test_what_kafka_is_to_create(source: Path) -> None:
 )
 def test_settings_that_keep_less(ours: dict[str, Any], theirs: dict[str, Any], stricter: list[str]) -> None:
     assert stricter_settings(LogConfig.from_properties(ours), LogConfig.from_properties(theirs)) == stricter
+
+
+def test_a_retention_that_nobody_set(tmp_path: Path) -> None:
+    with LogManager(tmp_path / "data", ManualClock(NOW_MS)) as manager:
+        for name, properties in (("set", {"retention.ms": 5}), ("unset", {}), ("compacted", {"cleanup.policy": "compact"})):
+            manager.create_topic(name, 1, properties)
+    asked = topics_to_hand(tmp_path / "data")
+    assert {one.name: one.is_retention_default for one in asked} == {"set": False, "unset": True, "compacted": False}
+    asked = topics_to_hand(tmp_path / "data", broker_properties={"log.retention.hours": 1})
+    assert {one.name: one.config.retention_ms for one in asked} == {"set": 5, "unset": 3_600_000, "compacted": 3_600_000}
+    assert not any(one.is_retention_default for one in asked)
 
 
 def test_what_kafka_would_delete(source: Path) -> None:

@@ -45,6 +45,7 @@ NOTES_FILE = "tidelog-handover.json"
 VERSION = 1
 _WHAT = "the notes of an earlier handover"
 POLL_S = 0.25
+_SHOWN_NAMES = 5
 
 
 @click.command(short_help="Hand topics over to Apache Kafka (KRaft).")
@@ -104,6 +105,13 @@ def command(
                 f"nothing is known of the configuration of {one.name}: Kafka is told to keep it for ever (retention.ms=-1)"
             )
     keeping = Keeping(source, carry_settings, allow_deletion)
+    guessed = [one.name for one in wanted if config is None and one.is_retention_default]
+    if guessed:
+        more = f" and {len(guessed) - _SHOWN_NAMES} more" if len(guessed) > _SHOWN_NAMES else ""
+        notices.note(
+            f"{', '.join(guessed[:_SHOWN_NAMES])}{more}: no retention.ms of their own, so Kafka is told 7 days, its default; if "
+            "the folder was served with a configuration file, give it (--config)"
+        )
     ids = _ids(source, data_dir, bootstrap_server, wanted, keeping)
     _wait_for_stop(data_dir, timeout_ms)
     with ProgressBar("copying", sum(one.size_bytes for one in wanted), answer_on_stdout=False) as bar:

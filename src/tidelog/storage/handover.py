@@ -55,7 +55,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.retention import Reason
 from tidelog.storage.partition.retention_forecast import forecast
 from tidelog.storage.producers.producer_ids import LOWEST_ID
-from tidelog.storage.topic_settings import TopicSettings
+from tidelog.storage.topic_settings import Source, TopicSettings
 from tidelog.storage.write_journal import is_pending
 
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -93,6 +93,8 @@ class TopicToHand(NamedTuple):
     config: LogConfig
     """The settings that hold in the folder; of a topic that it knows nothing of, those that delete nothing."""
     is_configuration_known: bool
+    is_retention_default: bool
+    """Whether records go by time, and nothing that the folder knows says when: Kafka's default holds."""
     size_bytes: int
     oldest_format: int
     """The smallest message format of the last batches: 0, 1 or 2."""
@@ -163,7 +165,10 @@ def topics_to_hand(
                 if first_unstable is not None:
                     open_transactions.append((number, first_unstable))
         properties = _told(config)
-        found.append(TopicToHand(name, len(numbers), properties, config, known.is_known, size_bytes, oldest, open_transactions))
+        is_default = known.is_known and config.is_deleted and known.source("retention.ms") is Source.DEFAULT
+        found.append(
+            TopicToHand(name, len(numbers), properties, config, known.is_known, is_default, size_bytes, oldest, open_transactions)
+        )
     return found
 
 
