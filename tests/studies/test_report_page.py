@@ -11,7 +11,7 @@ import pytest
 
 from tests.studies.report_samples import BARS, CELLS, CHAPTERS, CLAIMS, FACTS, FIRST, LINE, POINTS, SECOND
 from tidelog.errors import InvalidArgumentError
-from tidelog.studies.chapter import Chapter, Table, Verdict
+from tidelog.studies.chapter import Chapter, Claim, Table, Verdict
 from tidelog.studies.report.page import render
 from tidelog.studies.report.verdicts import claims, count_verdicts
 
@@ -64,6 +64,25 @@ def html() -> str:
 @pytest.fixture(scope="module")
 def page(html: str) -> Page:
     return Page(html)
+
+
+def test_claims_are_counted_and_not_their_cells() -> None:
+    def cell(verdict: Verdict, statement: str = "it holds") -> Claim:
+        return Claim("so", f"{verdict.value} here", verdict, statement)
+
+    def counted(*column: Claim) -> list[tuple[Verdict, str, str]]:
+        table = Table("t", "T", ("log", "claim"), tuple((f"log {n}", one) for n, one in enumerate(column)))
+        chapter = Chapter("c", "C", "", "", (table,))
+        assert sum(count_verdicts(chapter).values()) == len(list(claims(chapter)))
+        return [(one.claim.verdict, one.claim.measured, one.anchor) for one in claims(chapter)]
+
+    yes, no, partly = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.PARTLY
+    assert counted(*[cell(yes)] * 12) == [(yes, "holds in 12 of 12 trials", "t.r1.c2")]
+    assert counted(*[cell(no)] * 3) == [(no, "holds in 0 of 3 trials; not so for log 0: refuted here", "t.r1.c2")]
+    assert counted(cell(yes), cell(no), cell(yes)) == [
+        (partly, "holds in 2 of 3 trials; not so for log 1: refuted here", "t.r2.c2")
+    ]
+    assert [one[0] for one in counted(cell(yes, ""), cell(no, ""), cell(yes, "another"), cell(yes))] == [yes, no, yes, yes]
 
 
 def test_the_page_is_a_whole_document(html: str, page: Page) -> None:

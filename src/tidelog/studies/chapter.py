@@ -25,6 +25,8 @@ class Claim(NamedTuple):
     claimed: str
     measured: str
     verdict: Verdict
+    statement: str = ""
+    """What several cells of a table put to the test together, each on a log of its own: it counts as one claim."""
 
 
 class Bytes(NamedTuple):

@@ -139,8 +139,13 @@ def guarantees(found: Measurements) -> Table:
             (
                 case,
                 int(found.value(PART, case, TIME_INDEX, "look-ups")),
-                Claim("none is missed", f"{missed} missed", verdict),
-                Claim("some may be", f"{behind:,.1f} a look-up" if behind else "none", Verdict.CONFIRMED),
+                Claim("none is missed", f"{missed} missed", verdict, "no message at or after the time is missed"),
+                Claim(
+                    "some may be",
+                    f"{behind:,.1f} a look-up" if behind else "none",
+                    Verdict.CONFIRMED,
+                    "messages before the time may be read, too",
+                ),
                 int(found.value(PART, case, TIME_INDEX, "look-up: inexact answers")),
             )
         )

@@ -210,11 +210,13 @@ def densities(found: Measurements) -> Table:
                         f"at most {value('bound'):.0f}",
                         f"{value('entries'):,.0f}",
                         Verdict.CONFIRMED if within else Verdict.REFUTED,
+                        "index.interval.bytes bounds the density of entries",
                     ),
                     Claim(
                         "as exact",
                         f"{value('inexact answers'):.0f} of {value('look-ups'):.0f} inexact",
                         Verdict.CONFIRMED if exact else Verdict.REFUTED,
+                        "the density changes the work of a look-up, not its answer",
                     ),
                     Bytes(value("log bytes a look-up, mean")),
                     Bytes(value("log bytes a look-up, p99")),

@@ -11,8 +11,8 @@ from tidelog.studies.indexes import behaviour, replication
 REPLICA = "replica"
 
 
-def _claim(text: str, measured: str, holds: bool) -> Claim:
-    return Claim(text, measured, Verdict.CONFIRMED if holds else Verdict.REFUTED)
+def _claim(text: str, measured: str, holds: bool, statement: str = "") -> Claim:
+    return Claim(text, measured, Verdict.CONFIRMED if holds else Verdict.REFUTED, statement)
 
 
 def truncation(found: Measurements) -> Table:
@@ -27,11 +27,17 @@ def truncation(found: Measurements) -> Table:
                 Bytes(value("bytes cut")),
                 int(value("segments before") - value("segments after")),
                 int(value("entries before")),
-                _claim("those of cut messages go", f"{after:.0f} are left, {kept:.0f} of messages that stay", after == kept),
+                _claim(
+                    "those of cut messages go",
+                    f"{after:.0f} are left, {kept:.0f} of messages that stay",
+                    after == kept,
+                    "the entries of messages that are cut go with them",
+                ),
                 _claim(
                     "found by a scan from the last entry",
                     f"right, {value('bytes walked'):,.0f} bytes walked",
                     bool(value("largest timestamp is right")),
+                    "a scan from the last entry finds the largest timestamp",
                 ),
                 bool(value("last entry is the largest")),
             )

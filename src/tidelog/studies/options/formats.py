@@ -1,8 +1,8 @@
 """The message formats that KIP-32 (draft 31) proposes, as bytes that can be written and read.
 
     field            bytes   before   option 1   option 2   option 3
-    MessageSize      4       x        x          x          x           bytes of what follows the offset
     Offset           8       x        x          x          x           the broker's; under no checksum
+    MessageSize      4       x        x          x          x           bytes of what follows
     Crc              4       x        x          x          x           CRC-32 from Magic on, as in v0 and v1
     Magic            1       0        1          1          1           all options are "1": which one is agreed beforehand
     Attributes       1       x        x          x          x           bits 0-2: codec
@@ -11,7 +11,9 @@
     KeyLength, Key   4 + n   x        x          x          x           length -1 is null
     ValueLength, Value
 
-The order is the draft's; Kafka's files have the offset in front of the size. "Before" is v0's content in the same notation.
+The draft lists the size before the offset. Here both stand as in Kafka's files, offset first, so that formats are compared in one
+order of fields: a codec packs the same content differently in another, by more than the times that the options are about.
+"Before" is v0, byte for byte, and option 3 is v1.
 
 A compressed wrapper holds messages in its value, with offsets 0, 1, 2... (KIP-31), and carries the last one's offset, the
 CreateTime of the *first* one and the *latest* LogAppendTime inside. A producer sends -1 as LogAppendTime everywhere; the broker
@@ -31,13 +33,13 @@ from tidelog.errors import CorruptBatchError, InvalidArgumentError, InvalidRecor
 from tidelog.records.batch import CODEC_MASK, NO_TIMESTAMP
 from tidelog.records.compression import Bytes, Codec, compress, decompress
 
-_ENTRY = Struct(">iq")
+_ENTRY = Struct(">qi")
 _UINT32 = Struct(">I")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 
 ENTRY_BYTES = 12
-"""MessageSize and Offset."""
+"""Offset and MessageSize."""
 
 _TIMES_AT = ENTRY_BYTES + 6
 
@@ -92,7 +94,7 @@ def encode(option: Option, message: Message) -> bytes:
         if field is not None:
             parts.append(field)
     body = b"".join(parts)
-    return _ENTRY.pack(len(body) + 4, message.offset) + _UINT32.pack(zlib.crc32(body)) + body
+    return _ENTRY.pack(message.offset, len(body) + 4) + _UINT32.pack(zlib.crc32(body)) + body
 
 
 def encode_set(option: Option, messages: Sequence[Message], codec: Codec = Codec.NONE) -> bytes:
@@ -117,7 +119,7 @@ def places(data: Bytes) -> Iterator[tuple[int, int]]:
     while position < len(data):
         if len(data) - position < ENTRY_BYTES:
             raise InvalidRecordError("message cut off", position=position, found=f"{len(data) - position} bytes")
-        end = position + ENTRY_BYTES + _ENTRY.unpack_from(data, position)[0]
+        end = position + ENTRY_BYTES + _ENTRY.unpack_from(data, position)[1]
         if not position + Option.BEFORE.fixed_bytes <= end <= len(data):
             raise InvalidRecordError(
                 "message size", position=position, found=end - position, expected=f"to {len(data) - position}"
@@ -152,7 +154,7 @@ def decode_at(option: Option, data: Bytes, position: int, end: int) -> Message:
     if at != end:
         raise InvalidRecordError("bytes behind the value", position=position, found=end - at)
     codec = Codec(data[position + ENTRY_BYTES + 5] & CODEC_MASK)
-    return Message(_ENTRY.unpack_from(data, position)[1], create_ms, append_ms, fields[0], fields[1], codec)
+    return Message(_ENTRY.unpack_from(data, position)[0], create_ms, append_ms, fields[0], fields[1], codec)
 
 
 def decode(option: Option, data: Bytes) -> Iterator[Message]:
@@ -193,7 +195,7 @@ def assign(option: Option, data: bytearray, base_offset: int, append_ms: int) ->
         if codec:
             wrapper = decode_at(option, data, position, end)
             offset += sum(1 for _ in places(decompress(wrapper.codec, wrapper.value or b"", magic=1))) - 1
-        _INT64.pack_into(data, position + 4, offset)
+        _INT64.pack_into(data, position, offset)
         if option.has_append_time:
             _INT64.pack_into(data, position + time_at, append_ms)
             crc = zlib.crc32(memoryview(data)[position + ENTRY_BYTES + 4 : end])

@@ -83,7 +83,7 @@ def leader_table(m: Measurements) -> Table:
         rows.append(
             (
                 subject,
-                Claim(claimed, f"{back} steps back", verdict((back > 0) == plain)),
+                Claim(claimed, f"{back} steps back", verdict((back > 0) == plain), "" if plain else claimed),
                 Millis(value(subject, "largest step back")),
                 int(value(subject, "messages with the old leader's last time")),
                 Millis(value(subject, "largest error of LogAppendTime")),

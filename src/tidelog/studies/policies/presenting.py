@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from tidelog.studies.case import Measurements
-from tidelog.studies.chapter import Cell, Chapter, Claim, Table, Verdict
+from tidelog.studies.chapter import Cell, Chapter, Claim, Table
 from tidelog.studies.policies import preferences, retention_tables, rolling_tables, sweep_tables
 from tidelog.studies.policies.argument_table import arguments
 from tidelog.studies.policies.measuring import ROLLING, measured
@@ -89,16 +88,17 @@ def _workloads(found: Measurements) -> Iterable[str]:
 
 
 def _retention_preferences(found: Measurements) -> Table:
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (criterion.name, *preferences.claims(found, criterion, preferences.CLAIMED_RETENTION)) for criterion in RETENTION_CRITERIA
-    )
+    own, *others = RETENTION_CRITERIA
     return Table(
         "policies-retention-preference",
         "Which timestamp for retention",
         ("criterion", *PATTERNS),
-        rows,
+        (
+            (own.name, *preferences.claims(found, own, preferences.CLAIMED_RETENTION)),
+            *((one.name, *preferences.answers(found, one)) for one in others),
+        ),
         "KIP-32, comparison table of log retention",
-        ("criterion 1 decides; the others show how far the answer depends on it", *TIES),
+        ("criterion 1 is KIP-32's and decides; the others are ours, and show how far the answer depends on it", *TIES),
         (
             "criterion 1 takes retention.ms as a promise about a message's age; criterion 4 as one about its time on the "
             "cluster, which is what LogAppendTime measures by definition",
@@ -107,32 +107,26 @@ def _retention_preferences(found: Measurements) -> Table:
 
 
 def _rolling_preferences(found: Measurements) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for rule in (RollingRule.FIRST_MESSAGE, RollingRule.CLOCK_AND_FIRST_MESSAGE, RollingRule.LARGEST_TIMESTAMP):
-        rows += [
-            (rule.value, criterion.name, *preferences.claims(found, criterion, preferences.CLAIMED_ROLLING))
-            for criterion in rolling_criteria(rule)
-        ]
+    own_rule = RollingRule.CLOCK_AND_FIRST_MESSAGE
+    own, other = rolling_criteria(own_rule)
+    rows: list[tuple[Cell, ...]] = [
+        (own_rule.value, own.name, *preferences.claims(found, own, preferences.CLAIMED_ROLLING)),
+        (own_rule.value, other.name, *preferences.answers(found, other)),
+    ]
+    for rule in (RollingRule.FIRST_MESSAGE, RollingRule.LARGEST_TIMESTAMP):
+        rows += [(rule.value, one.name, *preferences.answers(found, one)) for one in rolling_criteria(rule)]
     return Table(
         "policies-rolling-preference",
         "Which timestamp for rolling",
         ("rule", "criterion", *PATTERNS),
         tuple(rows),
         "KIP-32, comparison table of time based log rolling",
-        TIES,
+        ("the first row is KIP-32's rule and its complaint, and decides; the other rules and criterion 2 are ours", *TIES),
         (
             "KIP-32 had the clock against the first timestamp in mind: a message whose CreateTime has reached the criterion when "
             "it comes. The accepted rule compares timestamps with each other, so that the same latency on both cancels out",
         ),
     )
-
-
-def _verdicts(rows: Iterable[tuple[Cell, ...]]) -> Counter[Verdict]:
-    return Counter(cell.verdict for row in rows for cell in row if isinstance(cell, Claim))
-
-
-def _said(counts: Counter[Verdict]) -> str:
-    return ", ".join(f"{counts[one]} {one.value}" for one in Verdict if counts[one])
 
 
 def _cells(row: tuple[Cell, ...]) -> str:
@@ -143,10 +137,11 @@ def _cells(row: tuple[Cell, ...]) -> str:
 
 
 def _answer(found: Measurements, retention: Table, rolling: Table) -> str:
-    accepted, clocked = rolling.rows[0:2], rolling.rows[2:4]
+    accepted = preferences.answers(found, rolling_criteria(RollingRule.FIRST_MESSAGE)[0])
+    said = "; ".join(f"{pattern}: {answer}" for pattern, answer in zip(PATTERNS, accepted, strict=True))
     return (
-        f"Retention, by criterion 1: {_cells(retention.rows[0])}. Rolling: of KIP-32's four cells by two criteria, under the "
-        f"rule that it had in mind {_said(_verdicts(clocked))}; under the accepted rule {_said(_verdicts(accepted))}."
+        f"Retention: {_cells(retention.rows[0])}. Rolling, under the rule that KIP-32 had in mind: {_cells(rolling.rows[0])}; "
+        f"under the rule that was accepted, {said}."
     )
 
 

@@ -222,7 +222,12 @@ def reassignment(found: Measurements) -> Table:
                 int(value("moves", "long")),
                 Millis(value("moves", "long_max_ms")),
                 Millis(later),
-                Claim(claimed, "later on the new broker" if later else "same", Verdict.CONFIRMED if holds else Verdict.REFUTED),
+                Claim(
+                    claimed,
+                    "later on the new broker" if later else "same",
+                    Verdict.CONFIRMED if holds else Verdict.REFUTED,
+                    "" if is_old else "with timestamps in the messages a copy changes nothing",
+                ),
             )
         )
     return Table(
@@ -261,7 +266,12 @@ def migration(found: Measurements) -> Table:
             (
                 kind,
                 int(value("segments")),
-                Claim(claimed, measured, Verdict.CONFIRMED if fits else Verdict.REFUTED),
+                Claim(
+                    claimed,
+                    measured,
+                    Verdict.CONFIRMED if fits else Verdict.REFUTED,
+                    "a segment with any timestamp goes by the largest" if claimed == "largest timestamp" else "",
+                ),
                 "event time" if rolled is None or rolled.value is None else f"the clock, {int(rolled.value)} of them",
             )
         )
