@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
-from tidelog.times import MAX_TIME_MS, format_time, parse_time
+from tidelog.times import MAX_TIME_MS, doubtful_unit, format_time, parse_time
 
 JULY_10 = 1_373_414_400_000
 MINUTE = 60_000
@@ -182,3 +182,19 @@ def test_any_text_is_a_time_or_an_argument_error(text: str) -> None:
     except InvalidArgumentError:
         return
     assert 0 <= time_ms <= MAX_TIME_MS
+
+
+@pytest.mark.parametrize(
+    ("number", "meant"),
+    [
+        (1_373_414_400, "as seconds it would be 2013-07-10T00:00:00.000Z, 1373414400000"),
+        (1_373_414_400_000_000, "as microseconds it would be 2013-07-10T00:00:00.000Z, 1373414400000"),
+        (1_373_414_400_000_000_000, "as nanoseconds it would be 2013-07-10T00:00:00.000Z, 1373414400000"),
+        (1_373_414_400_000, None),
+        (0, None),
+        (99_999_999, None),
+    ],
+)
+def test_a_number_of_another_unit_is_doubted(number: int, meant: str | None) -> None:
+    doubt = doubtful_unit(number)
+    assert doubt is None if meant is None else doubt is not None and doubt.endswith(meant)

@@ -36,6 +36,9 @@ Time = str | int | date
 MAX_TIME_MS = 2**63 - 1
 """The latest time that a record can carry, 292278994-08-17."""
 
+LIKELY_MS = range(10**11, 10**14)
+"""Numbers that are plainly milliseconds: March 1973 to the year 5138."""
+
 _SECOND_MS = 1_000
 _MINUTE_MS = 60 * _SECOND_MS
 _HOUR_MS = 60 * _MINUTE_MS
@@ -88,6 +91,19 @@ def format_time(time_ms: int) -> str:
     second, millisecond = divmod(rest_ms, _SECOND_MS)
     sign = "+" if year > 9999 else "-" if year < 0 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}.{millisecond:03d}Z"
+
+
+def doubtful_unit(number: int) -> str | None:
+    """Return what to say of a number that is taken as epoch milliseconds and is more likely of another unit; None for others.
+
+    Numbers of up to 8 digits are nobody's recent time in any unit, and not doubted.
+    """
+    if number < 10**8 or number in LIKELY_MS:
+        return None
+    unit, time_ms = "seconds", number * 1000
+    if number >= LIKELY_MS.stop:
+        unit, time_ms = ("microseconds", number // 1000) if number < 10**17 else ("nanoseconds", number // 10**6)
+    return f"{number} is taken as milliseconds, {format_time(number)}; as {unit} it would be {format_time(time_ms)}, {time_ms}"
 
 
 def parse_duration(text: str) -> int:

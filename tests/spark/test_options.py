@@ -167,6 +167,21 @@ def test_a_start_behind_its_end_is_an_error_in_each_form(options: dict[str, str]
     assert "6 lies behind" in refused(**options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startTime": "1373414400"},
+        {"endTime": "1373414400"},
+        {"startingTimestamp": "1373414400"},
+        {"endingOffsetsByTimestamp": '{"orders":{"0":1373414400}}'},
+    ],
+)
+def test_seconds_in_place_of_milliseconds_are_said(options: dict[str, str]) -> None:
+    (notice,) = parse(**options).notices
+    assert notice.startswith(f"option {next(iter(options))}: 1373414400 is taken as milliseconds")
+    assert not parse(startTime="1971-01-01", startingTimestamp="1373414400000").notices
+
+
 def test_precedence_is_the_connectors() -> None:
     by_offset = {"startingOffsets": '{"orders":{"0":1}}', "endingOffsets": '{"orders":{"0":2}}'}
     by_partition = {"startingOffsetsByTimestamp": '{"orders":{"0":3}}', "endingOffsetsByTimestamp": '{"orders":{"0":4}}'}

@@ -18,14 +18,11 @@ from tidelog.cli import notices
 from tidelog.client.addresses import is_address
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.errors import InvalidArgumentError
-from tidelog.times import format_time, parse_time
+from tidelog.times import LIKELY_MS, MAX_TIME_MS, doubtful_unit, format_time, parse_time
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _NOW_KEY = "tidelog.now"
-
-# Digits that mean a day of the first years after 1970 are more often seconds, which people know from `date +%s`.
-_SUSPICIOUSLY_SMALL_MS = 100_000_000_000
 
 
 class Moment(NamedTuple):
@@ -82,8 +79,12 @@ def echo_moment(moment: Moment | None) -> None:
     if moment is None:
         return
     notices.say(f"{moment.text} = {moment.time_ms} ms, {format_time(moment.time_ms)}")
-    if moment.text.isdigit() and 0 < moment.time_ms < _SUSPICIOUSLY_SMALL_MS:
+    if not moment.text.isdigit():
+        return
+    if 0 < moment.time_ms < LIKELY_MS.start:
         notices.note(f"digits alone are milliseconds; {moment.text} seconds would be {moment.time_ms * 1000}")
+    elif moment.time_ms < MAX_TIME_MS and (doubt := doubtful_unit(moment.time_ms)) is not None:
+        notices.note(doubt)
 
 
 def directory_argument(function: Decorated) -> Decorated:

@@ -24,7 +24,7 @@ from tidelog.scanning.plan import ScanPlan, Source, plan
 from tidelog.scanning.reader import read_rows
 from tidelog.scanning.report import ScanReport
 from tidelog.scanning.schema import resolve_columns, scan_schema
-from tidelog.times import Time
+from tidelog.times import MAX_TIME_MS, Time, doubtful_unit
 
 logger = logging.getLogger("tidelog.scanning")
 
@@ -98,6 +98,10 @@ def scan(
         "time_map_dir": time_map_dir,
         "clock": clock,
     }
+    for name, time in (("start", start), ("end", end)):
+        doubt = doubtful_unit(time) if isinstance(time, int) and time < MAX_TIME_MS else None
+        if doubt is not None:
+            logger.warning("%s: %s %s", topic, name, doubt)
     if isinstance(source, str) and is_address(source):
         if skip_damaged:
             raise InvalidArgumentError("skip_damaged is for folders: what a broker sends is checked by the broker")

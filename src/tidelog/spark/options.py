@@ -45,6 +45,7 @@ from tidelog.spark.option_values import (
     positive,
     time,
 )
+from tidelog.times import MAX_TIME_MS, doubtful_unit
 
 EARLIEST = -2
 """Instead of an offset: the log start."""
@@ -197,8 +198,21 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
         fail_on_data_loss=boolean(given, "failOnDataLoss", True) is not False,
         time_map_dir=folder(given, "timeMapDir") if "timemapdir" in given else None,
         skip_damaged=boolean(given, "skipDamaged", False) is True,
-        notices=notices,
+        notices=(*notices, *_doubts(given, starting, ending)),
     )
+
+
+def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[str]:
+    """Return a notice for each option whose digits are more likely seconds, microseconds or nanoseconds."""
+    numbers: list[tuple[str, int]] = [
+        (name, int(text))
+        for name in ("startTime", "endTime")
+        if INTEGER.fullmatch(text := given.get(name.lower(), "").strip()) and int(text) < MAX_TIME_MS
+    ]
+    for bound in (starting, ending):
+        values = () if not bound.by_time else (bound.everywhere,) if bound.each is None else tuple(bound.each.values())
+        numbers += [(bound.option, value) for value in values[:1] if value is not None and value < MAX_TIME_MS]
+    return [f"option {name}: {doubt}" for name, number in numbers if (doubt := doubtful_unit(number)) is not None]
 
 
 def _brokers(given: Mapping[str, str]) -> str | None:

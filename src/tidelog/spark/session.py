@@ -30,9 +30,9 @@ uses Arrow in that JVM, `applyInPandas` and a user's own Java among it, loses th
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("tidelog")` known to a session.
 
-    PySpark finds the source by itself where the package is installed; registered, the source also knows the session's
-    default parallelism and cuts at least that many splits, its scans are columnar (`tidelog.spark.columnar`), and several
-    streams of it may be started at once.
+    PySpark finds the source by itself where the Python that it starts (`PYSPARK_PYTHON`) has Tidelog; registered, the source also
+    knows the session's default parallelism and cuts at least that many splits, its scans are columnar
+    (`tidelog.spark.columnar`), and several streams of it may be started at once.
     """
     from tidelog.spark.columnar import read_columns
     from tidelog.spark.source import source_class
