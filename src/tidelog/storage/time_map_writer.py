@@ -115,7 +115,8 @@ class TimeMapWriter:
         for log in closed:
             segment = log.segments.last
             if segment is not None:
-                self._waiting.append(_Waiting(log, segment, _covered_bytes(segment)))
+                # What an earlier map covers is compared with the log before the map is extended, so it counts, too.
+                self._waiting.append(_Waiting(log, segment))
         for one in self._waiting:
             if one.left_bytes > max_bytes:
                 logger.info("%s: is left without a time map for now", one.segment.log.path)
@@ -166,17 +167,6 @@ class TimeMapWriter:
 
         segment = one.segment
         return end_position > 0 and write_time_map(segment.log.path, end_position=end_position) is not None
-
-
-def _covered_bytes(segment: LogSegment) -> int:
-    """Return how much of a segment an earlier map describes, if it is true."""
-    from tidelog.log.time_map_file import read_time_map, time_map_path
-
-    try:
-        time_map = read_time_map(time_map_path(segment.log.path))
-    except (CorruptDataError, StorageError):
-        return 0
-    return 0 if time_map is None else min(time_map.covered_bytes, segment.size_bytes)
 
 
 def _batch_behind(segment: LogSegment, position: int) -> int:
