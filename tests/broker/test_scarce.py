@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def batch(value: bytes = b"value", producer: Producer | None = None) -> bytes:
-    records = [Record(0, 1_700_000_000_000, CREATE_TIME, b"key", value)]
+    records = [Record(0, time.time_ns() // 1_000_000, CREATE_TIME, b"key", value)]  # Old producers are forgotten by a start.
     return bytes(build_batch_v2(records) if producer is None else build_batch_v2(records, producer=producer))
 
 
@@ -131,6 +131,8 @@ class TestTheDisk:
             for sequence in range(3):
                 answers = produce(client, "t", range(4), batch(producer=Producer(7, 0, sequence)))
                 assert answers == dict.fromkeys(range(4), (0, sequence))
+            logs = broker.on_loop(lambda: list(broker.node.manager.logs.values()))
+            eventually(lambda: not any(log.leader_epochs.is_unwritten for log in logs))
             with pytest.MonkeyPatch.context() as patch:
                 refuse(patch, code, broker.data_dir, calls)
                 refused = produce(client, "t", range(3), batch(producer=Producer(7, 0, 3)))

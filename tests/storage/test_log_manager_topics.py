@@ -211,14 +211,16 @@ class TestDelete:
             manager.create_topic("t", 1)
             log = manager.log("t", 0)
             fill(log, 3)
-            segment = log.segments.active
+            name = log.segments.active.log.path.name
             manager.delete_topic("t")
-            assert log.directory.name.endswith("-delete")
-            assert {path.parent for path in segment.paths} == {log.directory}
-            assert segment.log.path.exists()
+            (going,) = partition_folders(tmp_path)
+            assert going.endswith("-delete")
+            assert (tmp_path / going / name).exists()
+            with pytest.raises(LogOfflineError):
+                log.read(0, 100)
             clock.advance(60_001)
             manager.tick()
-            assert not log.directory.exists()
+            assert partition_folders(tmp_path) == set()
 
     def test_create_and_delete_overly_long_topic(self, tmp_path: Path) -> None:
         """LogManagerTest.testCreateAndDeleteOverlyLongTopic, within what topic names may be."""

@@ -172,6 +172,9 @@ class Dispatcher:
             again = served.again
             if again is not None:
                 repeated: list[Bytes] | Outcome | None = again.handle(self._node, connection, data, body, end)
+                if repeated is Outcome.LATER:
+                    served.metrics.waited += 1
+                    return repeated
                 if repeated is not None:
                     served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
                     return repeated

@@ -15,6 +15,7 @@ from tidelog.broker.config_entries import ConfigEntries
 from tidelog.broker.delays import Delays
 from tidelog.broker.fetch_reader import FetchReader
 from tidelog.broker.fetch_sessions import FetchSessions
+from tidelog.broker.flushes import Flushes
 from tidelog.broker.groups.groups import Groups
 from tidelog.broker.leadership import Leadership
 from tidelog.broker.listeners import Listener
@@ -78,6 +79,7 @@ class Node:
         self.arrivals = Arrivals(timers)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
         self.fetch_reader = FetchReader(self)
+        self.flushes = Flushes(self)
         self.leadership = Leadership(manager)
         self.topics = Topics(self)
         self.configs = ConfigEntries(self)

@@ -57,8 +57,10 @@ async def running(
     loop = asyncio.get_running_loop()
     threads = LoopThreads(loop)
     heavy = LoopThreads(loop, 1, "tidelog-heavy")
+    syncing = LoopThreads(loop, 4, "tidelog-syncing")
+    manager.scheduler.elsewhere = syncing.run
     node = Node(manager, config, clock, LoopTimers(loop), threads, heavy)
-    ticker = Ticker(loop, manager, clock, threads, node.metrics.counters)
+    ticker = Ticker(loop, manager, clock, syncing, node.metrics.counters)
     server = BrokerServer(node, apis)
     try:
         # Nobody is answered before: whoever asks for a group meanwhile is told that it is being loaded.
@@ -73,6 +75,8 @@ async def running(
         ticker.stop()
         threads.close()
         heavy.close()
+        syncing.close()
+        manager.scheduler.elsewhere = None
 
 
 async def serve(

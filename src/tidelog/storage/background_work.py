@@ -32,11 +32,15 @@ from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.offline_partitions import OfflinePartitions
 from tidelog.storage.partition.log_events import LogEvents
 from tidelog.storage.partition.log_state import LogState
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import Partitions
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.time_map_writer import TimeMapWriter
 from tidelog.storage.topic_lifecycle import TopicLifecycle
+
+SEGMENTS_AT_ONCE = 4
+"""So many are deleted before the time is looked at."""
 
 
 class BackgroundWork(LogEvents):
@@ -57,6 +61,7 @@ class BackgroundWork(LogEvents):
         self._partitions = partitions
         self._topics = topics
         self._time_maps = TimeMapWriter(scheduler) if config.is_time_map_enabled else None
+        self._is_keeping = False
         self.offline = OfflinePartitions(
             partitions, clock, scheduler, topics.folder_of, lambda key: not topics.is_deleting(key.topic)
         )
@@ -74,12 +79,12 @@ class BackgroundWork(LogEvents):
             self.offline.arm()
         delay_ms = config.initial_task_delay_ms
         for name, task, period_ms in (
-            ("log-retention", self.delete_old_segments, config.retention_check_interval_ms),
-            ("log-flusher", self.flush_dirty_logs, config.flush_scheduler_interval_ms),
-            ("recovery-point-checkpoint", partitions.checkpoint_recovery_points, config.recovery_point_checkpoint_interval_ms),
+            ("log-retention", self._begin_retention, config.retention_check_interval_ms),
+            ("log-flusher", self._flush_dirty_logs, config.flush_scheduler_interval_ms),
+            ("recovery-point-checkpoint", partitions.note_recovery_points, config.recovery_point_checkpoint_interval_ms),
             (
                 "log-start-offset-checkpoint",
-                partitions.checkpoint_log_start_offsets,
+                partitions.note_log_start_offsets,
                 config.log_start_offset_checkpoint_interval_ms,
             ),
         ):
@@ -116,13 +121,41 @@ class BackgroundWork(LogEvents):
                     deleted += log.delete_old_segments()
         return deleted
 
+    def _begin_retention(self) -> None:
+        if not self._is_keeping:  # Else the last round is still under way.
+            self._go_on_with_retention([key for key, _ in self._partitions.online()])
+
+    def _go_on_with_retention(self, keys: list[TopicPartition]) -> None:
+        """Do the same, some segments at a time: others wait for this thread, and each segment's files are renamed."""
+        while keys:
+            key = keys.pop()
+            log = self._partitions.logs.get(key)
+            deleted = 0
+            self._is_keeping = False  # Should something fail that nobody foresaw.
+            if log is not None and not log.is_offline and self._topics.is_known(key.topic) and not log.config.is_compacted:
+                with _offline_is_told():
+                    deleted = log.delete_old_segments(SEGMENTS_AT_ONCE)
+            if deleted == SEGMENTS_AT_ONCE:
+                keys.append(key)
+            if keys and self._scheduler.is_over:
+                self._is_keeping = True
+                self._scheduler.schedule("log-retention", lambda: self._go_on_with_retention(keys))
+                return
+
     def flush_dirty_logs(self) -> None:
         """Force those logs to the disk whose flush.ms is over; a clock that was set back does not put that off."""
+        for log in self._dirty_logs():
+            with _offline_is_told():
+                log.flush()
+
+    def _flush_dirty_logs(self) -> None:
+        for log in self._dirty_logs():
+            with _offline_is_told():
+                log.flush_aside()
+
+    def _dirty_logs(self) -> list[PartitionLog]:
         now_ms = self._clock.now_ms()
-        for _, log in self._partitions.online():
-            if not 0 <= now_ms - log.last_flush_ms < log.config.flush_ms:
-                with _offline_is_told():
-                    log.flush()
+        return [log for _, log in self._partitions.online() if not 0 <= now_ms - log.last_flush_ms < log.config.flush_ms]
 
     # --- compaction, and what must not meet it
 

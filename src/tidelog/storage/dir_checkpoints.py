@@ -40,7 +40,7 @@ class DirCheckpoints:
         self._directory = directory
         self._missing: set[str] = set()
         self._guard = threading.Lock()
-        """Held while high watermarks are written, which are often, on whatever thread: the disk may take its time."""
+        """Held while a file is written, on whatever thread: the disk may take its time."""
         self.recovery_points = self._read(names.RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = self._read(names.LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._read(names.HIGH_WATERMARK_CHECKPOINT)
@@ -51,22 +51,40 @@ class DirCheckpoints:
 
     def write_recovery_points(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
         """Write down up to where each log is on the disk."""
-        self.recovery_points = self._write(
-            names.RECOVERY_POINT_CHECKPOINT, self.recovery_points, logs, unloaded, lambda log: log.recovery_point
-        )
+        self.note_recovery_points(logs, unloaded)()
+
+    def note_recovery_points(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
+        """Note up to where each log is on the disk now; what is returned writes it down, on any thread."""
+        offsets = self._collect(self.recovery_points, logs, unloaded, lambda log: log.recovery_point)
+
+        def write() -> None:
+            with self._guard:
+                self._replace(names.RECOVERY_POINT_CHECKPOINT, self.recovery_points, offsets)
+                self.recovery_points = offsets
+
+        return write
 
     def write_log_start_offsets(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
         """Write down the log starts that lie inside a first segment."""
-        self.log_start_offsets = self._write(
-            names.LOG_START_OFFSET_CHECKPOINT, self.log_start_offsets, logs, unloaded, _start_inside_a_segment
-        )
+        self.note_log_start_offsets(logs, unloaded)()
+
+    def note_log_start_offsets(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
+        """Note the log starts that lie inside a first segment now; what is returned writes them down, on any thread."""
+        offsets = self._collect(self.log_start_offsets, logs, unloaded, _start_inside_a_segment)
+
+        def write() -> None:
+            with self._guard:
+                self._replace(names.LOG_START_OFFSET_CHECKPOINT, self.log_start_offsets, offsets)
+                self.log_start_offsets = offsets
+
+        return write
 
     def write_high_watermarks(self, logs: Logs, unloaded: Container[TopicPartition]) -> None:
         """Write down the high watermarks."""
         self.note_high_watermarks(logs, unloaded)()
 
     def note_high_watermarks(self, logs: Logs, unloaded: Container[TopicPartition]) -> Callable[[], None]:
-        """Note the high watermarks as they are; what is returned writes them down, on any thread."""
+        """Note the high watermarks as they are now; what is returned writes them down, on any thread."""
         offsets = self._collect(self.high_watermarks, logs, unloaded, lambda log: log.high_watermark)
 
         def write() -> None:
@@ -75,11 +93,6 @@ class DirCheckpoints:
                 self.high_watermarks = offsets
 
         return write
-
-    def _write(self, name: str, before: Offsets, logs: Logs, unloaded: Container[TopicPartition], offset_of: OffsetOf) -> Offsets:
-        offsets = self._collect(before, logs, unloaded, offset_of)
-        self._replace(name, before, offsets)
-        return offsets
 
     def _collect(self, before: Offsets, logs: Logs, unloaded: Container[TopicPartition], offset_of: OffsetOf) -> Offsets:
         offsets = {key: offset for key, offset in before.items() if key in unloaded}

@@ -267,6 +267,14 @@ class Partitions:
         """Write down the log starts that lie inside a first segment. Raises StorageError."""
         self._checkpoints.write_log_start_offsets(self.logs, self.failed)
 
+    def note_recovery_points(self) -> Rest:
+        """Note up to where each log is on the disk, to be written down on any thread."""
+        return Rest(self._checkpoints.note_recovery_points(self.logs, self.failed))
+
+    def note_log_start_offsets(self) -> Rest:
+        """Note the log starts that lie inside a first segment, to be written down on any thread."""
+        return Rest(self._checkpoints.note_log_start_offsets(self.logs, self.failed))
+
     def note_high_watermarks(self) -> Rest:
         """Note the high watermarks as they are now, to be written down on any thread."""
         return Rest(self._checkpoints.note_high_watermarks(self.logs, self.failed))
@@ -302,13 +310,12 @@ class Partitions:
         log = self._forget(key)
         target = self.directory / names.log_delete_dir_name(*key)
         delay_ms = LogConfig().file_delete_delay_ms if log is None else log.config.file_delete_delay_ms
+        if log is not None:
+            # Nothing is written any more: what is removed needs no room on a disk that may be full.
+            log.close_handlers()
         try:
-            if log is None:
-                _rename(self.directory_of(key), target)
-            else:
-                # Nothing is written any more: what is removed needs no room on a disk that may be full.
-                log.close_handlers()
-                log.local.rename_dir(target)
+            # The caller syncs the data folder, once for all: a topic may have thousands of partitions.
+            _rename(self.directory_of(key), target)
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # Somebody else has removed it.
                 return True

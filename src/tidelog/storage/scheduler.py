@@ -9,6 +9,9 @@ segment. An owner with threads hands `tick` a way to do such parts `elsewhere`; 
 as always, and finds little left to do. The other way round, a task may return a `Rest`, what is left to do without anything that
 belongs to a thread: writing a file, mostly. Without threads all of it is done at once.
 
+An owner with threads that others wait for also sets `Scheduler.elsewhere`. Then `aside` does what waits for a disk there at once,
+and a tick ends after `SLICE_S`: what is left comes with the next one. Tasks that work through many things look at `is_over`.
+
 The clock may be set back, as real ones are. What waits then goes on waiting for the rest of its time only, and not until the
 clock is where it was: the scheduler counts how far the clock has moved forward, and leaves the steps back out.
 """
@@ -20,6 +23,8 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable
+from math import inf
+from time import monotonic
 
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError, TidelogError
@@ -38,6 +43,10 @@ FEW = 1000
 
 def _nothing() -> None:
     """What is left of a task that was cancelled."""
+
+
+SLICE_S = 0.004
+"""So long one tick works where others wait for its thread."""
 
 
 class Rest:
@@ -115,6 +124,9 @@ class Scheduler:
         self._elsewhere: dict[ScheduledTask, None] = {}
         self._order = itertools.count()
         self._guard = threading.Lock()
+        self.elsewhere: Elsewhere | None = None
+        """What does things on other threads; set by an owner that has some, and whose thread others wait for."""
+        self._slice_ends = inf
 
     def schedule(
         self, name: str, task: Task, *, delay_ms: int = 0, period_ms: int | None = None, ahead: Task | None = None
@@ -145,8 +157,12 @@ class Scheduler:
             due.append(heapq.heappop(self._waiting)[2])
         due.reverse()
         ran = 0
+        if elsewhere is not None:
+            self._slice_ends = monotonic() + SLICE_S
         try:
             while due:
+                if ran and self.is_over:
+                    break
                 scheduled = due[-1]
                 if not scheduled.is_cancelled:
                     if scheduled.ahead is not None and elsewhere is not None:
@@ -159,9 +175,30 @@ class Scheduler:
                     scheduled.due_ms = now_ms + scheduled.period_ms
                     self._push(scheduled)
         finally:
-            for scheduled in due:  # Something has interrupted the last of them: no task is lost.
+            self._slice_ends = inf
+            for scheduled in reversed(due):  # Time was up, or something has interrupted the last of them: no task is lost.
                 self._push(scheduled)
         return ran
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a task that is running should leave the rest of its work to a further task."""
+        return monotonic() >= self._slice_ends
+
+    def aside(self, work: Task, done: Callable[[object], None]) -> None:
+        """Call `work` on another thread, where the owner has one, then `done` with what it returned or raised, on the owner's.
+
+        Without threads both are called now. What `done` raises is the caller's bug.
+        """
+        if self.elsewhere is not None:
+            self.elsewhere(work, done)
+            return
+        result: object
+        try:
+            result = work()
+        except Exception as error:
+            result = error
+        done(result)
 
     def _run_ahead(self, scheduled: ScheduledTask, ahead: Task, elsewhere: Elsewhere) -> None:
         def done(_: object) -> None:

@@ -16,8 +16,8 @@
 | 11 | v2 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
 
 What is stored is the topic's format, whatever comes (`records.validation`). One replica has it as soon as it is in the log: so
-acks=1 and acks=-1 are answered at once, and acks=0 never, unless something went wrong: then the connection is closed, as
-that is all that such a producer can notice.
+acks=1 and acks=-1 are answered at once (with `flush.messages` once it is on the disk: `flushes`), and acks=0 never, unless
+something went wrong: then the connection is closed, as that is all that such a producer can notice.
 
 Order of refusals, as in Kafka: records that have no readable first batch spoil the request; then, partition by partition, an
 unknown one, what the version does not allow, acks that do not exist, what the log says (`tidelog.errors`). What a refusal tells
@@ -152,7 +152,8 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
             else:
                 if message.acks == 0:
                     return Outcome.CLOSE if answer.error_code else Outcome.NOTHING
-                return ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, [answer])])
+                only = ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, [answer])])
+                return node.flushes.hold(request, only) if node.flushes.pending else only
     response = node.slices.answer(request, _work(node, message, request))
     assert isinstance(response, ProduceResponse | Outcome)
     return response
@@ -226,7 +227,8 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
         yield from discarded(message, sent, looks)
     if acks == 0:
         return Outcome.CLOSE if is_refused else Outcome.NOTHING
-    return _response(answers)
+    response = _response(answers)
+    return node.flushes.hold(request, response) if node.flushes.pending else response
 
 
 def _keep(sent: dict[_Key, Bytes], first: _Key) -> None:
@@ -293,8 +295,11 @@ def append(
         created_ms = _read_max_timestamp(records)[0] if is_v2 else NO_TIMESTAMP
         info = log.append_as_leader(records, node.leadership.epoch, is_hurried=True, prepared=prepared)
         if info.size_bytes:
-            log.watermarks.advance_to_log_end()
-            node.arrivals.appended(log.topic_partition)
+            if log.is_flush_awaited:
+                node.flushes.appended(log)
+            else:
+                log.watermarks.advance_to_log_end()
+                node.arrivals.appended(log.topic_partition)
             node.metrics.appended(key[0], info, node.clock.now_ms(), created_ms)
         if info.work is not None:
             _count(node.metrics.counters, info.work)

@@ -146,6 +146,9 @@ def handle(node: Node, connection: Connection, data: memoryview, body: int, end:
         return again.write(_response(key[0], answer), connection.correlation_id)
     if again.acks == 0:
         return Outcome.NOTHING
+    if node.flushes.pending:
+        response = node.flushes.hold(connection, _response(key[0], answer))
+        return response if isinstance(response, Outcome) else again.write(response, connection.correlation_id)
     return [
         again.answer(
             again.answer_bytes,

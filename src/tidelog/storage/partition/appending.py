@@ -253,7 +253,7 @@ class Appends:
             )
         try:
             if state.metadata_file.is_dirty:
-                state.metadata_file.maybe_flush()
+                state.write_soon()
             if self._rules.magic >= 2:
                 self._note_epochs(headers)
             segment = local.segments.active
@@ -286,7 +286,7 @@ class Appends:
             if updates is not None:
                 state.watermarks.update_first_unstable_offset()
             if last_offset - local.recovery_point >= config.flush_messages - 1:
-                state.flush()
+                state.flush_soon()
         except (LogOfflineError, _OutOfFilesError):
             raise
         except Exception as error:
@@ -314,7 +314,8 @@ class Appends:
                 if not epochs.is_empty:
                     epochs.clear_and_flush()
             elif header.leader_epoch >= 0 and not epochs.is_known(header.leader_epoch, header.base_offset):
-                epochs.assign(header.leader_epoch, header.base_offset)
+                epochs.assign_soon(header.leader_epoch, header.base_offset)
+                self._state.write_soon()
 
     def _roll(self, segment: LogSegment, params: RollParams, first_offset: int) -> LogSegment:
         fits = segment.size_bytes <= params.max_segment_bytes - params.messages_size

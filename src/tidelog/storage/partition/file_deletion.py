@@ -12,6 +12,7 @@ whatever replaces segments delete through this.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
 
@@ -33,10 +34,12 @@ def delete_segment_files(segments: Iterable[LogSegment], scheduler: Scheduler | 
         if not segment.log.path.name.endswith(DELETED_SUFFIX):
             forget_time_map(segment)
             segment.change_file_suffixes("", DELETED_SUFFIX)
+            # The last descriptor of a removed file frees its blocks, which takes a while: that is not to be this one.
+            segment.give_descriptors_back()
     if scheduler is None:
         _remove(going)
     elif going:
-        scheduler.schedule("delete-file", lambda: _remove(going), delay_ms=delay_ms)
+        scheduler.schedule("delete-file", lambda: _remove(going), delay_ms=delay_ms, ahead=lambda: _unlink(going))
 
 
 def forget_time_map(segment: LogSegment) -> None:
@@ -48,6 +51,14 @@ def forget_time_map(segment: LogSegment) -> None:
         remove_time_map(segment.log.path)
     except StorageError as error:
         logger.warning("%s", error)
+
+
+def _unlink(segments: list[LogSegment]) -> None:
+    """Remove the files by name, on any thread: large ones take their time. What fails here fails again in `_remove`."""
+    for segment in segments:
+        for path in segment.paths:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _remove(segments: list[LogSegment]) -> None:

@@ -4,6 +4,8 @@ The rules are those of `log.leader_epochs`; this owns the file.
 
 ===============  =====================================================================================
 assign           written and synced before it returns, and only if the epochs changed: no entry is ever missing
+assign_soon      changes memory at once; the caller writes `to_be_written` before it says that the epoch's first batch is on
+                 the disk. A crash before that recovers the batch, and finds the epoch in it
 truncations      change memory at once; the file is written by `defer` if there is one, else at once.
                  Entries that a crash leaves behind are harmless: loading truncates again
 ===============  =====================================================================================
@@ -13,6 +15,7 @@ One thread at a time; called by `PartitionLog`, the loader and recovery.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -35,8 +38,11 @@ class LeaderEpochCache:
         self.path = directory if is_file else directory / LEADER_EPOCH_CHECKPOINT
         self._defer = defer
         self._epochs = LeaderEpochs.read(self.path) if entries is None else LeaderEpochs(entries)
+        self._guard = threading.Lock()
+        """Held while the file is written."""
         self._is_waiting = False
-        self._is_unwritten = False
+        self._version = self._written = 0
+        """Of the epochs in memory, and of those in the file."""
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -91,7 +97,7 @@ class LeaderEpochCache:
     def is_known(self, epoch: int, start_offset: int) -> bool:
         """Whether `assign` would change nothing, in memory or in the file: the quick question before it."""
         entries = self._epochs.entries
-        if not entries or self._is_unwritten:
+        if not entries or self.is_unwritten:
             return False
         latest = entries[-1]
         return latest.epoch == epoch and latest.start_offset <= start_offset
@@ -102,16 +108,42 @@ class LeaderEpochCache:
         What contradicts it is dropped from the tail. Raises InvalidArgumentError for negative values, StorageError.
         """
         is_new = self._epochs.assign(epoch, start_offset)
-        if is_new or self._is_unwritten:
+        self._version += is_new
+        if self.is_unwritten:
             self._write()
         return is_new
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether the file is behind."""
+        return self._version != self._written
+
+    def assign_soon(self, epoch: int, start_offset: int) -> None:
+        """Note the same in memory; the caller has `to_be_written` done."""
+        self._version += self._epochs.assign(epoch, start_offset)
+
+    def to_be_written(self) -> Callable[[], None] | None:
+        """Return what brings the file up to date, on any thread; None if it is. It raises StorageError."""
+        self._is_waiting = False
+        if not self.is_unwritten:
+            return None
+        epochs, path, version = LeaderEpochs(self._epochs.entries), self.path, self._version
+
+        def write() -> None:
+            with self._guard:
+                if version > self._written and path.parent.is_dir():
+                    epochs.write(path)
+                    self._written = version
+
+        return write
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> bool:
         """The same for several, written once."""
         is_new = False
         for epoch, start_offset in entries:
             is_new |= self._epochs.assign(epoch, start_offset)
-        if is_new or self._is_unwritten:
+        self._version += is_new
+        if self.is_unwritten:
             self._write()
         return is_new
 
@@ -120,6 +152,7 @@ class LeaderEpochCache:
         latest = self._epochs.latest
         if latest is not None and 0 <= end_offset <= latest.start_offset:
             self._epochs.truncate_from_end(end_offset)
+            self._version += 1
             self._write_soon()
 
     def truncate_from_start(self, start_offset: int) -> None:
@@ -127,6 +160,7 @@ class LeaderEpochCache:
         earliest = self._epochs.earliest
         if earliest is not None and earliest.start_offset < start_offset:
             self._epochs.truncate_from_start(start_offset)
+            self._version += 1
             self._write_soon()
 
     def cut_to(self, log_start_offset: int, log_end_offset: int) -> None:
@@ -138,11 +172,12 @@ class LeaderEpochCache:
         before = list(self._epochs.entries)
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(log_start_offset)
-        self._is_waiting |= self._epochs.entries != before
+        self._version += self._epochs.entries != before
 
     def clear_and_flush(self) -> None:
         """Forget every epoch, in the file as well. Raises StorageError."""
         self._epochs.clear()
+        self._version += 1
         self._write()
 
     def clear(self) -> None:
@@ -153,16 +188,21 @@ class LeaderEpochCache:
         """Note that the folder was renamed."""
         self.path = directory / LEADER_EPOCH_CHECKPOINT
 
+    def defer_to(self, defer: Defer) -> None:
+        """Have truncations written by `defer`, which is handed what writes."""
+        self._defer = defer
+
     def flush(self) -> None:
-        """Write what a truncation left to be written; nothing if the folder is gone. Raises StorageError."""
-        if self._is_waiting and self.path.parent.is_dir():
-            self._write()
-        self._is_waiting = False
+        """Write what is still to be written; nothing if the folder is gone. Raises StorageError."""
+        write = self.to_be_written()
+        if write is not None:
+            write()
 
     def _write(self) -> None:
-        self._is_unwritten = True  # If it fails, the next assignment tries again.
-        self._epochs.write(self.path)
-        self._is_waiting = self._is_unwritten = False
+        version = self._version  # If it fails, the next assignment tries again.
+        with self._guard:
+            self._epochs.write(self.path)
+            self._written = version
 
     def _write_soon(self) -> None:
         if self._defer is None:

@@ -21,13 +21,14 @@ import contextlib
 import logging
 import random
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import LogOfflineError, StorageError
 from tidelog.log.names import TopicPartition, parse_topic_partition_name
+from tidelog.storage.partition.flushing import FlushJob
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.local_log import LocalLog
 from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents
@@ -35,15 +36,16 @@ from tidelog.storage.partition.offset_metadata import LoadedLogOffsets, LogOffse
 from tidelog.storage.partition.partition_metadata_file import PartitionMetadataFile
 from tidelog.storage.partition.roll_statistics import RollStatistics, warn_of_wide_limits
 from tidelog.storage.partition.watermarks import Watermarks
-from tidelog.storage.producers.producer_snapshots import flush_snapshot
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.segment.descriptors import ensure_spare
+from tidelog.storage.segment.descriptors import ensure_spare, is_shortage
 from tidelog.storage.segment.segment import LogSegment
-from tidelog.storage.segment.segment_files import sync_by_name
 from tidelog.storage.segment.segments import LogSegments
 
 logger = logging.getLogger("tidelog.storage")
+
+Flushed = Callable[[bool], object]
+"""Called with whether a flush has failed."""
 
 
 class LogState:
@@ -91,6 +93,13 @@ class LogState:
         self.topic_partition: TopicPartition = parse_topic_partition_name(directory.name)
         self.offline_reason: str | None = None
         self.events: LogEvents = NO_EVENTS
+        self.is_flush_awaited = False
+        """Whether a flush is under way that appends have asked for: who wrote is answered after it, see `when_flushed`."""
+        self._jobs: list[FlushJob] = []
+        self._awaiting: list[tuple[int, Flushed]] = []
+        self._flush_to = 0
+        self._is_writing = False
+        leader_epochs.defer_to(lambda _: self.write_soon())
         self._warn_of_settings()
 
     def __repr__(self) -> str:
@@ -222,10 +231,7 @@ class LogState:
             self.producer_state.map_end_offset = segment.base_offset
             snapshot = self.producer_state.take_snapshot(sync=False)
             self.watermarks.on_log_end_moved()
-        path = finished.log.path
-        self.scheduler.schedule(
-            "flush-log", lambda: self._flush_rolled(segment.base_offset, snapshot), ahead=lambda: sync_by_name(path, snapshot)
-        )
+        self.scheduler.schedule("flush-log", lambda: self._flush_rolled(segment.base_offset, snapshot))
         if finished.size_bytes:
             self.events.segment_finished(self, finished)
         return segment
@@ -237,21 +243,111 @@ class LogState:
         LogOfflineError.
         """
         # A truncation may have come between a roll and its flush.
+        for job in self._jobs:
+            job.take_back()  # What is under way on another thread is not known to be done.
         offset = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
         # Where the active segment has records, being flushed up to the log end is enough: an idle log costs a clean end nothing.
         end = offset + 1 if force_active and not self.segments.active.size_bytes else offset
         with self.writing("flush"):
             if end > self.recovery_point:
+                self.leader_epochs.flush()
                 self.local.flush(end)
                 self.local.mark_flushed(offset)
 
     def _flush_rolled(self, offset: int, snapshot: Path | None) -> None:
-        if self.is_offline or self.local.is_closed:
+        if not self.is_offline and not self.local.is_closed:
+            self.flush_aside(up_to=offset, snapshots=() if snapshot is None else (self.directory / snapshot.name,))
+
+    def flush_aside(self, *, up_to: int | None = None, snapshots: tuple[Path, ...] = ()) -> None:
+        """Force the log to the disk as `flush` does, the waiting on another thread where the scheduler's owner has one.
+
+        If the disk refuses there, the log goes offline. Raises LogOfflineError, StorageError.
+        """
+        with self.writing("flush"):
+            job = FlushJob(self, self.log_end_offset if up_to is None else min(up_to, self.log_end_offset), snapshots)
+        self._jobs.append(job)
+        self.scheduler.aside(job.work, lambda result: self._flushed(job, result))
+
+    def flush_soon(self) -> None:
+        """Have the log forced to the disk up to its end; `is_flush_awaited` until that is done.
+
+        What is appended meanwhile goes together. Without threads, and for a coordinator's log, it is done when this returns.
+        Raises LogOfflineError, StorageError.
+        """
+        if self.scheduler.elsewhere is None or self.topic_partition.topic.startswith("__"):
+            self.flush()  # Coordinators answer for what they have written when it is appended.
             return
-        if snapshot is not None:
-            with self.writing("flush a snapshot"):
-                flush_snapshot(self.directory / snapshot.name)
-        self.flush(up_to=offset)
+        self.is_flush_awaited = True
+        self._flush_to = self.log_end_offset
+        if not self._jobs:
+            self.flush_aside()
+
+    def when_flushed(self, callback: Flushed) -> None:
+        """Have `callback` called once what the log holds now is on the disk, at once if it is; with whether that failed."""
+        if not self.is_flush_awaited:
+            callback(self.is_offline)
+        else:
+            self._flush_to = self.log_end_offset
+            self._awaiting.append((self._flush_to, callback))
+
+    def _flushed(self, job: FlushJob, result: object) -> None:
+        if job in self._jobs:
+            self._jobs.remove(job)
+        has_failed = isinstance(result, BaseException)
+        if isinstance(result, BaseException):
+            job.take_back()
+            if is_shortage(result):
+                logger.error("%s: not flushed, the process has too many open files: %s", self.directory, result)
+            elif not self.local.is_closed:
+                self.go_offline("flush", result)
+        elif not self.local.is_closed and not self.is_offline:
+            # A truncation may have come meanwhile.
+            self.local.mark_flushed(min(job.offset, self.log_end_offset))
+        if self.is_flush_awaited:
+            self._tell_flushed(job, has_failed=has_failed or self.is_offline or self.local.is_closed)
+
+    def _tell_flushed(self, job: FlushJob, *, has_failed: bool) -> None:
+        ready = [callback for offset, callback in self._awaiting if has_failed or offset <= job.offset]
+        self._awaiting = [] if has_failed else [one for one in self._awaiting if one[0] > job.offset]
+        if has_failed or self.recovery_point >= min(self._flush_to, self.log_end_offset):
+            self.is_flush_awaited = False
+            ready += [callback for _, callback in self._awaiting]
+            self._awaiting = []
+        elif not self._jobs:
+            try:
+                self.flush_aside()
+            except StorageError as error:
+                logger.error("%s: %s", self.directory, error)
+                self._tell_flushed(job, has_failed=True)
+        for callback in ready:
+            callback(has_failed)
+
+    def write_soon(self) -> None:
+        """Have the leader epochs and the topic's id written that are not yet, on another thread where there is one.
+
+        If that fails the log goes offline. Raises StorageError without threads.
+        """
+        if self.scheduler.elsewhere is None:
+            self.metadata_file.maybe_flush()
+            self.leader_epochs.flush()
+        elif not self._is_writing:
+            self._is_writing = True
+            epochs = self.leader_epochs.to_be_written()
+
+            def write() -> None:
+                self.metadata_file.maybe_flush()
+                if epochs is not None:
+                    epochs()
+
+            self.scheduler.aside(write, self._files_written)
+
+    def _files_written(self, result: object) -> None:
+        self._is_writing = False
+        if isinstance(result, BaseException):
+            if not is_shortage(result) and not self.local.is_closed:
+                self.go_offline("append", result)
+        elif self.leader_epochs.is_unwritten:
+            self.write_soon()
 
     # --- producers' snapshots
 

@@ -248,9 +248,9 @@ class PartitionLog(LogState):
         self.maybe_increment_log_start_offset(wanted)
         return self.log_start_offset
 
-    def delete_old_segments(self) -> int:
-        """Delete the segments that retention lets go; return how many. Raises LogOfflineError."""
-        return retention.delete_old_segments(self)
+    def delete_old_segments(self, limit: int | None = None) -> int:
+        """Delete the segments that retention lets go, `limit` at most; return how many. Raises LogOfflineError."""
+        return retention.delete_old_segments(self, limit)
 
     def truncate_to(self, target_offset: int) -> bool:
         """Cut the log so that it ends at `target_offset`, at a batch's start; False if it ends there or before already.

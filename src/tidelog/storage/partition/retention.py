@@ -65,12 +65,18 @@ def due(
     high_watermark: int,
     log_start_offset: int,
     largest_timestamp: Callable[[int], int],
+    limit: int | None = None,
 ) -> list[Due]:
-    """Return the segments that may go, oldest first. `largest_timestamp(base_offset)` (ms) is asked only where time decides."""
+    """Return the segments that may go, oldest first, `limit` of them at most.
+
+    `largest_timestamp(base_offset)` (ms) is asked only where time decides.
+    """
     going: list[Due] = []
 
     def take(reason: Reason, breaches: Callable[[SegmentFacts], bool]) -> None:
         for facts in segments[len(going) :]:
+            if len(going) == limit:
+                return
             empty = facts.is_last and facts.size_bytes == 0
             if empty or high_watermark < facts.end_offset or not breaches(facts):
                 return
@@ -123,8 +129,8 @@ def largest_timestamp_checked(segment: LogSegment, needed_ms: int) -> int:
     return checked if checked >= 0 else segment.log.modified_ms
 
 
-def delete_old_segments(state: LogState) -> int:
-    """Delete what is due; return how many segments that were. Raises LogOfflineError."""
+def delete_old_segments(state: LogState, limit: int | None = None) -> int:
+    """Delete what is due, `limit` segments at most; return how many that were. Raises LogOfflineError."""
     with state.writing("delete old segments"):
         segments = state.segments.values()
         now_ms = state.clock.now_ms()
@@ -137,6 +143,7 @@ def delete_old_segments(state: LogState) -> int:
             high_watermark=state.high_watermark,
             log_start_offset=state.log_start_offset,
             largest_timestamp=lambda base: largest_timestamp_checked(by_base[base], needed_ms),
+            limit=limit,
         )
         if going:
             for facts, reason in going:

@@ -167,6 +167,17 @@ class LogFile:
                 self.release()
         self._is_synced = True
 
+    def begin_sync(self) -> Path | None:
+        """Take the file as synced, and return its path for the one who syncs it now; None if it is synced already."""
+        if self._is_synced:
+            return None
+        self._is_synced = True  # What is written from here on says otherwise.
+        return self.path
+
+    def sync_failed(self) -> None:
+        """Note that the sync that was begun did not succeed."""
+        self._is_synced = False
+
     def close(self) -> None:
         """Finish: the tail is trimmed, what this object wrote is synced, the descriptor goes back. Raises StorageError."""
         try:

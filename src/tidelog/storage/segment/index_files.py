@@ -177,6 +177,23 @@ class IndexFile(Generic[_Entries]):
             if not was_open:
                 self.release()
 
+    def begin_sync(self) -> Path | None:
+        """Write what waits, take the file as synced, and return its path for the one who syncs it; None if it is synced already.
+
+        Raises StorageError.
+        """
+        if self.is_idle and not self.path.exists():
+            self.live()
+        if self._is_synced and not self.unwritten_entries:
+            return None
+        self.write_entries()
+        self._is_written, self._is_synced = False, True
+        return self.path
+
+    def sync_failed(self) -> None:
+        """Note that the sync that was begun did not succeed."""
+        self._is_written, self._is_synced = True, False
+
     def rest(self) -> None:
         """Give memory and descriptor back; the entries are read from the file from now on. Raises StorageError."""
         self.write_entries()

@@ -24,8 +24,6 @@ from tidelog.storage.segment.file_records import LogFile
 from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
 from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
-_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-
 
 class SegmentFiles:
     """The files beside one `.log`, by its name: what comes behind ".log" (".cleaned", ".swap") comes behind every name."""
@@ -84,6 +82,19 @@ class SegmentFiles:
         self.offset_index.flush()
         self.time_index.flush()
         self.txn_index.flush()
+
+    def begin_sync(self) -> list[Path]:
+        """Take the files as synced, and return the paths of those that are to be synced now, by whomever. Raises StorageError."""
+        if not self.log.path.exists():
+            return []  # Deleted meanwhile: indexes must not be made for it.
+        found = [part.begin_sync() for part in (self.log, self.offset_index, self.time_index)]
+        # It is small, and seldom there: whether it is synced is not known.
+        return [path for path in found if path is not None] + [self.txn_index.path]
+
+    def sync_failed(self) -> None:
+        """Note that the sync that was begun did not succeed."""
+        for part in (self.log, self.offset_index, self.time_index):
+            part.sync_failed()
 
     def close_handlers(self) -> None:
         """Give the descriptors back and leave the files as they are (when their disk has failed)."""
@@ -156,19 +167,3 @@ class SegmentFiles:
                 continue
             except OSError as error:
                 raise StorageError(f"cannot set a file's time: {error.strerror or error}", path=path) from error
-
-
-def sync_by_name(log_path: Path, snapshot: Path | None) -> None:
-    """Force a segment's files, a snapshot and their folder to the disk, whoever has them open. On any thread; raises OSError.
-
-    The kernel tells each of those who have a file open of a failed write, once: what fails here fails for the log itself again.
-    """
-    paths = [log_path.with_name(log_path.name.replace(LOG_SUFFIX, kind, 1)) for kind in _SUFFIXES]
-    for path in (*paths, snapshot, log_path.parent):
-        if path is not None:
-            with contextlib.suppress(FileNotFoundError):
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)

@@ -1,0 +1,74 @@
+"""Producers' answers that wait until the records are on the disk (`flush.messages`), while everybody else is served.
+
+Kafka forces a log to the disk within the append. Here the append asks for it, another thread waits for the disk, and what is
+appended meanwhile goes with the next flush, all of it together. As in Kafka, the producer is answered, and consumers are given
+the records, after it. Where the disk refuses, the producer is answered KAFKA_STORAGE_ERROR.
+
+`Node` owns one; belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Outcome, Request
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+class Flushes:
+    """See the module. `pending` counts appends that are not on the disk: with none there is nothing to look at."""
+
+    def __init__(self, node: Node) -> None:
+        self.pending = 0
+        self._node = node
+
+    def appended(self, log: PartitionLog) -> None:
+        """Show what was just appended to readers once it is on the disk."""
+        self.pending += 1
+        log.when_flushed(partial(self._flushed, log, log.log_end_offset_metadata))
+
+    def _flushed(self, log: PartitionLog, end: LogOffsetMetadata, has_failed: bool) -> None:
+        self.pending -= 1
+        if not has_failed and log.high_watermark < end.message_offset <= log.log_end_offset:
+            log.update_high_watermark(end)
+            self._node.arrivals.appended(log.topic_partition)
+
+    def hold(self, request: Request, response: ProduceResponse) -> ProduceResponse | Outcome:
+        """Return the response, or see to it that the request gets it once its records are on the disk."""
+        waiting = _Held(request, response)
+        logs = self._node.manager.logs
+        for topic in response.responses:
+            for one in topic.partition_responses:
+                log = logs.get((topic.name, one.index))  # type: ignore[call-overload]
+                if log is not None and log.is_flush_awaited and not one.error_code:
+                    waiting.wait_for(log, one)
+        return Outcome.LATER if waiting.left else response
+
+
+class _Held:
+    """A response that waits for some logs."""
+
+    def __init__(self, request: Request, response: ProduceResponse) -> None:
+        self.left = 0
+        self._request = request
+        self._response = response
+
+    def wait_for(self, log: PartitionLog, answer: PartitionProduceResponse) -> None:
+        """Have the response wait for what `log` holds now; `answer` says so if that fails."""
+        self.left += 1
+        log.when_flushed(partial(self._flushed, answer))
+
+    def _flushed(self, answer: PartitionProduceResponse, has_failed: bool) -> None:
+        if has_failed:
+            answer.error_code, answer.base_offset = ErrorCode.KAFKA_STORAGE_ERROR, -1
+            answer.log_append_time_ms = answer.log_start_offset = -1
+        self.left -= 1
+        if not self.left:
+            self._request.respond(self._response)

@@ -1,0 +1,57 @@
+"""A log forced to the disk while others go on: the waiting is done on another thread, what is known of it changes on the log's.
+
+| step | thread | |
+|---|---|---|
+| begin | the log's | index entries that wait are written; what is to be synced is noted, by name |
+| `work` | any | the leader epochs' file, snapshots, the segments' files and their folder are synced |
+| end | the log's | the recovery point moves; where the disk refused the log goes offline |
+
+Files are synced by name, as the kernel tells one of those who open a file later of a write that failed. A file that is gone was
+truncated or deleted meanwhile. What is appended while the job runs is the next one's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.storage.partition.log_state import LogState
+    from tidelog.storage.segment.segment import LogSegment
+
+
+class FlushJob:
+    """Forces `state` to the disk up to `offset` (exclusive). Made on the log's thread."""
+
+    def __init__(self, state: LogState, offset: int, snapshots: tuple[Path, ...] = ()) -> None:
+        """Raises StorageError where index entries cannot be written."""
+        self.offset = offset
+        self._epochs: Callable[[], None] | None = state.leader_epochs.to_be_written()
+        self._directory = state.directory
+        self._snapshots = snapshots
+        self._segments: list[LogSegment] = []
+        self._paths: list[Path] = []
+        if offset > state.recovery_point:
+            self._segments = state.segments.values(state.recovery_point, offset)
+            for segment in self._segments:
+                self._paths += segment.begin_sync()
+
+    def work(self) -> None:
+        """Wait for the disk. Raises OSError."""
+        if self._epochs is not None:
+            self._epochs()
+        for path in (*self._snapshots, *self._paths, self._directory):
+            with contextlib.suppress(FileNotFoundError):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+
+    def take_back(self) -> None:
+        """Note that nothing is known to be synced: the job was given up."""
+        for segment in self._segments:
+            segment.sync_failed()
