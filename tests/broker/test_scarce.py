@@ -197,16 +197,19 @@ class TestTheDisk:
 
 
 def fetched(client: RawClient, topic: str, partition: int) -> list[int]:
-    """Return the offsets of a partition's batches, of one record each."""
-    wanted = FetchPartition(partition=partition, partition_max_bytes=10_000_000)
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=[wanted])])
-    answer = client.ask(request, 11).responses[0].partitions[0]
-    assert answer.error_code == 0
-    data, offsets = bytes(answer.records or b""), []
-    while data:
-        offsets.append(int.from_bytes(data[:8], "big"))
-        data = data[12 + int.from_bytes(data[8:12], "big") :]
-    return offsets
+    """Return the offsets of a partition's batches, of one record each; a fetch ends with a segment."""
+    offsets: list[int] = []
+    while True:
+        wanted = FetchPartition(partition=partition, fetch_offset=len(offsets), partition_max_bytes=10_000_000)
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=[wanted])])
+        answer = client.ask(request, 11).responses[0].partitions[0]
+        assert answer.error_code == 0
+        data = bytes(answer.records or b"")
+        if not data:
+            return offsets
+        while data:
+            offsets.append(int.from_bytes(data[:8], "big"))
+            data = data[12 + int.from_bytes(data[8:12], "big") :]
 
 
 def _can_mount() -> bool:

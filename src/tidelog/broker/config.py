@@ -163,6 +163,8 @@ class BrokerConfig:
     transaction_state_log_min_isr: int = _integer("transaction.state.log.min.isr", 1, 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """All properties that the broker was started with, as texts, whoever they are for."""
+    is_read_only: bool = False
+    """Whether what is served is only looked at (`read_only`); no property says so."""
     transaction_partition_verification_enable: bool = _flag("transaction.partition.verification.enable", True)
 
     @classmethod

@@ -8,6 +8,7 @@
 | `data_dir` | the folder; made where it is missing; without one a temporary folder, which is removed at the end |
 | `port` | on 127.0.0.1; 0 any free one, which it keeps when it is stopped and started again |
 | `clock` | the machine's, or a `ManualClock`: each `advance` does what has become due, before it returns |
+| `read_only` | serves a folder that is there, and changes no byte in it; what would is refused (`read_only`) |
 | all others | a broker's or a topic's properties by Kafka's names, `log_retention_ms=1000` or `**{"log.retention.ms": 1000}` |
 
 Defaults are Kafka's, but for `group.initial.rebalance.delay.ms`: 0, so that a group begins at once.
@@ -33,7 +34,7 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -41,7 +42,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, overload
 
+from tidelog.broker.api import Api
+from tidelog.broker.config import BrokerConfig
+from tidelog.broker.dispatch import APIS
 from tidelog.broker.listeners import Listener, joined, loopback
+from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
 from tidelog.broker.running import Running, running
 from tidelog.broker.server_properties import described, sort_properties
 from tidelog.clock import Clock, ManualClock, SystemClock
@@ -52,9 +57,11 @@ from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.kernel import murmur2
 from tidelog.records.records import Record, iter_records
+from tidelog.storage import read_only_view
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.storage.read_only_view import ReadOnlyView
 
 T = TypeVar("T")
 
@@ -74,6 +81,7 @@ class Broker:
         data_dir: str | Path | None = None,
         port: int = 0,
         clock: Clock | None = None,
+        read_only: bool = False,
         **kafka_properties: PropertyValue | None,
     ) -> None:
         given = {
@@ -88,7 +96,10 @@ class Broker:
         has_listeners = any(name in given for name in ("listeners", "advertised.listeners", "port", "host.name"))
         self._listeners = self._properties.config.listeners if has_listeners else (loopback(port),)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._is_read_only = read_only
         folder = data_dir or self._properties.config.log_dir
+        if folder is None and read_only:
+            raise InvalidArgumentError("a read-only broker serves a folder that is there", found="none")
         if folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-")
             folder = Path(self._temporary.name) / "data"
@@ -162,6 +173,7 @@ class Broker:
 
         Raises TopicExistsError, InvalidArgumentError for a name, a number or a property that Kafka would refuse.
         """
+        self._check_writable()
         named = {name if "." in name else name.replace("_", "."): value for name, value in properties.items()}
         self.call(lambda running: running.node.topics.create(name, partitions, named))
 
@@ -202,9 +214,11 @@ class Broker:
         """Append a record and return its offset, or several, as one batch, and return theirs. Text is stored as UTF-8.
 
         Without `partition` it is that of the key, by Kafka's hash, or 0. Without `timestamp_ms` it is the broker's clock's time.
-        A topic that is missing is created, with `num.partitions`. Raises UnknownTopicOrPartitionError, and what an append raises.
+        A topic that is missing is created, with `num.partitions`. Raises UnknownTopicOrPartitionError, InvalidArgumentError of a
+        read-only broker, and what an append raises.
         """
         values = [value] if value is None or isinstance(value, bytes | str) else list(value)
+        self._check_writable()
         if not values:
             return []
         encoded_key, encoded_headers = _bytes(key), tuple(headers)
@@ -261,6 +275,10 @@ class Broker:
 
     # --- inside
 
+    def _check_writable(self) -> None:
+        if self._is_read_only:
+            raise InvalidArgumentError("the broker serves its folder read-only", path=self.data_dir)
+
     def _end(self, *, is_clean: bool) -> bool:
         serving, self._serving = self._serving, None
         if self._if_dropped is not None:
@@ -308,6 +326,7 @@ class _Serving:
         self._properties = broker._properties
         self._listeners = broker._listeners
         self._clock = broker._clock
+        self._is_read_only = broker._is_read_only
         self._is_clean = True
         self._left_behind: tempfile.TemporaryDirectory[str] | None = None
         self._running: Running | None = None
@@ -371,10 +390,20 @@ class _Serving:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         config = replace(self._properties.config, listeners=self._listeners)
-        manager = LogManager(self._data_dir, self._clock, properties=self._properties.manager)
+        if not self._is_read_only:
+            return await self._serve_folder(self._data_dir, config, self._properties.manager, APIS)
+        with ReadOnlyView(self._data_dir) as view:
+            config = replace(config, **READ_ONLY_SETTINGS)
+            properties = {**self._properties.manager, **read_only_view.PROPERTIES}
+            return await self._serve_folder(view.path, config, properties, READ_ONLY_APIS)
+
+    async def _serve_folder(
+        self, folder: Path, config: BrokerConfig, properties: Mapping[str, PropertyValue], apis: tuple[Api, ...]
+    ) -> bool:
+        manager = LogManager(folder, self._clock, properties=properties)
         manager.startup()
         try:
-            async with running(manager, config, self._clock) as self._running:
+            async with running(manager, config, self._clock, apis=apis) as self._running:
                 forget = self._clock.listen(self.tick_if_running) if isinstance(self._clock, ManualClock) else None
                 self.started.set_result(self._running.listeners)
                 await self._stop.wait()

@@ -65,7 +65,8 @@ async def running(
     try:
         # Nobody is answered before: whoever asks for a group meanwhile is told that it is being loaded.
         node.groups.start()
-        node.transactions.start()
+        if not config.is_read_only:  # It would write the markers that are missing.
+            node.transactions.start()
         await server.start()
         ticker.start()
         yield Running(node, server, ticker)

@@ -38,6 +38,9 @@ logger = logging.getLogger("tidelog.serve")
 @click.option(
     "--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of a broker or a topic; may be repeated."
 )
+@click.option(
+    "--read-only", is_flag=True, help="Change no byte in the folder, which need not be writable; what would is refused."
+)
 @click.option("--metrics", "metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")
 @click.option(
     "--log-level",
@@ -54,6 +57,7 @@ def command(
     listen: str | None,
     advertise: str | None,
     properties: tuple[str, ...],
+    read_only: bool,
     metrics: str | None,
     log_level: str,
 ) -> None:
@@ -75,7 +79,7 @@ def command(
             raise click.UsageError("--data is missing, and no configuration names a folder (log.dirs).")
         metrics_at = None if metrics is None else parse_address(metrics)
         clock: Clock = ctx.find_root().obj or SystemClock()
-        if not serve(folder, wanted.manager, config, clock, metrics_at):
+        if not serve(folder, wanted.manager, config, clock, metrics_at, read_only=read_only):
             ctx.exit(EXIT_ERROR)
 
 

@@ -13,17 +13,23 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
+from tidelog.broker.api import Api
 from tidelog.broker.config import BrokerConfig
+from tidelog.broker.dispatch import APIS
 from tidelog.broker.listeners import Listener, joined
+from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
 from tidelog.broker.running import Running, running
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
+from tidelog.storage import read_only_view
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.log_manager import LoadProgress, LogManager, Progress
+from tidelog.storage.read_only_view import ReadOnlyView
 
 logger = logging.getLogger("tidelog.serve")
 
@@ -44,11 +50,29 @@ def serve(
     config: BrokerConfig,
     clock: Clock,
     metrics_at: tuple[str, int] | None,
+    *,
+    read_only: bool = False,
 ) -> bool:
     """Serve until the process is asked to end; whether the end was a clean one. `properties` are the log manager's.
 
     Raises what `LogManager.startup` raises, InvalidArgumentError and StorageError for an address that is not to be had.
     """
+    if read_only:
+        with ReadOnlyView(data_dir) as view:
+            logger.info("%s is served read-only, as it is now: nothing in it is changed", view.directory)
+            properties = {**properties, **read_only_view.PROPERTIES}
+            return _serve(view.path, properties, replace(config, **READ_ONLY_SETTINGS), clock, metrics_at, READ_ONLY_APIS)
+    return _serve(data_dir, properties, config, clock, metrics_at, APIS)
+
+
+def _serve(
+    data_dir: str | Path,
+    properties: Mapping[str, PropertyValue],
+    config: BrokerConfig,
+    clock: Clock,
+    metrics_at: tuple[str, int] | None,
+    apis: tuple[Api, ...],
+) -> bool:
     began = time.monotonic()
     manager = LogManager(
         data_dir, clock, properties=properties, progress=_load_progress(), recovery_progress=_recovery_progress()
@@ -67,7 +91,7 @@ def serve(
         )
         for key, reason in manager.offline_partitions().items():
             logger.error("%s-%d is offline: %s", *key, reason)
-        asyncio.run(_until_asked_to_end(manager, config, clock, metrics_at))
+        asyncio.run(_until_asked_to_end(manager, config, clock, metrics_at, apis))
     except BaseException:
         manager.shutdown()
         raise
@@ -78,7 +102,7 @@ def serve(
 
 
 async def _until_asked_to_end(
-    manager: LogManager, config: BrokerConfig, clock: Clock, metrics_at: tuple[str, int] | None
+    manager: LogManager, config: BrokerConfig, clock: Clock, metrics_at: tuple[str, int] | None, apis: tuple[Api, ...]
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -91,7 +115,7 @@ async def _until_asked_to_end(
 
     for number in SIGNALS:
         loop.add_signal_handler(number, asked, number)
-    async with AsyncExitStack() as stack, running(manager, config, clock) as broker:
+    async with AsyncExitStack() as stack, running(manager, config, clock, apis=apis) as broker:
         if metrics_at is not None:
             _serve_metrics(broker, loop, stack, *metrics_at)
         addresses = ",".join(joined(one.advertised_host, one.advertised_port) for one in broker.listeners)

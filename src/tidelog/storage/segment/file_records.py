@@ -10,6 +10,7 @@ Invariants
       nothing is appended before it has succeeded, and `trim` or `close` try once more.
     * A descriptor is taken when it is first needed, and may be given back at any time (`release`): a segment that nobody touches
       costs none. Everything goes by `pread` and `pwrite`; a mapping is only made for who hands the bytes on unseen (`mapped`).
+    * A symbolic link is never written through: what it leads to is another folder's (`read_only_view`).
     * Nothing but `flush`, and `close` after a write, waits for the disk.
 
 `segment` owns one; recovery and compaction read through it. One thread at a time.
@@ -18,6 +19,7 @@ Invariants
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -54,6 +56,8 @@ class LogFile:
         self._is_torn = False
         self._is_written = False
         self._is_synced = False
+        self._is_link = False
+        """Whether the file is another's, which is only read: a symbolic link, as in a `read_only_view`."""
 
     @classmethod
     def open(
@@ -133,13 +137,15 @@ class LogFile:
             )
         if target_bytes < max(size, self._preallocated_bytes) or self._is_torn:
             try:
-                os.ftruncate(self._open(), target_bytes)
+                fd = self._open()
+                if not self._is_link:  # Of such a file only less is seen.
+                    os.ftruncate(fd, target_bytes)
             except OSError as error:
                 raise _refused("truncate", self.path, error) from error
             self._preallocated_bytes = 0
             self._is_torn = False
-            self._is_written = True
-            self._is_synced = False
+            self._is_written = not self._is_link
+            self._is_synced = self._is_link
         self.size_bytes = target_bytes
         return size - target_bytes
 
@@ -380,10 +386,19 @@ class LogFile:
     def _open(self) -> int:
         if self._fd < 0:
             try:
-                self._fd = open_file(self._path, os.O_RDWR | os.O_CLOEXEC)
+                self._fd = open_file(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             except OSError as error:
-                raise _refused("open", self.path, error) from error
+                if error.errno != errno.ELOOP:
+                    raise _refused("open", self.path, error) from error
+                self._fd = self._open_link()
         return self._fd
+
+    def _open_link(self) -> int:
+        self._is_link = True
+        try:
+            return open_file(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _refused("open", self.path, error) from error
 
     def _available(self, position: int, length: int) -> int:
         if not 0 <= position <= self.size_bytes or length < 0:

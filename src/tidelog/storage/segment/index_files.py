@@ -23,6 +23,7 @@ Invariants
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -145,6 +146,8 @@ class IndexFile(Generic[_Entries]):
         self._forget()
         index = self._kind.create(self.base_offset, self.max_index_bytes)
         try:
+            if self.path.is_symlink():
+                self.path.unlink()  # What it leads to is another folder's.
             self._fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
             os.ftruncate(self._fd, index.max_entries * index.entry_bytes)
         except OSError as error:
@@ -376,9 +379,25 @@ class IndexFile(Generic[_Entries]):
     def _open(self) -> int:
         if self._fd < 0:
             try:
-                self._fd = open_file(self.path, os.O_RDWR | os.O_CLOEXEC)
+                self._fd = open_file(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             except OSError as error:
+                if error.errno == errno.ELOOP:
+                    return self._replace_link()
                 raise self._refused("open", error) from error
+        return self._fd
+
+    def _replace_link(self) -> int:
+        """Put a file of its own in the place of a symbolic link: what that leads to is another folder's. Raises StorageError."""
+        index = self._live_entries
+        try:
+            raw = self.path.read_bytes() if index is None else bytes(index.entries_from(0))
+            self.path.unlink()
+            self._fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            os.pwrite(self._fd, raw, 0)
+        except OSError as error:
+            raise self._refused("replace", error) from error
+        if index is not None:
+            self._written = index.entries
         return self._fd
 
     def _forget(self) -> None:

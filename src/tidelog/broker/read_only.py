@@ -1,0 +1,200 @@
+"""The APIs of a broker that serves a folder read-only: what would change something is refused, by codes that no client retries.
+
+| asked for | answered |
+|---|---|
+| Produce | TOPIC_AUTHORIZATION_FAILED |
+| InitProducerId of an idempotent producer; CreateTopics, AlterConfigs, IncrementalAlterConfigs | CLUSTER_AUTHORIZATION_FAILED |
+| DeleteTopics, CreatePartitions, DeleteRecords | TOPIC_AUTHORIZATION_FAILED |
+| InitProducerId of a transactional one, AddOffsetsToTxn, EndTxn | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
+| OffsetCommit, OffsetDelete, DeleteGroups | GROUP_AUTHORIZATION_FAILED |
+| AddPartitionsToTxn, TxnOffsetCommit, WriteTxnMarkers | is not served: without InitProducerId nobody comes so far |
+
+All else is answered as ever, from the folder as it was at the start (`storage.read_only_view`). Groups are joined, and forgotten
+at the end. A commit is refused rather than forgotten: consumers turn `enable.auto.commit` off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.broker.api import Api, Handler, Outcome, Request
+from tidelog.broker.dispatch import APIS
+from tidelog.broker.node import Node
+from tidelog.broker.topics import NO_TOPIC_ID
+from tidelog.wire.codec import Message
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages import (
+    add_offsets_to_txn,
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    end_txn,
+    incremental_alter_configs,
+    init_producer_id,
+    offset_commit,
+    offset_delete,
+    produce,
+)
+
+WHY = "this broker serves a folder read-only"
+
+READ_ONLY_SETTINGS: dict[str, Any] = {
+    "auto_create_topics_enable": False,
+    "offsets_retention_check_interval_ms": 2**62,
+    "is_read_only": True,
+}
+"""Of `BrokerConfig`: they keep the broker from changing what it serves."""
+
+_TOPIC, _GROUP, _CLUSTER = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
+_TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def _produce(node: Node, message: produce.ProduceRequest, request: Request) -> Message | Outcome:
+    if message.acks == 0:
+        return Outcome.CLOSE
+    return produce.ProduceResponse(
+        [
+            produce.TopicProduceResponse(
+                topic.name,
+                NO_TOPIC_ID,
+                [produce.PartitionProduceResponse(one.index, _TOPIC, -1, error_message=WHY) for one in topic.partition_data],
+            )
+            for topic in message.topic_data
+        ]
+    )
+
+
+def _init_producer_id(node: Node, message: init_producer_id.InitProducerIdRequest, request: Request) -> Message:
+    code = _CLUSTER if message.transactional_id is None else _TRANSACTION
+    return init_producer_id.InitProducerIdResponse(error_code=code, producer_epoch=-1)
+
+
+def _create_topics(node: Node, message: create_topics.CreateTopicsRequest, request: Request) -> Message:
+    return create_topics.CreateTopicsResponse(
+        topics=[
+            create_topics.CreatableTopicResult(name=one.name, error_code=_CLUSTER, error_message=WHY) for one in message.topics
+        ]
+    )
+
+
+def _delete_topics(node: Node, message: delete_topics.DeleteTopicsRequest, request: Request) -> Message:
+    refused = [(one.name, one.topic_id) for one in message.topics] or [(name, NO_TOPIC_ID) for name in message.topic_names]
+    return delete_topics.DeleteTopicsResponse(
+        responses=[
+            delete_topics.DeletableTopicResult(name=name, topic_id=topic_id, error_code=_TOPIC, error_message=WHY)
+            for name, topic_id in refused
+        ]
+    )
+
+
+def _create_partitions(node: Node, message: create_partitions.CreatePartitionsRequest, request: Request) -> Message:
+    return create_partitions.CreatePartitionsResponse(
+        results=[
+            create_partitions.CreatePartitionsTopicResult(name=one.name, error_code=_TOPIC, error_message=WHY)
+            for one in message.topics
+        ]
+    )
+
+
+def _delete_records(node: Node, message: delete_records.DeleteRecordsRequest, request: Request) -> Message:
+    return delete_records.DeleteRecordsResponse(
+        topics=[
+            delete_records.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    delete_records.DeleteRecordsPartitionResult(
+                        partition_index=one.partition_index, low_watermark=-1, error_code=_TOPIC
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _alter_configs(node: Node, message: alter_configs.AlterConfigsRequest, request: Request) -> Message:
+    return alter_configs.AlterConfigsResponse(responses=_altered(message.resources))
+
+
+def _incremental_alter_configs(
+    node: Node, message: incremental_alter_configs.IncrementalAlterConfigsRequest, request: Request
+) -> Message:
+    return incremental_alter_configs.IncrementalAlterConfigsResponse(responses=_altered(message.resources))
+
+
+def _altered(resources: list[Any]) -> list[Any]:
+    return [
+        alter_configs.AlterConfigsResourceResponse(
+            error_code=_CLUSTER, error_message=WHY, resource_type=one.resource_type, resource_name=one.resource_name
+        )
+        for one in resources
+    ]
+
+
+def _offset_commit(node: Node, message: offset_commit.OffsetCommitRequest, request: Request) -> Message:
+    return offset_commit.OffsetCommitResponse(
+        topics=[
+            offset_commit.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    offset_commit.OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=_GROUP)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _offset_delete(node: Node, message: offset_delete.OffsetDeleteRequest, request: Request) -> Message:
+    return offset_delete.OffsetDeleteResponse(error_code=_GROUP)
+
+
+def _delete_groups(node: Node, message: delete_groups.DeleteGroupsRequest, request: Request) -> Message:
+    return delete_groups.DeleteGroupsResponse(
+        results=[
+            delete_groups.DeletableGroupResult(group_id=name, error_code=_GROUP, error_message=WHY)
+            for name in message.groups_names
+        ]
+    )
+
+
+def _add_offsets_to_txn(node: Node, message: Message, request: Request) -> Message:
+    return add_offsets_to_txn.AddOffsetsToTxnResponse(error_code=_TRANSACTION)
+
+
+def _end_txn(node: Node, message: Message, request: Request) -> Message:
+    return end_txn.EndTxnResponse(error_code=_TRANSACTION)
+
+
+_REFUSED: dict[str, Handler] = {
+    "Produce": _produce,
+    "InitProducerId": _init_producer_id,
+    "CreateTopics": _create_topics,
+    "DeleteTopics": _delete_topics,
+    "CreatePartitions": _create_partitions,
+    "DeleteRecords": _delete_records,
+    "AlterConfigs": _alter_configs,
+    "IncrementalAlterConfigs": _incremental_alter_configs,
+    "OffsetCommit": _offset_commit,
+    "OffsetDelete": _offset_delete,
+    "DeleteGroups": _delete_groups,
+    "AddOffsetsToTxn": _add_offsets_to_txn,
+    "EndTxn": _end_txn,
+}
+
+_NOT_SERVED = {"AddPartitionsToTxn", "TxnOffsetCommit", "WriteTxnMarkers"}
+
+READ_ONLY_APIS: tuple[Api, ...] = tuple(
+    api._replace(handle=_REFUSED.get(api.request.API_NAME, api.handle)) for api in APIS if api.request.API_NAME not in _NOT_SERVED
+)
+"""`dispatch.APIS`, with refusals."""

@@ -1,0 +1,112 @@
+"""A data folder served without a change to it: a temporary folder that looks like it, in which all writing happens.
+
+| in the folder | in the view |
+|---|---|
+| ``.log``, ``.index``, ``.timeindex``, with any suffix behind it | a symbolic link: `segment` never writes through one |
+| the last ``.log`` of a coordinator's partition | a copy: groups that come and go are noted in it |
+| everything else in a partition: epochs, snapshots, ids, ``.txnindex`` | a copy |
+| the metadata log, checkpoints, ``meta.properties``, the mark of a clean end | a copy |
+| time maps, ``.lock``, partitions that were being removed | left out |
+
+What recovery would cut off, rebuild or rename is cut off, rebuilt and renamed in the view; of a linked ``.log`` that holds for
+what is seen of it. The folder needs no permission but to be read, no lock is taken, and another process may go on writing to it:
+what is served is the folder as it was when the view was made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tidelog.config import PropertyValue
+from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.log import names
+
+LINKED_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+
+NEVER_MS = 2**62
+
+PROPERTIES: dict[str, PropertyValue] = {
+    "log.cleaner.enable": False,
+    "tidelog.time.map.enable": False,
+    "log.initial.task.delay.ms": NEVER_MS,
+    "log.retention.check.interval.ms": NEVER_MS,
+}
+"""A log manager's, that keep it from deleting, compacting and mapping what is only looked at."""
+
+_LEFT_OUT = (".lock", names.DELETED_SUFFIX, ".timemap")
+
+
+class ReadOnlyView:
+    """A context manager: entering makes the view of `directory`, and returns it; `path` is where. Leaving removes it."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory).absolute()
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where the view is."""
+        assert self._temporary is not None
+        return Path(self._temporary.name) / self.directory.name
+
+    def __enter__(self) -> Self:
+        """Raises InvalidArgumentError where there is no folder, StorageError where it cannot be read."""
+        if not self.directory.is_dir():
+            raise InvalidArgumentError("no folder to serve", path=self.directory)
+        self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-read-only-")
+        try:
+            _copy_folder(self.directory, self.path)
+        except OSError as error:
+            self._temporary.cleanup()
+            raise StorageError(f"cannot read the data folder: {error}", path=self.directory) from error
+        except BaseException:
+            self._temporary.cleanup()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._temporary is not None
+        self._temporary.cleanup()
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    target.mkdir()
+    with os.scandir(source) as entries:
+        for entry in sorted(entries, key=lambda one: one.name):
+            if entry.name.endswith(_LEFT_OUT):
+                continue
+            if not entry.is_dir():
+                if entry.is_file():
+                    _copy(entry.path, target / entry.name)
+            elif entry.name.endswith(names.DELETE_DIR_SUFFIX):
+                continue
+            elif entry.name == f"{names.METADATA_TOPIC}-0":
+                shutil.copytree(entry.path, target / entry.name, copy_function=_copy)
+            else:
+                _copy_partition(Path(entry.path), target / entry.name)
+
+
+def _copy_partition(source: Path, target: Path) -> None:
+    target.mkdir()
+    with os.scandir(source) as entries:
+        found = sorted(entry.name for entry in entries if entry.is_file() and not entry.name.endswith(_LEFT_OUT))
+    logs = [name for name in found if name.endswith(names.LOG_SUFFIX)]
+    written = logs[-1:] if source.name.startswith("__") else []
+    for name in found:
+        kind = Path(name).suffixes[:1]
+        if kind and kind[0] in LINKED_SUFFIXES and name not in written:
+            (target / name).symlink_to(source / name)
+        else:
+            _copy(source / name, target / name)
+
+
+def _copy(source: str | Path, target: str | Path) -> None:
+    """Copy a file's bytes and time; the copy may be written to, whatever the original's mode."""
+    shutil.copyfile(source, target)
+    status = os.stat(source)  # noqa: PTH116
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
