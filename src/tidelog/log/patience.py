@@ -39,8 +39,10 @@ class NotCachedError(Exception):
         """Read the bytes, wherever they are, so that they are in memory for the next who reads. For another thread; once."""
         position, end = self.position, self.position + max(self.length, READAHEAD_BYTES)
         try:
+            # One buffer for all of it: memory that is taken and given back for each read holds up the other threads.
+            buffer = memoryview(bytearray(min(_WARM_BYTES, end - position)))
             while position < end:
-                got = len(os.pread(self._fd, min(_WARM_BYTES, end - position), position))
+                got = os.preadv(self._fd, (buffer[: end - position],), position)
                 if not got:
                     break
                 position += got

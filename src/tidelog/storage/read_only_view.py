@@ -86,7 +86,9 @@ def _copy_folder(source: Path, target: Path) -> None:
             elif entry.name.endswith(names.DELETE_DIR_SUFFIX):
                 continue
             elif entry.name == f"{names.METADATA_TOPIC}-0":
-                shutil.copytree(entry.path, target / entry.name, copy_function=_copy)
+                # Without the quorum's state: nobody is to take the view for a member of it.
+                left_out = shutil.ignore_patterns("quorum-state")
+                shutil.copytree(entry.path, target / entry.name, copy_function=_copy, ignore=left_out)
             else:
                 _copy_partition(Path(entry.path), target / entry.name)
 
