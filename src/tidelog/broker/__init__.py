@@ -6,6 +6,7 @@
 | `server`, `connection`, `lingering`, `read_buffers`, `event_loop` | sockets, frames, order, limits; nothing else knows asyncio |
 | `dispatch`, `api`, `apis/` | from a frame to its answer; one file an API: versions, rules, a plain function |
 | `fetching`, `fetch_reader`, `fetch_sessions`, `arrivals`, `down_conversion` | what `apis/fetch` needs |
+| `slices`, `wide_requests`, `unsent_bytes` | what one client may take from the others: time of the loop, memory |
 | `groups/`, `transactions/` | the two coordinators |
 | `state_log`, `delays` | what they stand on: tables in internal topics, the future on the log's clock |
 | `node`, `topics`, `leadership` | what the APIs share: the logs, the clock, timers, who waits for records |

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Outcome, Wide
 from tidelog.broker.lingering import LINGER_S, may_close
 from tidelog.broker.read_buffers import LARGE_BYTES, SHARED_BYTES
+from tidelog.broker.unsent_bytes import bytes_in_memory
 from tidelog.broker.wide_requests import discard
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Connection:
         "_filled",
         "_gone",
         "_handle",
+        "_held_bytes",
         "_is_closed",
         "_is_ending",
         "_is_held",
@@ -141,6 +143,7 @@ class Connection:
         self._is_held = False
         self._early: list[Bytes] | None = None
         self._unsent: list[Bytes] = []
+        self._held_bytes = 0
         self._sent: list[Callable[[], None]] = []
         self._gone: Callable[[], None] | None = None
         self._is_ending = False
@@ -216,6 +219,11 @@ class Connection:
         return not self._is_waiting and not self._unsent
 
     @property
+    def held_bytes(self) -> int:
+        """How much memory its unsent answers take."""
+        return self._held_bytes
+
+    @property
     def is_closed(self) -> bool:
         """Whether it is over."""
         return self._is_closed
@@ -252,6 +260,7 @@ class Connection:
         if self._unsent:
             loop.remove_writer(self.fd)
             self._unsent = []
+            self._hold_bytes(-self._held_bytes)
         self._socket.close()
         self._release()
         self._rest = b""
@@ -470,6 +479,7 @@ class Connection:
             return False
         if self._unsent:
             self._unsent += chunks
+            self._hold_bytes(bytes_in_memory(chunks))
             return False
         try:
             if len(chunks) == 1:
@@ -487,6 +497,7 @@ class Connection:
                 self._tell_sent()
             return True
         self._unsent = _behind(chunks, sent)
+        self._hold_bytes(bytes_in_memory(self._unsent))
         self._loop.add_writer(self.fd, self._on_writable)
         return False
 
@@ -503,10 +514,15 @@ class Connection:
         self._counters.sent_bytes += sent
         self._unsent = _behind(unsent, sent)
         if not self._unsent:
+            self._hold_bytes(-self._held_bytes)
             self._loop.remove_writer(self.fd)
             self._tell_sent()
             if not self._is_waiting:
                 self._go_on()
+
+    def _hold_bytes(self, more: int) -> None:
+        self._held_bytes += more
+        self._server.node.unsent.add(more)
 
     def _tell_sent(self) -> None:
         callbacks, self._sent = self._sent, []

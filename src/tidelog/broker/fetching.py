@@ -65,6 +65,7 @@ class Fetch:
 
     __slots__ = (
         "_available",
+        "_held_bytes",
         "_is_final",
         "_is_gone",
         "_is_hard_limit",
@@ -113,6 +114,7 @@ class Fetch:
         self._unknown: list[tuple[FetchedPartition, PartitionRead]] = []
         self._partitions = wanted
         self._set_apart: list[FetchedPartition] = []
+        self._held_bytes = 0
         self._is_final = False
         self._is_gone = False
         self._timer: Timer | None = None
@@ -151,22 +153,34 @@ class Fetch:
     # --- reading
 
     def _begin(self) -> None:
+        self._give_back()
         self._reads: list[PartitionRead] = []
         self._left_bytes = self._params.max_bytes
         self._min_one_message = self._params.version > 2
 
     def _going_on(self) -> Work:
         """Read; return the answer, LATER if it has to wait for records."""
-        yield from self._read()
-        if not self._is_final and not self._is_enough():
-            self._wait()
-            return Outcome.LATER
-        self._is_final = True
-        return (yield from self._finish())
+        is_over = True
+        try:
+            yield from self._read()
+            if not self._is_final and not self._is_enough():
+                self._wait()
+                is_over = False
+                return Outcome.LATER
+            self._is_final = True
+            return (yield from self._finish())
+        finally:
+            if is_over:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        """What was read is the connection's to count from now on, or dropped."""
+        self._node.unsent.add(-self._held_bytes)
+        self._held_bytes = 0
 
     def _read(self) -> Generator[NotCachedError | None, None, None]:
         read_partition = self._node.fetch_reader.read
-        params, reads = self._params, self._reads
+        params, reads, unsent = self._params, self._reads, self._node.unsent
         idle = self._node.fetch_reader.idle if self._session is not None else None
         turns = 0
         for wanted in self._partitions:
@@ -181,7 +195,10 @@ class Fetch:
             read = None
             while read is None:
                 try:
-                    read = read_partition(wanted, params, self._left_bytes, self._min_one_message)
+                    room_bytes = self._left_bytes
+                    if params.version > 2 or self._held_bytes:  # Before, the first batch need not come whole.
+                        room_bytes = min(room_bytes, unsent.room_bytes)
+                    read = read_partition(wanted, params, room_bytes, self._min_one_message)
                 except NotCachedError as missing:
                     yield missing
             reads.append(read)
@@ -191,6 +208,9 @@ class Fetch:
             if size:
                 self._min_one_message = False
                 self._left_bytes = max(0, self._left_bytes - size)
+                if isinstance(read.answer.records, bytes):
+                    self._held_bytes += size
+                    unsent.add(size)
 
     def _is_enough(self) -> bool:
         params, reads = self._params, self._reads
@@ -265,6 +285,7 @@ class Fetch:
     def _on_gone(self) -> None:
         self._is_gone = True
         self._stop_waiting()
+        self._give_back()
 
     # --- answering
 

@@ -109,6 +109,7 @@ class Counters:
         "connections_idle_closed",
         "connections_open",
         "connections_refused",
+        "connections_stalled_closed",
         "decompressed_batches",
         "down_converted_batches",
         "group_rebalances",
@@ -128,6 +129,7 @@ class Counters:
         self.connections_refused = 0
         """Over a limit."""
         self.connections_idle_closed = 0
+        self.connections_stalled_closed = 0
         self.malformed_requests = 0
         self.partitions_went_offline = 0
         self.partitions_came_back = 0

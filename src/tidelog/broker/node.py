@@ -23,6 +23,7 @@ from tidelog.broker.metrics import Metrics
 from tidelog.broker.slices import Slices
 from tidelog.broker.topics import Topics
 from tidelog.broker.transactions.transactions import Transactions
+from tidelog.broker.unsent_bytes import UnsentBytes
 from tidelog.broker.wide_requests import WideRequests
 from tidelog.clock import Clock
 from tidelog.log.names import TopicPartition
@@ -74,6 +75,7 @@ class Node:
         self.blocking = blocking
         self.heavy = heavy or blocking
         self.wide_requests = WideRequests()
+        self.unsent = UnsentBytes()
         self.slices = Slices(timers, blocking, self.heavy)
         self.delays = Delays(timers, clock)
         self.arrivals = Arrivals(timers)

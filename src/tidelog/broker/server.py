@@ -6,6 +6,7 @@
 | half of the open files that the process may have | the other half belongs to the logs: see below |
 | `max.connections.per.ip`, `….overrides` | closed at once |
 | `connections.max.idle.ms` | a connection on which nothing moved for so long is closed, unless it is the broker that is owed |
+| the memory of answers that nobody reads (`unsent_bytes`) | fetches are cut short; who has taken nothing for 10 s is closed |
 | `socket.request.max.bytes` | a frame that says it is larger: its connection is closed |
 
 Where connections have their half, or open files are short, a new connection takes the place of the one that is idle longest:
@@ -32,6 +33,7 @@ from tidelog.broker.listeners import Listener
 from tidelog.broker.node import Node
 from tidelog.broker.read_buffers import ReadBuffers
 from tidelog.broker.refusal_log import RefusalLog
+from tidelog.broker.unsent_bytes import STALLED_S
 from tidelog.errors import InvalidArgumentError
 from tidelog.storage.segment.descriptors import SPARE
 
@@ -245,9 +247,23 @@ class BrokerServer:
         number = counters.connections_accepted
         self.connections[number] = Connection(self, sock, number, host, listener)
 
+    def close_stalled(self, since: float) -> None:
+        """Close connections that have taken nothing `since`, the largest first, until unsent answers are within their budget."""
+        unsent = self.node.unsent
+        if unsent.used_bytes < unsent.max_bytes:
+            return
+        stalled = [one for one in self.connections.values() if one.held_bytes and one.active_at <= since]
+        for connection in sorted(stalled, key=lambda one: -one.held_bytes):
+            self.refusals.tell("%s was closed: it does not read its answers, %d bytes", connection, connection.held_bytes)
+            self._counters.connections_stalled_closed += 1
+            connection.close()
+            if unsent.used_bytes < unsent.max_bytes // 2:
+                break
+
     def _look_around(self) -> None:
         """Close who is idle, let memory go."""
         self.buffers.trim()
+        self.close_stalled(monotonic() - STALLED_S)
         idle_ms = self.node.config.connections_max_idle_ms
         if idle_ms >= 0:
             oldest = monotonic() - idle_ms / 1000
