@@ -14,7 +14,9 @@ from tests.cli.conftest import run
 from tests.kafka import Kafka391
 from tests.kafka.java import free_port
 from tidelog.client.security import sasl_mechanisms, wants_tls
+from tidelog.clock import SystemClock
 from tidelog.errors import SecurityProtocolError
+from tidelog.storage.log_manager import LogManager
 
 SECONDS = 2.0
 PASSWORD = "changeit"
@@ -52,7 +54,11 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     }
     with kafka:
         kafka.create_topic("events")
-        yield {"PLAINTEXT": kafka.bootstrap, **{name: f"127.0.0.1:{number}" for name, number in numbers.items()}}
+        yield {
+            "data": str(kafka.data),
+            "PLAINTEXT": kafka.bootstrap,
+            **{name: f"127.0.0.1:{number}" for name, number in numbers.items()},
+        }
 
 
 @pytest.mark.parametrize("name", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
@@ -63,8 +69,10 @@ def test_who_is_told(ports: dict[str, str], name: str, tmp_path: Path) -> None:
     with pytest.raises(SecurityProtocolError, match=said), tidelog.connect(address) as client:
         client.topics()
     assert time.monotonic() - began < SECONDS
-    (tmp_path / "data").mkdir()
+    with LogManager(tmp_path / "ours", SystemClock()) as manager:
+        manager.create_topic("events", 1)
     for command in (
+        ["handover", str(tmp_path / "ours"), "--to", ports["data"], "--bootstrap-server", address],
         ["stat", address],
         ["cat", address, "events"],
         ["find", address, "events", "--at", "now"],

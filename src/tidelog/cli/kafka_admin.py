@@ -8,15 +8,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
-from tidelog.errors import InvalidArgumentError, StorageError, TidelogError
+from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, StorageError, TidelogError
 from tidelog.log.partition_metadata import parse_topic_id
 from tidelog.storage.handover import TopicToHand
 
 TIMEOUT_S = 30.0
 POLL_S = 0.1
+PROBE_MS = 2_000
 
 
 class Setting(NamedTuple):
@@ -46,8 +48,9 @@ class KafkaAdmin:
             raise InvalidArgumentError(
                 "handing over needs Kafka's admin API: install the extra, pip install 'tidelog[handover]'"
             ) from None
-        with Cluster.at(bootstrap, "tidelog-handover", timeout_ms=int(timeout_s * 1000)) as cluster:
-            cluster.refresh([])  # Of a port that wants TLS or SASL confluent-kafka says nothing, for as long as it is let.
+        # Of a port that wants TLS or SASL confluent-kafka says nothing, for as long as it is let.
+        with suppress(BrokerUnreachableError), Cluster.at(bootstrap, "tidelog-handover", timeout_ms=PROBE_MS) as cluster:
+            cluster.refresh([])
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
         self._client: Any = AdminClient(
