@@ -87,13 +87,14 @@ def test_the_option_is_a_folder(tmp_path: Path) -> None:
         TidelogReader(parse(subscribe="v2-none-ct", timeMapDir=tmp_path / "nowhere"), 1).partitions()
 
 
-def test_two_times_the_wrong_way_round_hold_nothing() -> None:
-    """The first offset that reaches the start may lie behind the first one that reaches a later time: no records, no error."""
+def test_a_start_behind_its_end_is_an_error() -> None:
+    """Also where only the log tells: the first offset that reaches the start may lie behind the end."""
     given = rows("v2-none-ct")
     times = [row.timestamp or 0 for row in given]
     start = max(times[:500])
     options = {"subscribe": "v2-none-ct", "startingTimestamp": start, "endingOffsets": '{"v2-none-ct":{"0":3}}'}
     assert times.index(start) > 3
-    assert offsets(TidelogReader(parse(**options), 1)) == []
+    with pytest.raises(InvalidArgumentError, match="lies behind endingOffsets, offset 3"):
+        offsets(TidelogReader(parse(**options), 1))
     with pytest.raises(InvalidArgumentError):
         parse(subscribe="a", startingOffsets='{"a":{"0":5}}', endingOffsets='{"a":{"0":3}}')
