@@ -16,6 +16,7 @@ from tests.examples import IS_SOAK
 from tests.log import build, hint_damage
 from tests.log.build import LogBuilder
 from tests.log.hint_damage import TIME_ENTRY, TOPIC, Sample
+from tidelog.errors import CorruptDataError
 from tidelog.log import names, proven_head
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
@@ -151,3 +152,63 @@ def test_a_wrong_entry_far_behind_the_one_before(tmp_path: Path) -> None:
         log = builder.open()
         log.segments[0].head = proven_head.ProvenHead(log.segments[0].file, 0, proven_head.WalkBudget(max_bytes))
         assert finds(log, [5, 6, 9, 10]) == [(1, 5), (2, 9), (2, 9), (31, 12)]
+
+
+class TestNames:
+    """A segment under another base offset: every answer is right or an error."""
+
+    @pytest.mark.parametrize("suffixes", [[".log"], [".log", ".index", ".timeindex"]])
+    def test_a_renamed_segment(self, tmp_path: Path, suffixes: list[str]) -> None:
+        refused = 0
+        for seed in range(LOGS):
+            rng = random.Random(60_000 + seed)
+            sample = hint_damage.write_log(tmp_path / str(seed), rng)
+            logs = hint_damage.logs_of(sample.directory)
+            for log in logs:
+                base, end = int(log.stem), sample.records[-1][0] + 5
+                others = {int(other.stem) for other in logs}
+                other = rng.choice([offset for offset in {*range(end), base + 1, max(0, base - 1)} if offset not in others])
+                for old, new in [(base, other), (other, base)]:
+                    for suffix in suffixes:
+                        (sample.directory / names.file_name(old, suffix)).rename(sample.directory / names.file_name(new, suffix))
+                    if new == other:
+                        refused += self.is_refused(sample, rng, f"seed {seed}: {old} is named {new}")
+        assert refused > LOGS
+
+    def is_refused(self, sample: Sample, rng: random.Random, what: str) -> bool:
+        try:
+            check(sample, rng, what)
+        except CorruptDataError as error:
+            assert error.path is not None
+            return True
+        return False
+
+    def test_a_hole_before_a_segment_is_none(self, tmp_path: Path) -> None:
+        """Compaction leaves segments that begin behind their names, and the one before ends below."""
+        builder = LogBuilder(tmp_path / "t-0").append(build.batch(0, [1, 2])).roll(10).append(build.batch(15, [3])).close()
+        assert finds(builder.open(), [1, 3]) == [(0, 1), (15, 3)]
+
+
+class TestLogStart:
+    """The log start offset checkpoint is believed; the leader epochs vouch for it, or it is told."""
+
+    @pytest.mark.parametrize(
+        ("log_start", "epoch_start", "told"),
+        [
+            (0, 0, []),
+            (4, 4, []),
+            (4, 0, ["the log start offset checkpoint says 4: offsets [0, 4) are not read"]),
+            (4, None, ["the log start offset checkpoint says 4: offsets [0, 4) are not read"]),
+            (0, 4, ["the leader epochs begin at 4: offsets [0, 4) may have been deleted, and are read"]),
+            (2, 4, ["the log start offset checkpoint says 2: offsets [0, 2) are not read"]),
+        ],
+    )
+    def test_what_is_told(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, log_start: int, epoch_start: int | None, told: list[str]
+    ) -> None:
+        caplog.set_level("WARNING")
+        builder = LogBuilder(tmp_path / "t-0").append(*(build.batch(i, [i], epoch=0) for i in range(8))).close()
+        if epoch_start is not None:
+            (builder.directory / names.LEADER_EPOCH_CHECKPOINT).write_text(f"0\n1\n0 {epoch_start}\n")
+        assert finds(builder.open(log_start_offset=log_start), [0]) == [(log_start, log_start)]
+        assert [record.getMessage() for record in caplog.records] == [f"{builder.directory}: {text}" for text in told]

@@ -15,6 +15,7 @@ from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.log.log import Log
 from tidelog.log.time_search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, FoundOffset, find_offset
 from tidelog.log.trace import BatchesStep, KafkaStep, OffsetIndexStep, RecordStep, SegmentStep, TimeIndexStep, Trace
+from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
 
@@ -291,7 +292,7 @@ class TestTrace:
         trace = Trace()
         find_offset(log, 3000, trace=trace)
         assert trace.bytes_read < 150_000
-        assert [segment.bytes_read for segment in log.segments[2:-1]] == [0] * (len(log.segments) - 3)
+        assert [segment.bytes_read for segment in log.segments[2:-1]] == [HEADER_BYTES] * (len(log.segments) - 3)
 
     def test_descriptors_are_given_back(self, tmp_path: Path) -> None:
         batches = [build.batch(i, [i]) for i in range(50)]

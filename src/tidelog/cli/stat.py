@@ -147,6 +147,7 @@ def _stats(log_dir: LogDir, wanted: list[tuple[str, int]], quick: bool, missing:
 
 def _partition(log: Log, bar: ProgressBar, quick: bool) -> PartitionStat:
     segments = []
+    log.check_names()
     for segment in log.segments:
         segments.append(_segment(log, segment, bar, quick))
         segment.close()

@@ -23,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
-from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
+from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, SegmentChangedError
 from tidelog.log import names, transactions
 from tidelog.log.files import Notices
 from tidelog.log.leader_epochs import LeaderEpochs
@@ -68,6 +68,7 @@ class Log:
         self._given_high_watermark = high_watermark
         self._given_message_format = message_format
         self._claims = claims or Claims()
+        self._names_are_checked = False
 
     @classmethod
     def open(
@@ -187,6 +188,46 @@ class Log:
 
     # --- reading
 
+    def check_names(self) -> None:
+        """Make sure that what is skipped because of a segment's name is not there: that batches and names fit each other.
+
+        Of each segment the first header is read, and where a hole precedes it, what the segment before ends with. Then the log
+        start is compared with the leader epochs. Raises CorruptBatchError.
+        """
+        if self._names_are_checked:
+            return
+        before: Segment | None = None
+        for segment in self.segments:
+            try:
+                if segment.size_bytes and not segment.check_name() and before is not None:
+                    before.valid_end()  # which raises if it reaches beyond this one's base
+            except SegmentChangedError:
+                pass  # Whoever needs it will be told.
+            segment.close()
+            if before is not None:
+                before.close()
+            before = segment
+        self._names_are_checked = True
+        if self.segments:
+            self._check_start()
+
+    def _check_start(self) -> None:
+        """Tell where the checkpoint hides or shows records of which the leader epochs say the contrary.
+
+        Deleting records moves both the log start and the first epoch's start, so that each vouches for the other.
+        """
+        first, start, earliest = self._bases[0], self.log_start_offset, self.leader_epochs.earliest
+        begin = None if earliest is None else earliest.start_offset
+        text = None
+        if start != begin and first < start < self.log_end_offset:
+            text = f"the log start offset checkpoint says {start}: offsets [{first}, {start}) are not read"
+        elif begin is not None and begin > start:
+            batch = self.segments[0].translate_offset(start)
+            if batch is not None and batch.leader_epoch >= 0 and batch.last_offset < begin:
+                text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
+        if text is not None:
+            self.notices.tell(self.directory, text)
+
     def segment_for(self, offset: int) -> Segment | None:
         """Return the segment that `offset` belongs to, the last one for anything above; None below the first."""
         above = bisect.bisect_right(self._bases, offset)
@@ -209,6 +250,7 @@ class Log:
         """Yield the same with the segment of each."""
         start = max(self.log_start_offset, offset or 0)
         end = self.log_end_offset if end_offset is None else end_offset
+        self.check_names()
         for segment in self.segments_from(start):
             if segment.base_offset >= end:
                 return

@@ -32,7 +32,7 @@ from tidelog.log.segment_time import LargestTimestamp
 from tidelog.log.time_index import TimeIndex, TimestampOffset
 from tidelog.log.trace import OffsetIndexStep, Trace
 from tidelog.log.txn_index import TxnIndex
-from tidelog.records.batch import MAX_OFFSET, BatchHeader, check_crc
+from tidelog.records.batch import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_crc, read_header
 from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
 from tidelog.records.records import iter_records
 
@@ -146,6 +146,26 @@ class Segment:
         That is so if the file has grown, or was longer than its batches (preallocated, or in the middle of an append).
         """
         return self.is_last and (self.size_bytes > self.end_position or self._file.size_bytes() > self.size_bytes)
+
+    def check_name(self) -> bool:
+        """Say whether the first batch begins at the base offset; with a hole between them, or in an empty segment, it does not.
+
+        Reads one header. Raises CorruptBatchError where the first batch is below the base or reaches beyond the next segment's:
+        then who goes by names misses records. A header damaged otherwise is left to those who read it. SegmentChangedError.
+        """
+        try:
+            header = read_header(self._file.read(0, min(HEADER_BYTES, self.size_bytes)), 0, 0, self.log_path)
+        except CorruptBatchError:
+            return False
+        first = header.base_offset
+        next_base_offset = MAX_OFFSET if self.next_base_offset is None else self.next_base_offset
+        if header.last_offset < self.base_offset or (header.magic == 2 and first < self.base_offset):
+            found, expected = first, f">= {self.base_offset}"
+        elif header.last_offset >= next_base_offset:
+            found, expected = header.last_offset, f"< {next_base_offset}, where the next segment begins"
+        else:
+            return first == self.base_offset
+        raise CorruptBatchError("a segment's name does not fit its batches", path=self.log_path, found=found, expected=expected)
 
     def headers(self, position: int = 0, end_position: int | None = None, *, check_crc: bool = False) -> Iterator[BatchHeader]:
         """Yield the batches from `position`, where one starts, up to `end_position` or the segment's end.

@@ -92,6 +92,7 @@ def find_from(log: Log, timestamp: int, offset: int) -> int | None:
     Whoever has read up to `offset` asks so: what lies below it does not hide what comes. A log of format v0 has none. Raises
     what reading the log raises (CorruptDataError, SegmentChangedError).
     """
+    log.check_names()
     found = _find_time(log, timestamp, None, max(offset, log.log_start_offset))
     return None if found is None else found.offset
 
@@ -100,6 +101,7 @@ def _find(log: Log, timestamp: int, isolation: Isolation, trace: Trace | None) -
     epochs = log.leader_epochs
     if timestamp < LATEST_TIERED:
         raise UnsupportedVersionError("no such special timestamp", found=timestamp, expected="-5..-1 or a time")
+    log.check_names()
     if timestamp == LATEST:
         offset = log.last_stable_offset if isolation == "read_committed" else log.log_end_offset
         return FoundOffset(offset, NO_TIMESTAMP, NO_LEADER_EPOCH if epochs.latest is None else epochs.latest.epoch)

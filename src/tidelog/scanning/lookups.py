@@ -65,6 +65,7 @@ def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
         raise UnsupportedForMessageFormatError(
             "message format v0 has no timestamps: no time can be looked up", path=log.directory
         )
+    log.check_names()
     search = _Search(times, log.log_start_offset)
     for segment in log.segments:
         if search.is_done:

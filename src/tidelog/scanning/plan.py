@@ -193,6 +193,7 @@ def _plan_partition(
     known: ScanReport,
 ) -> tuple[PartitionRange, list[_Part]]:
     """Return what is taken from one partition, and what must be read for it; `notes` and `known` are added to."""
+    log.check_names()
     end_offset = log.log_end_offset
     if until == HIGH_WATERMARK and log.high_watermark is not None:
         end_offset = min(end_offset, log.high_watermark)
