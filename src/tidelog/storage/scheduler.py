@@ -191,8 +191,11 @@ class Scheduler:
         Without threads both are called now. What `done` raises is the caller's bug.
         """
         if self.elsewhere is not None:
-            self.elsewhere(work, done)
-            return
+            try:
+                self.elsewhere(work, done)
+                return
+            except RuntimeError:  # The program ends, and has no threads any more.
+                self.elsewhere = None
         result: object
         try:
             result = work()

@@ -346,7 +346,7 @@ class LogState:
         if isinstance(result, BaseException):
             if not is_shortage(result) and not self.local.is_closed:
                 self.go_offline("append", result)
-        elif self.leader_epochs.is_unwritten:
+        elif self.leader_epochs.is_unwritten and not self.local.is_closed:
             self.write_soon()
 
     # --- producers' snapshots
