@@ -50,9 +50,16 @@ def test_a_commit_in_a_transaction_and_what_comes_before_its_marker(
     assert found.committed == ({} if committed is None else {("a", PLACES[0]): committed})
 
 
-@given(st.randoms(use_true_random=False), st.lists(st.integers(1, 50), min_size=1, max_size=3), st.sets(st.integers(0, 2)))
+def test_an_aborted_commit(tmp_path: Path) -> None:
+    plain, written = Event(PLAIN, (Write("a", PLACES[0], 4),)), Event(0, (Write("a", PLACES[0], 5),))
+    history = [plain, written, Event(0, (), ControlType.ABORT), Event(0, (), ControlType.COMMIT)]
+    assert read(tmp_path, history) == model(history) == Known({("a", PLACES[0]): 4}, set(), set())
+
+
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 50), min_size=1, max_size=3), st.sets(st.integers(0, 2)))
 @examples(60)
-def test_random_histories(chance: random.Random, lengths: list[int], compacted: set[int]) -> None:
+def test_random_histories(seed: int, lengths: list[int], compacted: set[int]) -> None:
+    chance = random.Random(seed)
     names = [["a", "ab"], ["b", "c"], ["d"]]
     histories = [random_history(chance, groups, length) for groups, length in zip(names, lengths, strict=False)]
     with tempfile.TemporaryDirectory() as name:
