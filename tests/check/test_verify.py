@@ -23,7 +23,10 @@ from tidelog.log import names
 from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.log.log_dir import LogDir
 from tidelog.log.names import TopicPartition
+from tidelog.log.partition_metadata import read_topic_id
 from tidelog.metadata import records as r
+from tidelog.metadata.batches import build_batch
+from tidelog.metadata.frame import encode_record
 from tidelog.metadata.image import MetadataImage
 from tidelog.storage.dir_lock import DirLock, is_locked
 
@@ -238,6 +241,26 @@ def test_what_the_metadata_expect() -> None:
     key = TopicPartition("ours", 0)
     assert strangers({key: made.topics["ours"].topic_id}, made) == {}
     assert list(strangers({key: uuid.uuid4()}, made)) == [key]
+
+
+def test_what_only_the_metadata_name_is_missing(tmp_path: Path) -> None:
+    folder = closed_partition("kafka-3.9.1", "v2-none-ct-0", tmp_path)
+    topic_id, lost_id = read_topic_id(folder / "v2-none-ct-0" / names.PARTITION_METADATA), uuid.uuid4()
+    assert topic_id is not None
+    replica = {"replicas": [1], "isr": [1], "leader": 1, "leader_epoch": 0, "partition_epoch": 0}
+    records = [
+        r.TopicRecord(name="v2-none-ct", topic_id=topic_id),
+        r.PartitionRecord(partition_id=0, topic_id=topic_id, **replica),
+        r.TopicRecord(name="lost", topic_id=lost_id),
+        r.PartitionRecord(partition_id=2, topic_id=lost_id, **replica),
+    ]
+    (folder / "__cluster_metadata-0").mkdir()
+    batch_ = build_batch([encode_record(record, 0) for record in records], 0, 1, NOW_MS)
+    (folder / "__cluster_metadata-0" / names.file_name(0, ".log")).write_bytes(batch_)
+    (lost,) = faults(folder)
+    assert lost.startswith("lost-2: ")
+    (folder / "v2-none-ct-0" / names.PARTITION_METADATA).write_text("version: 0\ntopic_id: 8bHAiWzVQAKqTq3mJqq5sQ")
+    assert any("belongs to another topic of that name" in one for one in faults(folder))
 
 
 def test_a_folder_that_is_in_use_is_looked_at_again(tmp_path: Path) -> None:
