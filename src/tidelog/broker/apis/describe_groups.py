@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.groups.group import GroupState, Member
+from tidelog.broker.slices import Work, slowly
+from tidelog.broker.wide_requests import discarded
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_groups import (
     DescribedGroup,
@@ -28,15 +30,22 @@ from tidelog.wire.messages.describe_groups import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 ALL_GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
 """A bit for each operation of Kafka's AclOperation that a group knows: read, delete, describe."""
 
 
-def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> DescribeGroupsResponse:
+def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Message | Wide | Outcome:
     """Describe each group, as often as it is named."""
+    return node.slices.answer(request, _work(node, message))
+
+
+def _work(node: Node, message: DescribeGroupsRequest) -> Work:
     operations = ALL_GROUP_OPERATIONS if message.include_authorized_operations else NOT_ASKED_FOR
-    return DescribeGroupsResponse(groups=[_described(node, group_id, operations) for group_id in message.groups])
+    groups = yield from slowly((_described(node, group_id, operations) for group_id in message.groups), 4)
+    yield from discarded(message)
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _described(node: Node, group_id: str, operations: int) -> DescribedGroup:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.slices import Work, slowly
 from tidelog.broker.topics import why_invalid
+from tidelog.broker.wide_requests import discarded
 from tidelog.errors import LogOfflineError, UnknownTopicOrPartitionError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_producers import (
@@ -18,10 +20,15 @@ from tidelog.wire.messages.describe_producers import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 
-def handle(node: Node, message: DescribeProducersRequest, request: Request) -> DescribeProducersResponse:
+def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Message | Wide | Outcome:
     """Describe each partition's producers."""
+    return node.slices.answer(request, _work(node, message))
+
+
+def _work(node: Node, message: DescribeProducersRequest) -> Work:
     answers = []
     for topic in message.topics:
         code, why = ErrorCode.NONE, why_invalid(topic.name)
@@ -30,10 +37,13 @@ def handle(node: Node, message: DescribeProducersRequest, request: Request) -> D
         elif node.topics.get(topic.name) is None:
             code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic"
         if code is ErrorCode.NONE:
-            partitions = [_describe(node, topic.name, partition) for partition in topic.partition_indexes]
+            partitions = yield from slowly((_describe(node, topic.name, one) for one in topic.partition_indexes), 4)
         else:
-            partitions = [PartitionResponse(partition, code, why) for partition in topic.partition_indexes]
+            partitions = yield from slowly((PartitionResponse(one, code, why) for one in topic.partition_indexes), 64)
         answers.append(TopicResponse(topic.name, partitions))
+        if len(answers) % 16 == 0:
+            yield None
+    yield from discarded(message)
     return DescribeProducersResponse(topics=answers)
 
 

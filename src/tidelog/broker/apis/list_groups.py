@@ -16,28 +16,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.slices import Work
+from tidelog.broker.wide_requests import AT_ONCE
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 CLASSIC = "classic"
 
 
-def handle(node: Node, message: ListGroupsRequest, request: Request) -> ListGroupsResponse:
+def handle(node: Node, message: ListGroupsRequest, request: Request) -> Message | Wide | Outcome:
     """List the groups that are in one of the states, and of one of the types."""
+    return node.slices.answer(request, _work(node, message))
+
+
+def _work(node: Node, message: ListGroupsRequest) -> Work:
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
-    return ListGroupsResponse(
-        error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if node.groups.log.is_loading else ErrorCode.NONE,
-        groups=[
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
-            for group in node.groups.all()
-            if (not states or group.state.value.lower() in states) and (not types or CLASSIC in types)
-        ],
-    )
+    listed: list[ListedGroup] = []
+    for count, group in enumerate(list(node.groups.all())):
+        if (not states or group.state.value.lower() in states) and (not types or CLASSIC in types):
+            listed.append(ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC))
+        if count % 64 == 63:
+            yield None
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if node.groups.log.is_loading else ErrorCode.NONE
+    response = ListGroupsResponse(error_code=code, groups=listed)
+    return Wide(response) if len(listed) > AT_ONCE else response
 
 
 API = Api(ListGroupsRequest, ListGroupsResponse, 0, 5, handle)

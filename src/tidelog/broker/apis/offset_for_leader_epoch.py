@@ -13,10 +13,13 @@ An epoch that the log does not know, because it is newer or because the log has 
 
 from __future__ import annotations
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.node import Node
+from tidelog.broker.slices import Work, slowly
+from tidelog.broker.wide_requests import discarded
 from tidelog.errors import TidelogError
 from tidelog.log.names import TopicPartition
+from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -27,17 +30,20 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 )
 
 
-def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> OffsetForLeaderEpochResponse:
+def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Message | Wide | Outcome:
     """Look the ends up."""
-    return OffsetForLeaderEpochResponse(
-        0,
-        [
-            OffsetForLeaderTopicResult(
-                topic.topic, [_end(node, TopicPartition(topic.topic, wanted.partition), wanted) for wanted in topic.partitions]
-            )
-            for topic in message.topics
-        ],
-    )
+    return node.slices.answer(request, _work(node, message))
+
+
+def _work(node: Node, message: OffsetForLeaderEpochRequest) -> Work:
+    topics = []
+    for topic in message.topics:
+        ends = (_end(node, TopicPartition(topic.topic, wanted.partition), wanted) for wanted in topic.partitions)
+        topics.append(OffsetForLeaderTopicResult(topic.topic, (yield from slowly(ends, 16))))
+        if len(topics) % 16 == 0:
+            yield None
+    yield from discarded(message)
+    return OffsetForLeaderEpochResponse(0, topics)
 
 
 def _end(node: Node, key: TopicPartition, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
