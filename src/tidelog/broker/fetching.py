@@ -27,7 +27,7 @@ from tidelog.broker.down_conversion import Converted, down_converted, newest_mag
 from tidelog.broker.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
 from tidelog.broker.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
 from tidelog.broker.slices import Elsewhere, Work
-from tidelog.broker.wide_requests import discarded
+from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.log.patience import NotCachedError, no_waiting
@@ -332,7 +332,8 @@ class Fetch:
             if version < _FIRST_WITHOUT_FORMATS:
                 return (yield from self._convert(answered))
         by_topic = yield from _by_topic(answered)
-        yield from discarded(self._message, answered, self._partitions, self._reads, self._unknown, self._set_apart)
+        if len(answered) > AT_ONCE or len(self._partitions) > AT_ONCE:
+            yield from discarded(self._message, answered, self._partitions, self._reads, self._unknown, self._set_apart)
         return FetchResponse(0, 0, session_id, by_topic, node_endpoints)
 
     def _endpoints(self) -> list[NodeEndpoint]:

@@ -43,7 +43,7 @@ from tidelog.broker.fetch_sessions import (
 from tidelog.broker.fetching import Fetch
 from tidelog.broker.node import Node
 from tidelog.broker.slices import Elsewhere, Work
-from tidelog.broker.wide_requests import discarded
+from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.log.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import (
@@ -97,7 +97,8 @@ def _named(node: Node, message: FetchRequest, version: int) -> Generator[Elsewhe
     """Return the partitions of a request without a session."""
     by_name = yield from _partitions(node, message.topics, version)
     wanted = list(by_name.values())
-    yield from discarded(message, by_name)
+    if len(wanted) > AT_ONCE:
+        yield from discarded(message, by_name)
     return wanted
 
 

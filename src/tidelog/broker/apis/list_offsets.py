@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.node import Node
 from tidelog.broker.slices import Elsewhere, Work
-from tidelog.broker.wide_requests import discarded
+from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
 from tidelog.log.names import TopicPartition
 from tidelog.log.patience import NotCachedError
@@ -112,7 +112,8 @@ class _Lookups:
                 count += 1
                 if not count % 8:
                     yield None
-        yield from discarded(message)
+        if count > AT_ONCE:
+            yield from discarded(message)
         return ListOffsetsResponse(0, done)
 
     def _find_what_is_named_twice(self) -> Generator[Elsewhere | None, None, None]:
@@ -128,7 +129,8 @@ class _Lookups:
                 if not count % 256:
                     yield None
         self._twice = twice
-        yield from discarded(None, seen)
+        if count > AT_ONCE:
+            yield from discarded(None, seen)
 
     def _answer(
         self, topic: str, wanted: ListOffsetsPartition, logs: Mapping[TopicPartition, PartitionLog]

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.slices import Work, slowly
 from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID, TopicView, why_invalid
-from tidelog.broker.wide_requests import discarded
+from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import (
@@ -112,7 +112,8 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
         cluster_authorized_operations=cluster_operations,
     )
     size = len(topics) + sum(len(topic.partitions) for topic in topics)
-    yield from discarded(message, names)
+    if asked is not None and len(asked) > AT_ONCE:
+        yield from discarded(message, names)
     return Wide(response, is_shared=True) if size > WIDE else response
 
 
