@@ -12,6 +12,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.broker.test_topic_admin import fill, topics_of
+from tests.storage.known_topics import forget
 from tidelog.broker.apis import alter_configs, describe_cluster, describe_configs, describe_log_dirs, incremental_alter_configs
 from tidelog.broker.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, Operation
 from tidelog.broker.config_entries import meanings
@@ -19,7 +20,6 @@ from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.log.time_search import MAX_TIMESTAMP
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.topics_file import TOPICS_FILE, write_topics
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages import alter_configs as alter_messages
 from tidelog.wire.messages import incremental_alter_configs as incremental_messages
@@ -318,8 +318,7 @@ def found(tmp_path: Path) -> Path:
     folder = tmp_path / "found"
     with LogManager(folder, SystemClock()) as manager:
         manager.create_topic("old", 2, {"retention.ms": "1000"})
-    write_topics(folder, {})
-    assert (folder / TOPICS_FILE).exists()
+    forget(folder)
     return folder
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import confluent_kafka
@@ -71,10 +73,15 @@ class TestInitProducerId:
         response = ask(client, transactional_id=transactional_id, producer_id=producer_id, producer_epoch=producer_epoch)
         assert (response.error_code, response.producer_id, response.producer_epoch) == (code, -1, -1)
 
-    def test_a_disk_that_refuses(self, broker: RunningBroker, client: RawClient) -> None:
+    def test_a_disk_that_refuses(self, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nobody gets an id that another may get again; the client asks later."""
-        (broker.data_dir / "tidelog-producer-ids.json").mkdir()
-        response = ask(client)
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", refuse)
+            response = ask(client)
         assert (response.error_code, response.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
 
 

@@ -11,6 +11,7 @@ from tests.broker.cold import ColdDisk, forget
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import NOW_MS, message_set, produce_request, some_records
 from tests.broker.raw import RawClient
+from tidelog.log.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -185,7 +186,7 @@ class TestKafkasLines:
 
     def test_current_epoch_validation(self, shared: RunningBroker, asking: RawClient) -> None:
         shared.create_topic("known-epochs")
-        current = shared.on_loop(lambda: shared.node.leadership.epoch)
+        current = shared.on_loop(lambda: shared.node.leadership.epoch_of(TopicPartition("known-epochs", 0)))
         expected = {
             -1: ErrorCode.NONE,
             current: ErrorCode.NONE,

@@ -22,6 +22,7 @@ import pytest
 from tests.broker.conftest import StartBroker
 from tests.broker.produce_helpers import produce_request
 from tests.broker.raw import RawClient
+from tidelog.log.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.records import Record
@@ -162,7 +163,7 @@ class TestTheDisk:
         with broker.client() as client:
             for _ in range(3):
                 produce(client, "t", range(1), batch())
-            epoch = broker.node.leadership.epoch
+            epoch = broker.node.leadership.epoch_of(TopicPartition("t", 0))
             with pytest.MonkeyPatch.context() as patch:
                 refuse(patch, errno.EIO, broker.data_dir, ("pwrite",))
                 produce(client, "t", range(1), batch())
@@ -170,7 +171,7 @@ class TestTheDisk:
                 os.truncate(path, path.stat().st_size - 1)
             eventually(lambda: not broker.on_loop(broker.node.manager.offline_partitions))
             assert "has lost offsets 2 to 2, which were acknowledged" in caplog.text
-            assert broker.node.leadership.epoch == epoch + 1
+            assert broker.node.leadership.epoch_of(TopicPartition("t", 0)) == epoch + 1
             assert produce(client, "t", range(1), batch()) == {0: (0, 2)}
 
     def test_offline_at_the_start(self, start_broker: StartBroker, tmp_path: Path) -> None:

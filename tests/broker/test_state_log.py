@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
+from tests.storage.known_topics import forget
 from tidelog.broker.state_log import READ_BYTES, StateLog
 from tidelog.clock import ManualClock, SystemClock, steady
 from tidelog.groups.offsets_topic import java_hash
@@ -128,7 +129,7 @@ def test_a_found_topic_gets_its_configuration_with_the_first_append(start_broker
     broker = start_broker()
     broker.on_loop(lambda: state_log(broker).ensure())
     broker.stop()
-    (broker.data_dir / "tidelog-topics.json").unlink()
+    forget(broker.data_dir)
     broker.start()
     log = broker.on_loop(lambda: state_log(broker))
     assert not broker.on_loop(lambda: broker.node.manager.is_configuration_known(TOPIC))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
 from typing import Any
 
@@ -11,12 +13,11 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tidelog.broker.apis import create_partitions, create_topics, delete_records, delete_topics
 from tidelog.broker.topics import NO_TOPIC_ID
-from tidelog.errors import StorageError
 from tidelog.log.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.storage.topics_file import Topic
+from tidelog.storage.topic import Topic
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
 from tidelog.wire.messages.create_topics import (
@@ -190,12 +191,13 @@ def test_too_many_partitions_in_one_request(broker: RunningBroker, client: RawCl
 
 def test_a_disk_that_refuses_is_told(broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise StorageError("no room")
+        raise OSError(errno.ENOSPC, "no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tidelog.storage.topic_lifecycle.write_topics", refuse)
+        patch.setattr(os, "fsync", refuse)
         result = create(client, new("a"))["a"]
-    assert (result.error_code, result.error_message) == (ErrorCode.KAFKA_STORAGE_ERROR, "no room")
+    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert result.error_message == "cannot write the metadata log: no room"
     assert create(client, new("a"))["a"].error_code == ErrorCode.NONE
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import GOLDEN, KAFKA_2, KAFKA_3, run, run_ok
-from tidelog.storage.topics_file import Topic, write_topics
+from tests.storage.known_topics import register
+from tidelog.storage.topic import Topic
 
 PARTITION_KEYS = [
     *("type", "topic", "partition", "segments", "bytes", "interval_bytes", "offset_entries", "time_entries"),
@@ -75,7 +76,7 @@ def test_the_interval_is_given_found_or_known(data: Path) -> None:
     # Nothing is left to find it from.
     ran = run("index", "verify", data, "two-partitions", "--json")
     assert {row["interval_bytes"] for row in ran.json_lines if row["type"] == "partition"} == {4096}
-    write_topics(data, {"two-partitions": Topic("two-partitions", uuid.uuid4(), 2, {"index.interval.bytes": "512"})})
+    register(data, Topic("two-partitions", uuid.uuid4(), 2, {"index.interval.bytes": "512"}))
     ran = run_ok("index", "rebuild", data, "two-partitions")
     for path in data.glob("two-partitions-*/*.index"):
         assert path.read_bytes() == (KAFKA_3 / path.parent.name / path.name).read_bytes()

@@ -15,6 +15,7 @@ import crc32c
 import pytest
 
 from tests.cli.conftest import KAFKA_2, KAFKA_3, run, run_ok
+from tests.storage.known_topics import register
 from tidelog.clock import ManualClock
 from tidelog.metadata.frame import encode_record
 from tidelog.metadata.records import ConfigRecord, TopicRecord
@@ -22,7 +23,7 @@ from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.topics_file import Topic, write_topics
+from tidelog.storage.topic import Topic
 
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000
@@ -99,7 +100,7 @@ def test_size_log_start_and_policies(tmp_path: Path) -> None:
     assert [row["reason"] for row in rows] == ["retention.bytes", "retention.bytes", "retention.ms", "retention.ms"]
     rows = run_ok("retention", tmp_path, "t", "--retention-bytes", "-1", "--retention", "-1", "--json", clock=clock).json_lines
     assert {row["reason"] for row in rows} == {"no retention.ms"}
-    write_topics(tmp_path, {"t": Topic("t", uuid.UUID(int=1), 1, {"cleanup.policy": "compact"})})
+    register(tmp_path, Topic("t", uuid.UUID(int=1), 1, {"cleanup.policy": "compact"}))
     rows = run_ok("retention", tmp_path, "t", "--json", clock=clock).json_lines
     assert {row["reason"] for row in rows} == {"cleanup.policy has no delete"}
 

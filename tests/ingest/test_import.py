@@ -29,8 +29,8 @@ from tidelog.errors import CorruptDataError
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.log.log_dir import LogDir
 from tidelog.records.compression import Codec
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.topics_file import read_topics
 
 START_MS = 1_373_414_400_000
 ROWS = 2000

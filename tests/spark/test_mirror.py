@@ -13,6 +13,7 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.conftest import start_broker as start_broker
 from tests.cli.conftest import run, run_ok
 from tests.spark.mirroring import mirror_here
+from tests.storage.known_topics import forget
 from tidelog import NewRecord
 from tidelog.client.client import connect
 from tidelog.client.groups import commit_offsets, committed_offsets
@@ -153,7 +154,7 @@ def test_a_folder_is_mirrored(start_broker: StartBroker, tmp_path: Path, monkeyp
         commit_offsets(client.cluster, "readers", {TopicPartition("stamped", 0): 7})
     expected = rows(source, "stamped")
     source.stop()
-    (source.data_dir / "tidelog-topics.json").unlink()  # As a folder of Kafka's.
+    forget(source.data_dir)  # As a folder of Kafka's whose metadata is elsewhere.
     mirror_here(monkeypatch, options(source.data_dir, target, tmp_path / "map", groups=("readers",)))
     assert [row[:3] for row in rows(target, "stamped")] == [row[:3] for row in expected]
     kind = target.on_loop(lambda: target.node.manager.topic("stamped").properties)

@@ -28,7 +28,7 @@ from tidelog.spark.sink.row_batches import RowBatches
 from tidelog.spark.sink.sink_options import SinkOptions, parse_sink_options
 from tidelog.spark.sink.spool import Spool
 from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.topics_file import read_topics
+from tidelog.storage.folder_topics import read_topics
 
 NOW_MS = 1_700_000_000_000
 

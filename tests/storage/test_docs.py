@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.storage.known_topics import forget
 from tidelog.storage import log_manager
 from tidelog.storage.manager_config import ManagerConfig
-from tidelog.storage.topics_file import TOPICS_FILE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "storage.md"
 EXAMPLES = {
@@ -61,7 +61,7 @@ def test_example(example: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
     if example != "A topic, written and read":
         run("A topic, written and read", tmp_path, monkeypatch)
         shutil.copytree(tmp_path / "data", tmp_path / "backup")
-        (tmp_path / "backup" / TOPICS_FILE).unlink()
+        forget(tmp_path / "backup")
     capsys.readouterr()
     run(example, tmp_path, monkeypatch)
     printed = re.sub(r"\(/.*? at byte \d+\)", "(PATH)", capsys.readouterr().out.strip())

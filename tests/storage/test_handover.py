@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.storage.known_topics import forget
 from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
@@ -192,7 +193,7 @@ def test_what_kafka_is_to_create(source: Path) -> None:
     compaction = {"delete.retention.ms": "86400000", "min.compaction.lag.ms": "0", "max.compaction.lag.ms": str(2**63 - 1)}
     assert one.properties == {"segment.bytes": "1000", "index.interval.bytes": "200", **kept, **compaction}
     assert one.open_transactions == []
-    (source / "tidelog-topics.json").unlink()
+    forget(source)
     (one,) = topics_to_hand(source, ["t"])
     assert (one.properties, one.is_configuration_known, one.is_retention_default) == ({**kept, **compaction}, False, False)
     (one,) = topics_to_hand(source, ["t"], broker_properties={"log.retention.bytes": "5", "log.segment.bytes": "2000"})

@@ -13,13 +13,13 @@ from tests.log.golden import GOLDEN, RELEASES, expected
 from tests.storage.managers import files, fill, managed, started
 from tests.storage.partition_logs import NOW_MS, offsets, records
 from tidelog.clock import ManualClock
-from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
+from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
 from tidelog.log.checkpoints import read_offset_checkpoint
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.meta_properties import read_meta_properties
 from tidelog.storage.new_topic import NewTopic
-from tidelog.storage.topics_file import TOPICS_FILE, read_topics
 
 YEARS_MS = 20 * 365 * 24 * 3600 * 1000
 
@@ -66,7 +66,7 @@ class TestGoldenFolder:
         assert len(notices) == 1
         assert "__consumer_offsets, " in notices[0]
         assert " more: retention and compaction are off for them" in notices[0]
-        assert TOPICS_FILE not in files(folder)
+        assert read_topics(folder) == {}
 
     def test_a_topic_can_be_adopted_and_another_made(self, tmp_path: Path, release: str, is_clean: bool) -> None:
         folder = shutil.copytree(GOLDEN / release / "log", tmp_path / "data")
@@ -86,7 +86,6 @@ def test_what_kafka_leaves_aside_is_left_aside(tmp_path: Path) -> None:
     with managed(tmp_path) as manager:
         manager.create_topic("t", 1)
     others = (
-        "__cluster_metadata-0",
         "remote-log-index-cache",
         "t-1.0123456789abcdef0123456789abcdef-stray",
         "t-2.0123456789abcdef0123456789abcdef-future",
@@ -179,45 +178,6 @@ class TestOwner:
 
 def manager_owner(folder: Path) -> object:
     return read_meta_properties(folder)
-
-
-class TestTopicsFile:
-    @pytest.mark.parametrize("content", [b"", b"{", b'{"version": 2}', b'{"version": 1, "topics": {"t": {}}}', b"\xff"])
-    def test_a_damaged_one_stops_the_start(self, tmp_path: Path, content: bytes) -> None:
-        """Whatever it was to say must not be taken for "retention off" or "delete": nothing is touched."""
-        with managed(tmp_path) as manager:
-            manager.create_topic("t", 1)
-        (tmp_path / TOPICS_FILE).write_bytes(content)
-        with pytest.raises(CorruptCheckpointError, match=TOPICS_FILE):
-            started(tmp_path)
-        assert (tmp_path / TOPICS_FILE).read_bytes() == content
-        assert CLEAN_SHUTDOWN_FILE in files(tmp_path)
-        (tmp_path / TOPICS_FILE).unlink()
-        with managed(tmp_path) as manager:
-            assert manager.had_clean_shutdown
-            assert manager.partitions() == [("t", 0)]
-
-    def test_a_property_of_a_later_release(self, tmp_path: Path) -> None:
-        with managed(tmp_path) as manager:
-            manager.create_topic("t", 1, {"retention.ms": 5})
-        text = (tmp_path / TOPICS_FILE).read_text().replace("retention.ms", "retention.centuries")
-        (tmp_path / TOPICS_FILE).write_text(text)
-        with pytest.raises(CorruptCheckpointError, match=r"topic 't'.*retention\.centuries"):
-            started(tmp_path)
-
-    def test_one_that_cannot_be_read(self, tmp_path: Path) -> None:
-        (tmp_path / TOPICS_FILE).mkdir(parents=True)
-        with pytest.raises((CorruptCheckpointError, StorageError)):
-            started(tmp_path)
-
-    def test_partitions_that_it_does_not_count_are_served(self, tmp_path: Path) -> None:
-        with managed(tmp_path) as manager:
-            manager.create_topic("t", 2)
-        text = (tmp_path / TOPICS_FILE).read_text().replace('"partitions": 2', '"partitions": 1')
-        (tmp_path / TOPICS_FILE).write_text(text)
-        with managed(tmp_path) as manager:
-            assert manager.partitions() == [("t", 0), ("t", 1)]
-            assert manager.add_partitions("t", 2).partitions == 2
 
 
 def test_unknown_properties_of_the_folder(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.storage.crash_states import CrashStates
+from tests.storage.known_topics import forget, write_old_file
 from tests.storage.managers import QUIET, die, files, fill, managed, started
 from tests.storage.partition_logs import NOW_MS, batch, offsets
 from tidelog.clock import ManualClock
@@ -24,13 +25,17 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.log.checkpoints import read_offset_checkpoint
+from tidelog.log.metadata_log import METADATA_DIR
 from tidelog.log.partition_metadata import read_topic_id, write_topic_id
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.topics_file import TOPICS_FILE, Topic, read_topics, write_topics
+
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""What a topic has that was found, once it is known."""
 
 
 def partition_folders(directory: Path) -> set[str]:
-    return {path.name for path in directory.iterdir() if path.is_dir()}
+    return {path.name for path in directory.iterdir() if path.is_dir() and path.name != METADATA_DIR}
 
 
 class TestCreate:
@@ -73,10 +78,10 @@ class TestCreate:
     def test_what_kafka_refuses(self, tmp_path: Path, name: str, partitions: int, properties: dict[str, Any]) -> None:
         with managed(tmp_path) as manager:
             manager.create_topic("my_topic", 1)
-            before = files(tmp_path), (tmp_path / TOPICS_FILE).read_text()
+            before = files(tmp_path), read_topics(tmp_path)
             with pytest.raises(InvalidArgumentError):
                 manager.create_topic(name, partitions, properties)
-            assert before == (files(tmp_path), (tmp_path / TOPICS_FILE).read_text())
+            assert before == (files(tmp_path), read_topics(tmp_path))
 
     def test_twice(self, tmp_path: Path) -> None:
         with managed(tmp_path) as manager:
@@ -96,7 +101,7 @@ class TestCreate:
             assert (manager.topics(), manager.partitions(), read_topics(tmp_path)) == ({}, [], {})
             manager.create_topic("u", 3)
 
-    @pytest.mark.parametrize("call", ["mkdir", "replace", "fsync", "open"])
+    @pytest.mark.parametrize("call", ["mkdir", "pwrite", "fsync", "open"])
     def test_refused_by_the_disk_at_any_moment(self, tmp_path: Path, call: str) -> None:
         """Nothing is left behind, and nothing that was there before is harmed."""
         refused = 0
@@ -198,6 +203,8 @@ class TestDelete:
             with pytest.raises(LogOfflineError):
                 log.append_as_leader(batch(), 0)
             assert len([name for name in partition_folders(tmp_path) if name.endswith("-delete")]) == 2
+            manager.checkpoint_recovery_points()
+            manager.checkpoint_high_watermarks()
             for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
                 assert list(read_offset_checkpoint(tmp_path / name)) == [("u", 0)]
             clock.advance(1001)
@@ -251,7 +258,7 @@ class TestDelete:
     def test_of_unknown_configuration(self, tmp_path: Path) -> None:
         with managed(tmp_path) as manager:
             manager.create_topic("t", 2)
-        (tmp_path / TOPICS_FILE).unlink()
+        forget(tmp_path)
         with managed(tmp_path) as manager:
             manager.delete_topic("t")
             assert (manager.partitions(), read_topics(tmp_path)) == ([], {})
@@ -310,7 +317,7 @@ class TestDelete:
         manager.create_topic("t", 2)
         topic = manager.topics()["t"]
         manager.shutdown()
-        write_topics(tmp_path, {"t": Topic("t", topic.topic_id, 2, is_deleting=True)})
+        write_old_file(tmp_path, {"t": topic}, deleting="t")
         with pytest.MonkeyPatch.context() as patch:
             refuse_nth(patch, "rename", 0)
             manager = started(tmp_path)
@@ -328,7 +335,7 @@ class TestDelete:
             fill(manager.log("t", partition), 2)
         if not is_known:
             manager.shutdown()
-            (tmp_path / "data" / TOPICS_FILE).unlink()
+            forget(tmp_path / "data")
             manager = started(tmp_path / "data")
         with CrashStates(tmp_path / "data", tmp_path / "states") as states:
             manager.delete_topic("t")
@@ -338,7 +345,10 @@ class TestDelete:
             with managed(folder) as manager:
                 seen.add(len(manager.partitions()))
                 assert [offsets(manager.log(*key)) for key in manager.partitions()] == [[0, 1]] * len(manager.partitions())
-                assert set(manager.topics()) == ({"t"} if manager.partitions() and is_known else set())
+                assert set(manager.topics()) == {"t"} & {
+                    key.topic for key in manager.partitions() if is_known or manager.topics()
+                }
+                assert is_known or all(topic.properties == KEPT for topic in manager.topics().values())
             assert partition_folders(folder) in ({"t-0", "t-1", "t-2"}, set())
         assert seen == {0, 3}
 
@@ -368,17 +378,16 @@ class TestAlter:
             assert read_topics(tmp_path) == manager.topics() == {"t": topic}
             assert manager.log("t", 0).config.retention_ms == 5
 
-    @pytest.mark.parametrize("call", ["replace", "fsync"])
+    @pytest.mark.parametrize("call", ["pwrite", "fsync"])
     def test_refused_by_the_disk(self, tmp_path: Path, call: str) -> None:
         with managed(tmp_path) as manager:
             topic = manager.create_topic("t", 1, {"retention.ms": 5})
-            for n in range(2 if call == "fsync" else 1):
-                with pytest.MonkeyPatch.context() as patch:
-                    refuse_nth(patch, call, n)
-                    with pytest.raises(StorageError):
-                        manager.alter_config("t", {"retention.ms": 6})
-                assert read_topics(tmp_path) == manager.topics() == {"t": topic}
-                assert manager.log("t", 0).config.retention_ms == 5
+            with pytest.MonkeyPatch.context() as patch:
+                refuse_nth(patch, call, 0)
+                with pytest.raises(StorageError):
+                    manager.alter_config("t", {"retention.ms": 6})
+            assert read_topics(tmp_path) == manager.topics() == {"t": topic}
+            assert manager.log("t", 0).config.retention_ms == 5
 
     def test_killed_at_any_moment(self, tmp_path: Path) -> None:
         manager = started(tmp_path / "data")
@@ -399,7 +408,7 @@ class TestAdopt:
         with managed(tmp_path / "data") as manager:
             manager.create_topic("t", 3, {"segment.bytes": 500})
             fill(manager.log("t", 1), 20)
-        (tmp_path / "data" / TOPICS_FILE).unlink()
+        forget(tmp_path / "data")
         return tmp_path / "data"
 
     def test_a_topic(self, folder: Path) -> None:
@@ -431,14 +440,14 @@ class TestAdopt:
         with managed(folder) as manager:
             manager.adopt_topic("t")
             assert manager.partitions() == [("t", 0), ("t", 1), ("t", 2)]
-        assert "t-0 is missing and begins anew, empty" in caplog.text
+        assert "t-0 is missing and begins empty" in caplog.text
 
     def test_partitions_of_two_topics(self, folder: Path) -> None:
         write_topic_id(folder / "t-0" / "partition.metadata", uuid.UUID(int=5))
         with managed(folder) as manager:
             with pytest.raises(InvalidArgumentError, match="different topics of that name"):
                 manager.adopt_topic("t")
-            assert (manager.topics(), files(folder) & {TOPICS_FILE}) == ({}, set())
+            assert (manager.topics(), read_topics(folder)) == ({}, {})
 
 
 def test_a_missing_partition_that_cannot_be_made_is_offline(tmp_path: Path) -> None:
@@ -467,12 +476,12 @@ def test_checkpoints_of_an_old_partition_are_not_a_new_ones(tmp_path: Path) -> N
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         assert read_offset_checkpoint(tmp_path / name) == {("t", 0): 100, ("t", 1): 0}
     manager.shutdown()
-    (tmp_path / TOPICS_FILE).unlink()
+    forget(tmp_path)
     shutil.rmtree(tmp_path / "t-0")
     shutil.rmtree(tmp_path / "t-1")
     manager = started(tmp_path)
     manager.create_topic("t", 1)
-    assert read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint") == {("t", 0): 0}
+    assert read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint") == {}
     manager.shutdown()
 
 

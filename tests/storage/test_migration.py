@@ -30,12 +30,12 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record, iter_records
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.index_tools.index_verify import VerifyOptions, verify_partitions
 from tidelog.storage.index_tools.partition_interval import partitions_to_verify, select_partitions
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.migration.folder_migration import abandon, begin, finish, index_transactions, transactions_to_index
 from tidelog.storage.migration.segment_migration import MigratedSegment, migrate_segment
-from tidelog.storage.topics_file import read_topics
 
 SOURCE = GOLDEN / "kafka-2.4.1" / "log"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.known_topics import forget, register
 from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
@@ -17,14 +18,17 @@ from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, Storage
 from tidelog.log import names
 from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.log.log_dir import LogDir
+from tidelog.log.metadata_log import METADATA_DIR
 from tidelog.log.names import TopicPartition
 from tidelog.storage import new_topic
 from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.meta_properties import MetaProperties, write_meta_properties
 from tidelog.storage.new_topic import LEADER_EPOCH, NewTopic
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.topics_file import TOPICS_FILE, Topic, read_topics, write_topics
+from tidelog.storage.topic import Topic
+from tidelog.storage.topics_file import TOPICS_FILE
 
 
 def topic(directory: Path, name: str = "events", partitions: int = 2, **properties: str) -> NewTopic:
@@ -57,12 +61,12 @@ def test_a_new_folder_is_one_that_readers_open(tmp_path: Path) -> None:
     write(directory)
     assert entries(directory) == [
         ".lock",
+        "__cluster_metadata-0",
         "events-0",
         "events-1",
         "log-start-offset-checkpoint",
         "recovery-point-offset-checkpoint",
         "replication-offset-checkpoint",
-        "tidelog-topics.json",
     ]
     assert (directory / "log-start-offset-checkpoint").read_bytes() == b"0\n0\n"
     expected = {TopicPartition("events", 0): 1, TopicPartition("events", 1): 2}
@@ -205,7 +209,7 @@ def test_an_import_killed_between_its_renames_is_finished_by_the_next(
     for file in tmp_path.glob("*-checkpoint"):
         file.unlink()
     if is_kafkas:
-        (tmp_path / TOPICS_FILE).unlink()
+        forget(tmp_path)
     write(tmp_path, "other", 1)
     assert LogDir(tmp_path).topics() == {name: [0, 1, 2], "other": [0]}
     expected = {TopicPartition(name, p): p for p in range(3)} | {TopicPartition("other", 0): 1}
@@ -286,8 +290,8 @@ class TestRegistration:
             assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 1, 1)
 
     def test_other_topics_stay_in_the_file(self, tmp_path: Path) -> None:
-        other = Topic("other", uuid.UUID(int=7), 5, {"retention.ms": "1000"}, others={"note": "kept"})
-        write_topics(tmp_path, {"other": other})
+        other = Topic("other", uuid.UUID(int=7), 5, {"retention.ms": "1000"})
+        register(tmp_path, other)
         write(tmp_path)
         topics = read_topics(tmp_path)
         assert (topics["other"], topics["events"].partitions) == (other, 2)
@@ -295,7 +299,7 @@ class TestRegistration:
     def test_a_folder_without_the_file_gets_one(self, tmp_path: Path) -> None:
         """A backup, or an import of an older Tidelog: nothing is known of the topics that are there, as before."""
         write(tmp_path, "backup")
-        (tmp_path / TOPICS_FILE).unlink()
+        forget(tmp_path)
         write(tmp_path)
         assert list(read_topics(tmp_path)) == ["events"]
 
@@ -303,7 +307,7 @@ class TestRegistration:
         write_meta_properties(tmp_path, MetaProperties(1, "cluster"))
         write(tmp_path)
         assert ["Apache Kafka owns this folder" in record.getMessage() for record in caplog.records] == [True]
-        assert not (tmp_path / TOPICS_FILE).exists()
+        assert not (tmp_path / METADATA_DIR).exists()
 
     def test_tidelogs_own_folder_is_none_of_kafkas(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         with LogManager(tmp_path, ManualClock(0)) as manager:
@@ -312,13 +316,13 @@ class TestRegistration:
         caplog.clear()
         write(tmp_path)
         assert not caplog.records
-        assert list(read_topics(tmp_path)) == ["events", "first"]
+        assert list(read_topics(tmp_path)) == ["first", "events"]
 
     def test_a_topic_that_only_the_file_knows_is_there(self, tmp_path: Path) -> None:
-        write_topics(tmp_path, {"events": Topic("events", uuid.UUID(int=7), 1)})
+        register(tmp_path, Topic("events", uuid.UUID(int=7), 1))
         with pytest.raises(TopicExistsError), topic(tmp_path):
             pass
-        assert entries(tmp_path) == [TOPICS_FILE]
+        assert entries(tmp_path) == [METADATA_DIR]
 
     def test_a_damaged_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / TOPICS_FILE).write_text("{")
@@ -385,7 +389,7 @@ def test_everything_is_on_the_disk_before_it_is_published(tmp_path: Path, monkey
                 continue
             assert synced[str(path)] == path.stat().st_mtime_ns, path
             checked += 1
-        assert str(tmp_path / TOPICS_FILE) in synced
+        assert str(tmp_path / METADATA_DIR / f"{0:020}.log") in synced
         real_rename(source, target)
 
     monkeypatch.setattr(os, "fsync", fsync)

@@ -2,78 +2,85 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.storage.partition_logs import NOW_MS
+from tidelog.clock import ManualClock
 from tidelog.errors import StorageError
+from tidelog.log.metadata_log import METADATA_DIR, read_metadata_log
+from tidelog.metadata.records import ProducerIdsRecord
+from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.producers.producer_ids import BLOCK_SIZE, HIGHEST_ID, LOWEST_ID, ProducerIds
 
 
+@contextmanager
+def opened(directory: Path, before: int = 0) -> Iterator[ProducerIds]:
+    """The ids of a folder, of which `before` is what its metadata says."""
+    directory.mkdir(exist_ok=True)
+    store = MetadataStore.open(directory, 1, None, ManualClock(NOW_MS))
+    if before:
+        store.commit([ProducerIdsRecord(1, -1, before)])
+    yield ProducerIds(store)
+
+
 def stored(directory: Path) -> int:
-    return json.loads((directory / "tidelog-producer-ids.json").read_text())["next"]
+    log = read_metadata_log(directory)
+    return 0 if log is None else log.image.next_producer_id
 
 
 def test_above_all_that_kafka_hands_out(tmp_path: Path) -> None:
     assert LOWEST_ID > 2**40 and HIGHEST_ID < 2**62
     for i in range(50):
-        folder = tmp_path / str(i)
-        folder.mkdir()
-        assert LOWEST_ID <= ProducerIds(folder).next_id() <= HIGHEST_ID
+        with opened(tmp_path / str(i)) as ids:
+            assert LOWEST_ID <= ids.next_id() <= HIGHEST_ID
 
 
 def test_two_folders_do_not_meet(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    first, second = ProducerIds(tmp_path / "a").next_id(), ProducerIds(tmp_path / "b").next_id()
-    assert abs(first - second) > 10**6
+    with opened(tmp_path / "a") as one, opened(tmp_path / "b") as other:
+        assert abs(one.next_id() - other.next_id()) > 10**6
 
 
 def test_never_the_same_across_restarts(tmp_path: Path) -> None:
     seen = set()
     for count in (1, 3, BLOCK_SIZE, BLOCK_SIZE + 1, 2 * BLOCK_SIZE + 5):
-        ids = ProducerIds(tmp_path)
-        for _ in range(count):
-            producer_id = ids.next_id()
-            assert producer_id not in seen and producer_id < stored(tmp_path)
-            seen.add(producer_id)
+        with opened(tmp_path) as ids:
+            for _ in range(count):
+                producer_id = ids.next_id()
+                assert producer_id not in seen and producer_id < stored(tmp_path)
+                seen.add(producer_id)
     assert max(seen) - min(seen) < 20 * BLOCK_SIZE
 
 
+def test_where_kafka_has_counted_it_goes_on(tmp_path: Path) -> None:
+    with opened(tmp_path, before=3000) as ids:
+        assert ids.next_id() == 3000
+    with opened(tmp_path) as ids:
+        assert ids.next_id() == 4000
+
+
 def test_nothing_is_written_before_the_first_id(tmp_path: Path) -> None:
-    ids = ProducerIds(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    ids.next_id()
-    assert [path.name for path in tmp_path.iterdir()] == ["tidelog-producer-ids.json"]
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [b"", b"\xff", b"[]", b"{}", b'{"version": 2, "next": 2305843009213694000}', b'{"version": 1, "next": true}']
-    + [b'{"version": 1, "next": %d}' % number for number in (0, 2**40, 2**62 + 1)],
-)
-def test_a_damaged_file_begins_elsewhere(tmp_path: Path, damaged: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "tidelog-producer-ids.json").write_bytes(damaged)
-    with caplog.at_level(logging.WARNING, "tidelog.storage"):
-        assert LOWEST_ID <= ProducerIds(tmp_path, rng=random.Random(3)).next_id() <= HIGHEST_ID
-    assert "start at a new random place" in caplog.text
+    with opened(tmp_path) as ids:
+        assert list(tmp_path.iterdir()) == []
+        ids.next_id()
+        assert [path.name for path in tmp_path.iterdir()] == [METADATA_DIR]
 
 
 def test_at_the_end_of_all_ids(tmp_path: Path) -> None:
-    (tmp_path / "tidelog-producer-ids.json").write_text(json.dumps({"version": 1, "next": HIGHEST_ID - BLOCK_SIZE + 1}))
-    ids = ProducerIds(tmp_path)
-    last = [ids.next_id() for _ in range(BLOCK_SIZE)]
-    assert last[-1] == HIGHEST_ID
-    assert LOWEST_ID <= ids.next_id() < last[0]
+    with opened(tmp_path, before=HIGHEST_ID - BLOCK_SIZE + 1) as ids:
+        last = [ids.next_id() for _ in range(BLOCK_SIZE)]
+        assert last[-1] == HIGHEST_ID
+        assert LOWEST_ID <= ids.next_id() < last[0]
 
 
 def test_no_id_where_it_could_not_be_noted(tmp_path: Path) -> None:
-    ids = ProducerIds(tmp_path / "gone")
-    for _ in range(2):
-        with pytest.raises(StorageError):
-            ids.next_id()
-    (tmp_path / "gone").mkdir()
-    assert ids.next_id() < stored(tmp_path / "gone")
+    with opened(tmp_path) as ids:
+        (tmp_path / METADATA_DIR).write_text("in the way")
+        for _ in range(2):
+            with pytest.raises(StorageError):
+                ids.next_id()
+        (tmp_path / METADATA_DIR).unlink()
+        assert ids.next_id() < stored(tmp_path)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from pathlib import Path
 
 import pytest
 
+from tests.storage.known_topics import write_old_file
 from tidelog.errors import CorruptCheckpointError
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from tidelog.storage.topics_file import TOPICS_FILE, Topic, read_topics, write_topics
+from tidelog.storage.topic import Topic
+from tidelog.storage.topics_file import TOPICS_FILE, read_topics_file
 
 TOPIC_ID = uuid.UUID(int=0x1234)
 
@@ -20,25 +22,12 @@ def test_no_file_no_topics(tmp_path: Path) -> None:
     assert read_meta_properties(tmp_path) is None
 
 
-def test_topics_come_back_and_are_readable(tmp_path: Path) -> None:
-    topics = {
-        "b": Topic("b", TOPIC_ID, 3, {"retention.ms": "5"}),
-        "a": Topic("a", uuid.UUID(int=7), 1, is_deleting=True),
-    }
-    write_topics(tmp_path, topics)
-    assert read_topics(tmp_path) == topics
-    content = json.loads((tmp_path / TOPICS_FILE).read_text())
-    assert list(content["topics"]) == ["a", "b"]
-    assert content["topics"]["b"]["properties"] == {"retention.ms": "5"}
-
-
-def test_what_a_later_version_added_is_kept(tmp_path: Path) -> None:
-    write_topics(tmp_path, {"a": Topic("a", TOPIC_ID, 1)})
-    content = json.loads((tmp_path / TOPICS_FILE).read_text())
-    content["topics"]["a"]["remark"] = "mine"
-    (tmp_path / TOPICS_FILE).write_text(json.dumps(content))
-    write_topics(tmp_path, read_topics(tmp_path))
-    assert json.loads((tmp_path / TOPICS_FILE).read_text())["topics"]["a"]["remark"] == "mine"
+def test_topics_as_they_were_kept(tmp_path: Path) -> None:
+    topics = {"b": Topic("b", TOPIC_ID, 3, {"retention.ms": "5"}), "a": Topic("a", uuid.UUID(int=7), 1)}
+    write_old_file(tmp_path, topics, deleting="a")
+    found = read_topics_file(tmp_path)
+    assert found == {"b": (topics["b"], False), "a": (topics["a"], True)}
+    assert read_topics(tmp_path) == {"b": topics["b"]}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +46,7 @@ def test_what_a_later_version_added_is_kept(tmp_path: Path) -> None:
 def test_a_damaged_file_says_what_is_wrong(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / TOPICS_FILE).write_text(text)
     with pytest.raises(CorruptCheckpointError, match=words):
-        read_topics(tmp_path)
+        read_topics_file(tmp_path)
 
 
 def test_owner_of_kafkas_making(tmp_path: Path) -> None:

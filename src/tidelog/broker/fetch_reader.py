@@ -105,7 +105,7 @@ class FetchReader:
             wanted.fetch_offset == wanted.told_high_watermark == marks.high_watermark
             and wanted.told_log_start_offset == marks.log_start_offset
             and wanted.last_fetched_epoch < 0
-            and wanted.leader_epoch in (-1, self._node.leadership.epoch)
+            and (wanted.leader_epoch == -1 or wanted.leader_epoch == self._node.leadership.epoch_of(log.topic_partition))
             and params.isolation is FetchIsolation.HIGH_WATERMARK
             and (wanted.topic_id is NO_ID or wanted.topic_id == log.topic_id)
         ):

@@ -95,4 +95,4 @@ class Node:
 
     def leader_epoch(self, key: TopicPartition) -> int:
         """Return the epoch in which a partition is led, see `leadership`."""
-        return self.leadership.epoch
+        return self.leadership.epoch_of(key)

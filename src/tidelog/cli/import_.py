@@ -112,7 +112,7 @@ def command(
     than a millisecond is floored. A row without one, or with one before 1970, is an error; so are numbers that look like seconds,
     microseconds or nanoseconds, until --timestamp-unit says what they are.
 
-    The topic's properties are noted in DIR (tidelog-topics.json). Nothing of it is ever deleted for its age, unless --config
+    The topic's properties are noted in the metadata log of DIR. Nothing of it is ever deleted for its age, unless --config
     retention.ms says so.
 
     All of the topic appears, or nothing. No broker may be running on DIR.

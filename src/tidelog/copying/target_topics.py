@@ -27,7 +27,7 @@ from tidelog.log.log_dir import LogDir
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, LATEST, FoundOffset
 from tidelog.records.batch import LOG_APPEND_TIME
-from tidelog.storage.topics_file import read_topics
+from tidelog.storage.folder_topics import read_topics
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_partitions import (

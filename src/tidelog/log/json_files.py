@@ -26,6 +26,15 @@ def read_json(path: Path, version: int, what: str) -> dict[str, Any] | None:
 
     Raises CorruptCheckpointError for anything but an object of that version, StorageError.
     """
+    content = read_object(path, what)
+    if content is not None and content.get("version") != version:
+        found = repr(content["version"]) if "version" in content else "none"
+        raise CorruptCheckpointError(f"{what}: its version", path=path, found=found, expected=version)
+    return content
+
+
+def read_object(path: Path, what: str) -> dict[str, Any] | None:
+    """Return the object in a file of any version. Raises CorruptCheckpointError for anything but an object, StorageError."""
     try:
         content = json.loads(read_whole(path))
     except FileNotFoundError:
@@ -36,9 +45,6 @@ def read_json(path: Path, version: int, what: str) -> dict[str, Any] | None:
         raise CorruptCheckpointError(f"{what}: no JSON: {error}", path=path) from None
     if not isinstance(content, dict):
         raise CorruptCheckpointError(f"{what}: no object", path=path, found=type(content).__name__)
-    if content.get("version") != version:
-        found = repr(content["version"]) if "version" in content else "none"
-        raise CorruptCheckpointError(f"{what}: its version", path=path, found=found, expected=version)
     return content
 
 

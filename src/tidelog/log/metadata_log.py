@@ -35,9 +35,15 @@ from tidelog.log.batch_walk import walk
 from tidelog.log.files import Notices, ReadOnlyFile
 from tidelog.log.segment_end import find_end
 from tidelog.metadata.batches import ValueReader, control_message
-from tidelog.metadata.control_records import LeaderChangeMessage, SnapshotFooterRecord, SnapshotHeaderRecord
-from tidelog.metadata.frame import decode_record
+from tidelog.metadata.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+)
+from tidelog.metadata.frame import UnknownRecord, decode_record
 from tidelog.metadata.image import MetadataImage, Replay
+from tidelog.metadata.voters_record import VotersRecord
 from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.wire.codec import Message
 
@@ -59,23 +65,37 @@ class SnapshotFile(NamedTuple):
     path: Path
 
 
+class SnapshotContent(NamedTuple):
+    """The records of a snapshot, what it says of the quorum, and the time (epoch ms) of the newest record it stands for."""
+
+    records: list[Message | UnknownRecord]
+    control: list[Message]
+    timestamp: int
+
+
 @dataclass
 class MetadataLog:
-    """What a metadata log says, and where it ends. See the module.
+    """What a metadata log says, and where it ends: behind the snapshot, or the last segment (`log_end_offset`). See the module.
 
-    `leader_id` is -1 without a LeaderChange; `snapshot` is the one that was read; `torn_bytes` lie behind the last whole batch.
+    `leader_id` is -1 without a LeaderChange; `voters` are of the newest one, or of the newest VotersRecord (`dynamic_voters`);
+    `snapshot` is the one that was read; `torn_bytes` lie behind the last whole batch, `log_bytes` are those that were replayed.
     """
 
     directory: Path
     image: MetadataImage = field(default_factory=MetadataImage)
     start_offset: int = 0
     end_offset: int = 0
+    log_end_offset: int = 0
     epoch: int = 0
     leader_id: int = -1
+    voters: tuple[int, ...] = ()
+    kraft_version: int = 0
+    dynamic_voters: VotersRecord | None = None
     last_timestamp: int = NO_TIMESTAMP
     snapshot: SnapshotFile | None = None
     segments: list[Path] = field(default_factory=list)
     torn_bytes: int = 0
+    log_bytes: int = 0
     is_in_transaction: bool = False
 
 
@@ -84,8 +104,8 @@ def metadata_dir(data_dir: Path) -> Path:
     return data_dir / METADATA_DIR
 
 
-def read_metadata_log(data_dir: Path, notices: Notices | None = None) -> MetadataLog | None:
-    """Read the metadata log in a data folder; None without one.
+def read_metadata_log(data_dir: Path, notices: Notices | None = None, *, end_offset: int | None = None) -> MetadataLog | None:
+    """Read the metadata log in a data folder; None without one. `end_offset` leaves out segments that begin there or behind.
 
     Raises CorruptDataError where it is damaged, names something that is not there, or lacks its beginning;
     UnsupportedVersionError for topics' records of a newer Kafka; StorageError.
@@ -95,7 +115,7 @@ def read_metadata_log(data_dir: Path, notices: Notices | None = None) -> Metadat
         if not directory.is_dir():
             return None
         try:
-            return _read(directory, notices or Notices())
+            return _read(directory, notices or Notices(), end_offset)
         except SegmentChangedError:
             if last_try:
                 raise
@@ -114,9 +134,9 @@ def list_segments(directory: Path) -> list[Path]:
     return sorted(paths, key=lambda path: int(path.stem))
 
 
-def _read(directory: Path, notices: Notices) -> MetadataLog:
+def _read(directory: Path, notices: Notices, end_offset: int | None) -> MetadataLog:
     log = MetadataLog(directory)
-    log.segments = list_segments(directory)
+    log.segments = [path for path in list_segments(directory) if end_offset is None or int(path.stem) < end_offset]
     log.start_offset = int(log.segments[0].stem) if log.segments else 0
     _take_snapshot(log, list_snapshots(directory), notices)
     replay, reader, at = Replay(log.image), ValueReader(), log.start_offset
@@ -127,12 +147,13 @@ def _read(directory: Path, notices: Notices) -> MetadataLog:
         with ReadOnlyFile(path) as file:
             size = file.size_bytes()
             try:
-                if number == len(log.segments) - 1:
+                is_checked = number == len(log.segments) - 1 and end_offset is None
+                if is_checked:
                     end = find_end(file, size, 0, base, notices).position
                     log.torn_bytes = size - end
                 else:
                     end = size
-                for header in walk(file, 0, end, crc=number < len(log.segments) - 1, min_offset=base):
+                for header in walk(file, 0, end, crc=not is_checked, min_offset=base):
                     if header.base_offset != at:
                         expected = f"offset {at}"
                         raise CorruptBatchError(
@@ -145,10 +166,11 @@ def _read(directory: Path, notices: Notices) -> MetadataLog:
             except UnsupportedVersionError as error:
                 raise UnsupportedVersionError(f"{error.message}, at offset {at}", path=path, found=error.found) from error
     log.is_in_transaction = replay.is_in_transaction
+    log.log_end_offset = at
     log.end_offset = max(at, log.end_offset)
     bootstrap = directory.parent / BOOTSTRAP_CHECKPOINT
     if log.end_offset == 0 and bootstrap.is_file():
-        for record in read_snapshot(bootstrap)[0]:
+        for record in read_snapshot(bootstrap).records:
             log.image.replay(record)
     return log
 
@@ -160,17 +182,29 @@ def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: Rea
         )
     log.epoch = max(log.epoch, header.leader_epoch)
     log.last_timestamp = max(log.last_timestamp, header.max_timestamp)
+    if header.last_offset >= log.end_offset:
+        log.log_bytes += header.size
     buffer = file.read(header.position, header.size)
     if len(buffer) < header.size:
         raise SegmentChangedError("a segment became shorter while it was read", path=file.path, position=header.position)
     if header.is_control:
         _, message = control_message(header, buffer)
-        if isinstance(message, LeaderChangeMessage):
-            log.leader_id = message.leader_id
+        _take_control(log, message)
     elif header.last_offset >= log.end_offset:
         skipped = log.end_offset - header.base_offset  # Snapshots end where batches do; a batch is no less sound for it.
         for value in reader.values(header, buffer)[max(skipped, 0) :]:
             replay.add(decode_record(value))
+
+
+def _take_control(log: MetadataLog, message: Message | None) -> None:
+    if isinstance(message, LeaderChangeMessage):
+        log.leader_id = message.leader_id
+        log.voters = tuple(sorted(voter.voter_id for voter in message.voters))
+    elif isinstance(message, KRaftVersionRecord):
+        log.kraft_version = message.kraft_version
+    elif isinstance(message, VotersRecord):
+        log.dynamic_voters = message
+        log.voters = tuple(sorted(voter.voter_id for voter in message.voters))
 
 
 def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Notices) -> None:
@@ -179,8 +213,8 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
     for snapshot in snapshots:
         image = MetadataImage()
         try:
-            records, timestamp = read_snapshot(snapshot.path)
-            for record in records:
+            content = read_snapshot(snapshot.path)
+            for record in content.records:
                 image.replay(record)
         except TidelogError as error:
             if isinstance(error, SegmentChangedError):
@@ -188,7 +222,9 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
             damage = damage or error
             continue
         log.image, log.snapshot, log.end_offset, log.epoch = image, snapshot, snapshot.end_offset, snapshot.epoch
-        log.last_timestamp = timestamp
+        log.last_timestamp = content.timestamp
+        for message in content.control:
+            _take_control(log, message)
         break
     if log.start_offset > log.end_offset or (damage is not None and not log.segments):
         raise damage or CorruptDataError(
@@ -201,12 +237,13 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
         notices.tell(snapshots[0].path, f"left out, an older state and the log behind it are read: {damage}")
 
 
-def read_snapshot(path: Path) -> tuple[list[Message], int]:
-    """Return the records of a snapshot, and the time (epoch ms) of the newest one that it stands for.
+def read_snapshot(path: Path) -> SnapshotContent:
+    """Return what a snapshot holds.
 
     Raises CorruptDataError where it is not whole; SegmentChangedError where it is gone; StorageError.
     """
-    records: list[Message] = []
+    records: list[Message | UnknownRecord] = []
+    control: list[Message] = []
     timestamp, is_whole, reader, at = NO_TIMESTAMP, False, ValueReader(), 0
     with ReadOnlyFile(path, fallbacks=()) as file:
         try:
@@ -215,11 +252,13 @@ def read_snapshot(path: Path) -> tuple[list[Message], int]:
                     raise CorruptBatchError("a gap", position=header.position, found=header.base_offset, expected=at)
                 buffer, at = file.read(header.position, header.size), header.next_offset
                 if not header.is_control:
-                    records.extend(map(decode_record, reader.values(header, buffer)))  # type: ignore[arg-type]
+                    records.extend(map(decode_record, reader.values(header, buffer)))
                     continue
                 _, message = control_message(header, buffer)
                 if isinstance(message, SnapshotHeaderRecord):
                     timestamp = message.last_contained_log_timestamp
+                elif isinstance(message, KRaftVersionRecord | VotersRecord):
+                    control.append(message)
                 is_whole = isinstance(message, SnapshotFooterRecord)
         except TidelogError as error:
             if isinstance(error, SegmentChangedError | StorageError):
@@ -229,7 +268,7 @@ def read_snapshot(path: Path) -> tuple[list[Message], int]:
             ) from error
     if not is_whole:
         raise CorruptDataError("a metadata snapshot is not whole: it has no footer", path=path, position=file.bytes_read)
-    return records, timestamp
+    return SnapshotContent(records, control, timestamp)
 
 
 def _damage(error: CorruptDataError | ProtocolError, path: Path, offset: int) -> CorruptDataError:

@@ -107,9 +107,12 @@ def log_dir_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
-def log_delete_dir_name(topic: str, partition: int) -> str:
-    """Return a fresh name for a folder that is to be deleted, at most 255 characters (the topic gives way)."""
-    return _capped_dir_name(topic, partition, DELETE_DIR_SUFFIX)
+def log_delete_dir_name(topic: str, partition: int, *, mark: str = "") -> str:
+    """Return a fresh name for a folder that is to be deleted, at most 255 characters (the topic gives way).
+
+    `mark` is what its id, of 32 hexadecimal digits, begins with.
+    """
+    return _capped_dir_name(topic, partition, DELETE_DIR_SUFFIX, mark)
 
 
 def log_stray_dir_name(topic: str, partition: int) -> str:
@@ -122,8 +125,8 @@ def log_future_dir_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}.{uuid.uuid4().hex}{FUTURE_DIR_SUFFIX}"
 
 
-def _capped_dir_name(topic: str, partition: int, suffix: str) -> str:
-    tail = f"-{partition}.{uuid.uuid4().hex}{suffix}"
+def _capped_dir_name(topic: str, partition: int, suffix: str, mark: str = "") -> str:
+    tail = f"-{partition}.{mark}{uuid.uuid4().hex[len(mark) :]}{suffix}"
     return topic[: MAX_NAME_LENGTH - len(tail)] + tail
 
 

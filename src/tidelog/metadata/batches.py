@@ -4,6 +4,7 @@ A batch is one of format v2 without producer, keys or compression, in the epoch 
 record of `control_records`, whose key says its type. A snapshot is a file of batches with offsets of its own, from 0 on::
 
     control   SnapshotHeader         the time of the newest record in it
+    control   KRaftVersion, Voters   of a quorum whose voters may change
     data      values                 at most 1000 in a batch
     control   SnapshotFooter         without it the snapshot is not whole
 
@@ -36,17 +37,23 @@ def build_batch(values: Sequence[bytes], base_offset: int, epoch: int, timestamp
     return bytes(build_batch_v2(records, leader_epoch=epoch))
 
 
-def build_control_batch(message: Message, base_offset: int, epoch: int, timestamp: int) -> bytes:
+def build_control_batch(message: Message, base_offset: int, epoch: int, timestamp: int, version: int = 0) -> bytes:
     """Return the control batch of a Raft message."""
-    value = b"".join(encode(message, message.VERSIONS[0]))
+    value = b"".join(encode(message, version))
     record = Record(base_offset, timestamp, CREATE_TIME, control_key(_TYPES[type(message)]), value)
     return bytes(build_batch_v2([record], leader_epoch=epoch, is_control=True))
 
 
-def build_snapshot(values: Iterable[bytes], epoch: int, timestamp: int) -> Iterator[bytes]:
-    """Yield the batches of a snapshot. `timestamp`, in epoch ms, is that of the newest record that it stands for."""
-    yield build_control_batch(SnapshotHeaderRecord(0, timestamp), 0, epoch, timestamp)
-    offset, rest = 1, iter(values)
+def build_snapshot(values: Iterable[bytes], epoch: int, timestamp: int, control: Sequence[Message] = ()) -> Iterator[bytes]:
+    """Yield the batches of a snapshot. `timestamp`, in epoch ms, is that of the newest record that it stands for.
+
+    `control` is what it says of the quorum, if its voters may change: KRaftVersion, Voters.
+    """
+    offset = 0
+    for message in (SnapshotHeaderRecord(0, timestamp), *control):
+        yield build_control_batch(message, offset, epoch, timestamp)
+        offset += 1
+    rest = iter(values)
     while some := list(islice(rest, SNAPSHOT_BATCH_RECORDS)):
         yield build_batch(some, offset, epoch, timestamp)
         offset += len(some)

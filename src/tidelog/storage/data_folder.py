@@ -11,18 +11,20 @@ from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.log import names
+from tidelog.log.metadata_log import METADATA_DIR
 from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import format_topic_id
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 from tidelog.storage.segment import descriptors
-from tidelog.storage.topics_file import TOPICS_FILE, write_topics
+from tidelog.storage.topics_file import TOPICS_FILE
 
 FIRST_NODE_ID = 1
 
 _MARKS = frozenset(
     {
         META_PROPERTIES,
+        METADATA_DIR,
         TOPICS_FILE,
         names.RECOVERY_POINT_CHECKPOINT,
         names.HIGH_WATERMARK_CHECKPOINT,
@@ -45,8 +47,6 @@ def create(directory: Path) -> None:
 def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
     """Return whose folder this is; one without ``meta.properties`` becomes that of the configured node.
 
-    Such a one gets its topics' file, too: a folder that has the first and not the second is Kafka's (`new_topic`).
-
     Raises InvalidArgumentError for another node's or cluster's folder, CorruptCheckpointError, StorageError.
     """
     owner = read_meta_properties(directory)
@@ -54,8 +54,6 @@ def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
     if owner is None:
         node_id = FIRST_NODE_ID if config.node_id is None else config.node_id
         owner = MetaProperties(node_id, config.cluster_id or format_topic_id(new_topic_id()), format_topic_id(new_topic_id()))
-        if not (directory / TOPICS_FILE).exists():
-            write_topics(directory, {})
         write_meta_properties(directory, owner)
     for what, found, expected in (
         ("node", owner.node_id, config.node_id),
@@ -64,6 +62,11 @@ def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
         if expected is not None and found != expected:
             raise InvalidArgumentError(f"the folder belongs to another {what}", path=path, found=found, expected=expected)
     return owner
+
+
+def is_claimed(directory: Path) -> bool:
+    """Whether a folder has an owner."""
+    return (directory / META_PROPERTIES).exists()
 
 
 def check_is_data_folder(directory: Path) -> None:

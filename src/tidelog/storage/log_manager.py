@@ -4,20 +4,20 @@
 |---|---|---|
 | ``.lock`` | held while a manager runs; Kafka locks the same file | here |
 | ``meta.properties`` | node, cluster and folder ids; another node's or cluster's folder is refused | `meta_properties` |
-| ``tidelog-topics.json`` | topics: ids, partition counts, configurations | `topics_file`, `topic_lifecycle` |
+| ``__cluster_metadata-0/`` | topics with ids, settings, leader epochs; producer ids | `metadata_store`, `topic_lifecycle` |
 | ``.kafka_cleanshutdown`` | removed at the start, written at a clean end | `clean_shutdown` |
 | ``*-checkpoint`` | recovery points, log start offsets, high watermarks | `dir_checkpoints` |
 | ``cleaner-offset-checkpoint`` | where compaction goes on | `cleaner_manager` |
-| ``tidelog-producer-ids.json`` | ids of producers that were handed out | `producer_ids` |
 | ``<topic>-<p>`` | a partition | `partitions` |
 | ``<topic>-<p>.<uuid>-delete`` | one that is being removed | `partitions` |
 
 What is done in the background is in `background_work`: retention, compaction, flushes, checkpoints, time maps. Nothing of it
 happens by itself: the owner calls `tick`.
 
-A partition of which ``tidelog-topics.json`` knows nothing (a backup, a folder from Kafka) is served, but neither retention nor
-compaction touches it until someone calls `adopt_topic`; one notice says so. A partition that cannot be loaded, or that meets
-an I/O error later, is offline with a reason; the others go on, and there is no clean-shutdown mark at the end.
+A partition of which the metadata knows nothing (a backup, a folder of a Kafka whose metadata lies elsewhere) is served, but
+neither retention nor compaction touches it until someone calls `adopt_topic`; one notice says so. A partition that cannot be
+loaded, or that meets an I/O error later, is offline with a reason; the others go on, and there is no clean-shutdown mark at the
+end.
 
 All of it belongs to one thread; only loading may use several (`partitions`). See docs/storage.md for how it is used.
 """
@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
@@ -45,21 +45,30 @@ from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.meta_properties import MetaProperties
+from tidelog.storage.metadata import takeover
+from tidelog.storage.metadata.leading import claiming_records
+from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.offline_partitions import OfflinePartitions
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import LoadProgress, Partitions, Progress
 from tidelog.storage.producers.producer_ids import ProducerIds
-from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.scheduler import Rest, Scheduler
 from tidelog.storage.segment.descriptors import give_back_by, give_back_no_more
 from tidelog.storage.staged_write import finish_interrupted_writes
+from tidelog.storage.steps import Steps, run_steps
+from tidelog.storage.topic import Topic
 from tidelog.storage.topic_lifecycle import KEEP_EVERYTHING, TopicLifecycle
 from tidelog.storage.topic_statistics import TopicStatistics, topic_statistics
-from tidelog.storage.topics_file import Topic, read_topics
 from tidelog.storage.write_journal import is_pending
 
 __all__ = ["KEEP_EVERYTHING", "LoadProgress", "LogManager", "Progress"]
 
 logger = logging.getLogger("tidelog.storage")
+
+T = TypeVar("T")
+
+SNAPSHOT_INTERVAL_MS = 60_000
+"""Between two looks whether the metadata log has grown so much that a snapshot is due."""
 
 SHOWN_TOPICS = 10
 """A notice names no more than so many."""
@@ -69,6 +78,7 @@ class _Started(NamedTuple):
     """What there is between a start and its end."""
 
     owner: MetaProperties
+    store: MetadataStore
     partitions: Partitions
     lifecycle: TopicLifecycle
     work: BackgroundWork
@@ -95,7 +105,7 @@ class LogManager:
     ) -> None:
         self.directory = Path(directory)
         self.clock = clock
-        self.config = ManagerConfig.from_properties(properties or {})
+        self.config = self._configured = ManagerConfig.from_properties(properties or {})
         self.scheduler = scheduler or Scheduler(clock)
         self.had_clean_shutdown = False
         self._progress = progress
@@ -117,8 +127,8 @@ class LogManager:
         """Lock the folder, load every partition, begin with the background work.
 
         Raises StorageError where someone else holds the folder or it cannot be read, InvalidArgumentError where it belongs to
-        another node or cluster, CorruptCheckpointError for a damaged ``meta.properties`` or ``tidelog-topics.json``: nothing was
-        changed then, besides. Interrupted, it leaves the folder as clean as it found it.
+        another node or cluster, or its metadata is a quorum's, CorruptDataError for a damaged ``meta.properties`` or
+        metadata log: nothing was changed then, besides. Interrupted, it leaves the folder as clean as it found it.
         """
         data_folder.create(self.directory)
         self._lock = DirLock(self.directory).__enter__()
@@ -130,12 +140,26 @@ class LogManager:
 
     def _start(self) -> None:
         data_folder.raise_open_files_limit()
+        is_new = not data_folder.is_claimed(self.directory)
         owner = data_folder.claim(self.directory, self.config)
-        topics = read_topics(self.directory)
         contents = data_folder.list_contents(self.directory)
         if contents.going or is_pending(self.directory):
             finish_interrupted_writes(self.directory, self.clock)
-            topics, contents = read_topics(self.directory), data_folder.list_contents(self.directory)
+            contents = data_folder.list_contents(self.directory)
+        store = MetadataStore.open(self.directory, owner.node_id, owner.directory_uuid, self.clock)
+        self._start_with(store, owner, contents, is_new=is_new)
+
+    def _start_with(
+        self, store: MetadataStore, owner: MetaProperties, contents: data_folder.FolderContents, *, is_new: bool
+    ) -> None:
+        deleting: set[str] = set()
+        is_old = takeover.is_old(self.directory)
+        if is_old:
+            deleting = takeover.take_over(store)
+        if is_new:
+            store.commit(claiming_records(store))
+            store.begin()
+        self.config = self._configured.with_topic_defaults(store.image.broker_config(owner.node_id))
         checkpoints = DirCheckpoints(self.directory)
         self.had_clean_shutdown = take_clean_shutdown(self.directory)
         partitions = Partitions(
@@ -148,7 +172,7 @@ class LogManager:
             recovery_progress=self._recovery_progress,
             jitter=self._jitter,
         )
-        lifecycle = TopicLifecycle(self.directory, self.config, partitions, topics)
+        lifecycle = TopicLifecycle(self.directory, self.config, partitions, store, deleting)
         work = BackgroundWork(self.directory, self.clock, self.scheduler, self.config, partitions, lifecycle)
         partitions.events = work
         try:
@@ -157,12 +181,20 @@ class LogManager:
             folders = [lifecycle.folder_of(key, contents.partitions[key]) for key in keys]
             partitions.load_all(folders, self.config.recovery_threads, self._progress)
             lifecycle.create_missing()
+            if is_old and not any(map(lifecycle.is_deleting, deleting)):
+                takeover.set_aside(self.directory)
         except BaseException:
             self._abandon(partitions)
             raise
         work.schedule()
+        self.scheduler.schedule(
+            "metadata-snapshot",
+            lambda: Rest(store.take_snapshot) if store.is_snapshot_due else None,
+            delay_ms=SNAPSHOT_INTERVAL_MS,
+            period_ms=SNAPSHOT_INTERVAL_MS,
+        )
         give_back_by(partitions.give_descriptors_back)
-        self._started = _Started(owner, partitions, lifecycle, work, ProducerIds(self.directory))
+        self._started = _Started(owner, store, partitions, lifecycle, work, ProducerIds(store))
 
     def _abandon(self, partitions: Partitions) -> None:
         """Give up a start. Where the last end was a clean one, this is one as well: no recovery must follow."""
@@ -272,45 +304,74 @@ class LogManager:
         Raises TopicExistsError, InvalidArgumentError for a name, number or property that Kafka would refuse, StorageError;
         nothing is left behind then.
         """
-        return self._running.lifecycle.create(name, partitions, properties or {})
+        return self._run(self.creation(name, partitions, properties))
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Let a topic have more partitions, `partitions` in all.
 
-        Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than it has, StorageError.
+        Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than it has, StorageError: partitions that
+        the topic has then, and whose folders could not be made, are offline.
         """
-        return self._running.lifecycle.add_partitions(name, partitions)
+        return self._run(self.enlargement(name, partitions))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic: it is gone for readers at once, its folders after a delay.
 
         Raises UnknownTopicOrPartitionError; StorageError where a folder cannot be renamed, to be tried again.
         """
-        running = self._running
-        keys = running.partitions.keys_of(name)
-        running.work.stop_cleaning(keys)
-        running.lifecycle.delete(name)
-        running.work.forget_cleaning(keys)
-        with suppress(StorageError):  # Lines of partitions that are gone do no harm, and the next checkpoint drops them.
-            running.partitions.write_checkpoints()
+        self._run(self.deletion(name))
 
     def alter_config(self, name: str, properties: Mapping[str, PropertyValue]) -> Topic:
         """Give a topic these properties instead of those it had.
 
         Raises UnknownTopicOrPartitionError, also for one without a configuration, InvalidArgumentError, StorageError.
         """
-        running = self._running
-        topic = running.lifecycle.alter(name, properties)
-        if not running.lifecycle.config_of(name).is_compacted:
-            running.work.stop_cleaning(running.partitions.keys_of(name))
-        return topic
+        return self._run(self.alteration(name, properties))
 
     def adopt_topic(self, name: str, properties: Mapping[str, PropertyValue] | None = None) -> Topic:
         """Give a configuration to a topic that was found without one: from now on retention and compaction apply to it.
 
         Raises InvalidArgumentError where there is no such topic, or its partitions carry different ids, StorageError.
         """
+        return self._run(self.adoption(name, properties))
+
+    # --- the same in steps, for an owner who has other things to do in between: see `steps`
+
+    def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue] | None = None) -> Steps[Topic]:
+        """Create a topic in steps: see `create_topic`."""
+        return self._running.lifecycle.create(name, partitions, properties or {})
+
+    def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
+        """Let a topic have more partitions, in steps: see `add_partitions`."""
+        return self._running.lifecycle.add_partitions(name, partitions)
+
+    def deletion(self, name: str) -> Steps[None]:
+        """Delete a topic in steps: see `delete_topic`."""
+        running = self._running
+        keys = running.partitions.keys_of(name)
+        running.work.stop_cleaning(keys)
+        yield from running.lifecycle.delete(name)
+        running.work.forget_cleaning(keys)
+
+    def alteration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
+        """Give a topic these properties, in steps: see `alter_config`."""
+        running = self._running
+        topic = yield from running.lifecycle.alter(name, properties)
+        if not running.lifecycle.config_of(name).is_compacted:
+            running.work.stop_cleaning(running.partitions.keys_of(name))
+        return topic
+
+    def adoption(self, name: str, properties: Mapping[str, PropertyValue] | None = None) -> Steps[Topic]:
+        """Give a topic that was found a configuration, in steps: see `adopt_topic`."""
         return self._running.lifecycle.adopt(name, properties or {})
+
+    @property
+    def metadata(self) -> MetadataStore:
+        """The folder's metadata log."""
+        return self._running.store
+
+    def _run(self, steps: Steps[T]) -> T:
+        return run_steps(steps, self._running.store)
 
     def bring_online(self, topic: str, partition: int) -> PartitionLog:
         """Load an offline partition again, once its disk is well, and recover it; return its log, which replaces the old one.

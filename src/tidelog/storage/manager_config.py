@@ -25,7 +25,8 @@ Every other property is a default for topics, see `config.LogConfig`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from tidelog.config import INT64_MAX, LogConfig, PropertyValue, parse_flag, unaliased
 from tidelog.errors import InvalidArgumentError
@@ -87,6 +88,16 @@ class ManagerConfig:
         rest = unaliased(rest)
         LogConfig.from_properties(rest)
         return cls(topic_defaults=rest, **values)  # type: ignore[arg-type]
+
+    def with_topic_defaults(self, properties: Mapping[str, str]) -> ManagerConfig:
+        """Return the same with other defaults for topics, from a broker's dynamic settings; those of other kinds are left out."""
+        known = {}
+        for name, value in properties.items():
+            if name not in MANAGER_PROPERTIES:
+                with suppress(InvalidArgumentError):  # A setting of Kafka's broker that is nothing here.
+                    LogConfig.from_properties(unaliased({name: value}))
+                    known.update(unaliased({name: value}))
+        return replace(self, topic_defaults={**self.topic_defaults, **known}) if known else self
 
     def to_properties(self) -> dict[str, PropertyValue | None]:
         """Return the settings under Kafka's names, without the defaults of topics."""

@@ -13,12 +13,14 @@ Other keys are kept as they are. Kafka refuses to start on a folder of another c
 from __future__ import annotations
 
 import re
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.log.checkpoints import replace_file
 from tidelog.log.files import read_whole
+from tidelog.log.partition_metadata import parse_topic_id
 
 META_PROPERTIES = "meta.properties"
 _LINE = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")
@@ -33,6 +35,11 @@ class MetaProperties:
     directory_id: str | None = None
     version: int = 1
     others: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def directory_uuid(self) -> uuid.UUID | None:
+        """The folder's id as one, None where it has none."""
+        return None if self.directory_id is None else parse_topic_id(self.directory_id)
 
     def to_text(self) -> str:
         """Return the file's text, without the comment lines that Java adds."""

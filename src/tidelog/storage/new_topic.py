@@ -4,16 +4,16 @@ Each partition is written into a staging folder ``<topic>-<partition>.<uuid>-del
 Kafka itself removes at its next start. The first half of the uuid is fixed, so that Tidelog knows its own ones. Then::
 
     1  every file of every partition is written and synced          a crash leaves staging folders only
-    2  the topic is registered in tidelog-topics.json               from here on the topic is there
+    2  the topic is registered in the folder's metadata log         from here on the topic is there
     3  the staging folders are renamed to <topic>-<partition>       a crash leaves a part of the topic
     4  the data folder is synced, checkpoints get the new offsets
 
-Whoever takes the folder's lock next cleans up: staging folders of an import that died in step 1 are removed; where the topics'
-file or a published partition has the same topic id, all the data was synced, and the rest is published. So no lock, no
+Whoever takes the folder's lock next cleans up: staging folders of an import that died in step 1 are removed; where the metadata
+or a published partition has the same topic id, all the data was synced, and the rest is published. So no lock, no
 cleaning, no writing: two writers never see each other's staging.
 
-A folder with a ``meta.properties`` and without ``tidelog-topics.json`` is an Apache Kafka's. Nothing is registered there: Kafka
-has its topics elsewhere, and a warning says what it will do with one that it does not know.
+A folder with a ``meta.properties`` and without a metadata log is an Apache Kafka's that keeps its metadata elsewhere. Nothing is
+registered there, and a warning says what Kafka will do with a topic that it does not know.
 
 Checkpoints say what is true after a clean stop: high watermark and recovery point are the log end (spec §7). They are
 replaced by rename, with everybody else's lines kept.
@@ -37,16 +37,22 @@ from tidelog.config import CREATE_TIME, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, TidelogError, TopicExistsError
 from tidelog.log import names
 from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.log.metadata_log import metadata_dir
 from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import read_topic_id
+from tidelog.metadata.records import RemoveTopicRecord
 from tidelog.storage import data_folder
 from tidelog.storage.dir_checkpoints import DirCheckpoints
 from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.loading.loader import load
-from tidelog.storage.meta_properties import META_PROPERTIES
+from tidelog.storage.meta_properties import META_PROPERTIES, read_meta_properties
+from tidelog.storage.metadata import takeover
+from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.metadata.topic_records import topic_records
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.topics_file import TOPICS_FILE, Topic, read_topics, write_topics
+from tidelog.storage.topic import Topic
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -89,8 +95,7 @@ class NewTopic:
         self._created: list[Path] = []
         self._staging: list[Path] = []
         self._published: list[tuple[Path, Path]] = []
-        self._topics_before: dict[str, Topic] | None = None
-        self._is_registered = False
+        self._store: MetadataStore | None = None
         self._is_committed = False
 
     def __enter__(self) -> NewTopic:
@@ -102,9 +107,7 @@ class NewTopic:
             data_folder.create(self.directory)
             self._lock = DirLock(self.directory).__enter__()
             finish_interrupted(self.directory)
-            if (self.directory / TOPICS_FILE).exists():
-                self._topics_before = read_topics(self.directory)
-            self._refuse_existing()
+            self._refuse_existing(read_topics(self.directory))
             for partition in range(self.topic.partitions):
                 self._stage(partition)
         except BaseException:
@@ -123,11 +126,11 @@ class NewTopic:
     def commit(self) -> None:
         """Finish and sync every partition, then publish them all. Raises StorageError; nothing is left behind then."""
         self._finish_logs()
-        owner = self.directory / META_PROPERTIES
-        is_kafkas = self._topics_before is None and owner.exists()
+        is_kafkas = not (metadata_dir(self.directory).exists() or takeover.is_old(self.directory)) and data_folder.is_claimed(
+            self.directory
+        )
         if not is_kafkas:
-            self._is_registered = True
-            write_topics(self.directory, {**(self._topics_before or {}), self.topic.name: self.topic})
+            self._register()
         end_offsets = {}
         for partition, (log, staged) in enumerate(zip(self.logs, self._staging, strict=True)):
             key = TopicPartition(self.topic.name, partition)
@@ -139,14 +142,23 @@ class NewTopic:
         self._is_committed = True
         if is_kafkas:
             logger.warning(
-                "%s: an Apache Kafka owns this folder; it sets aside topics that its own metadata does not know", owner
+                "%s: an Apache Kafka owns this folder; it sets aside topics that its own metadata does not know",
+                self.directory / META_PROPERTIES,
             )
 
     # --- inside
 
-    def _refuse_existing(self) -> None:
+    def _register(self) -> None:
+        owner = read_meta_properties(self.directory)
+        node_id = data_folder.FIRST_NODE_ID if owner is None else owner.node_id
+        self._store = MetadataStore.open(self.directory, node_id, None if owner is None else owner.directory_uuid, self._clock)
+        if takeover.is_old(self.directory) and not takeover.take_over(self._store):
+            takeover.set_aside(self.directory)
+        self._store.commit(topic_records(self.topic, node_id, self._store.directory_id))
+
+    def _refuse_existing(self, topics: Mapping[str, Topic]) -> None:
         name = self.topic.name
-        there = {key.topic for key in data_folder.list_contents(self.directory).partitions} | set(self._topics_before or ())
+        there = {key.topic for key in data_folder.list_contents(self.directory).partitions} | topics.keys()
         # Whatever bears a partition's name would be in the way in the end.
         own = (self.directory / names.log_dir_name(name, partition) for partition in range(self.topic.partitions))
         if name in there or any(path.exists() for path in own):
@@ -200,18 +212,23 @@ class NewTopic:
                 path.rmdir()
 
     def _unregister(self) -> bool:
-        """Have the topics' file say again what it said; False if it cannot be written: then the next start finishes the topic."""
-        if not self._is_registered:
+        """Have the metadata say again what it said; False if it cannot be written: then the next start finishes the topic."""
+        store, self._store = self._store, None
+        if store is None or self.topic.topic_id not in store.image.topics_by_id:
+            self._remove_new_metadata(store)
             return True
         try:
-            if self._topics_before is not None:
-                write_topics(self.directory, self._topics_before)
-            else:
-                (self.directory / TOPICS_FILE).unlink(missing_ok=True)
+            store.commit([RemoveTopicRecord(self.topic.topic_id)])
         except OSError as error:
-            logger.error("%s: %s", self.directory / TOPICS_FILE, error)
+            logger.error("%s: %s", self.directory, error)
             return False
+        self._remove_new_metadata(store)
         return True
+
+    def _remove_new_metadata(self, store: MetadataStore | None) -> None:
+        """Leave no metadata log behind where there was none."""
+        if store is not None and store.is_new and not store.image.topics:
+            shutil.rmtree(metadata_dir(self.directory), ignore_errors=True)
 
     def _unlock(self) -> None:
         lock, self._lock = self._lock, None

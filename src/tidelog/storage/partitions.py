@@ -41,6 +41,10 @@ from tidelog.storage.scheduler import Rest, Scheduler
 logger = logging.getLogger("tidelog.storage")
 
 
+DELETION_MARK = b"deletes".hex()
+"""How the ids of folders begin that a deletion has renamed: one whose topic is still in the metadata was interrupted."""
+
+
 class LoadProgress(NamedTuple):
     """How far a start has come."""
 
@@ -48,6 +52,13 @@ class LoadProgress(NamedTuple):
     partitions: int
     loaded: TopicPartition
     is_offline: bool
+
+
+class Removal(NamedTuple):
+    """A folder that is out of the way, and how long those who read from it may go on."""
+
+    directory: Path
+    delay_ms: int
 
 
 class PartitionFolder(NamedTuple):
@@ -92,6 +103,7 @@ class Partitions:
         self._recovery_progress = recovery_progress
         self._jitter = jitter
         self._loaded_ends: dict[TopicPartition, int] = {}
+        self._by_topic: dict[str, set[TopicPartition]] = {}
         self._of_the_disk: set[TopicPartition] = set()
         """Those of `failed` that may come back once the disk is well."""
 
@@ -103,7 +115,11 @@ class Partitions:
 
     def keys_of(self, topic: str) -> list[TopicPartition]:
         """Return a topic's partitions, in order."""
-        return sorted(key for key in {*self.logs, *self.failed} if key.topic == topic)
+        return sorted(self._by_topic.get(topic, ()))
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics that have a partition here."""
+        return list(self._by_topic)
 
     def get(self, key: TopicPartition) -> PartitionLog:
         """Return a log, also one that met an I/O error. Raises UnknownTopicOrPartitionError, LogOfflineError with the reason."""
@@ -217,16 +233,23 @@ class Partitions:
 
     def create(self, folder: PartitionFolder) -> None:
         """Make a partition's folder, with an empty log. Raises StorageError; nothing of it is there then."""
+        self.put_new(folder.key, self.made(folder))
+
+    def made(self, folder: PartitionFolder) -> PartitionLog:
+        """Make a partition's folder and return its empty log, of which nobody knows yet. On any thread. Raises as `create`."""
         try:
             folder.directory.mkdir()
         except OSError as error:
             raise StorageError(f"cannot create a partition's folder: {error.strerror}", path=folder.directory) from error
         try:
-            log = self._load(folder, recovery_point=0, log_start_offset=0, had_clean_shutdown=True)
+            return self._load(folder, recovery_point=0, log_start_offset=0, had_clean_shutdown=True)
         except BaseException:
             shutil.rmtree(folder.directory, ignore_errors=True)
             raise
-        self._add(folder.key, log)
+
+    def put_new(self, key: TopicPartition, log: PartitionLog) -> None:
+        """Have a partition that was `made` be one."""
+        self._add(key, log)
 
     def _load(
         self, folder: PartitionFolder, *, recovery_point: int, log_start_offset: int, had_clean_shutdown: bool
@@ -248,12 +271,14 @@ class Partitions:
     def _add(self, key: TopicPartition, log: PartitionLog) -> None:
         log.events = self.events
         self.logs[key] = log
+        self._by_topic.setdefault(key.topic, set()).add(key)
         self.changed.add(key.topic)
         self._loaded_ends[key] = log.log_end_offset
 
     def fail(self, key: TopicPartition, reason: str) -> None:
         """Note that a partition is there, but cannot be used."""
         self.failed[key] = reason
+        self._by_topic.setdefault(key.topic, set()).add(key)
         self.changed.add(key.topic)
         logger.error("%s: offline: %s", self.directory_of(key), reason)
 
@@ -295,20 +320,18 @@ class Partitions:
 
     # --- removing
 
-    def undo_create(self, key: TopicPartition) -> None:
-        """Remove a partition that was just made. What cannot be removed is told."""
-        log = self._forget(key)
-        if log is not None:
-            log.close_handlers()
-        remove_directory(self.directory_of(key))
+    def unmake(self, log: PartitionLog) -> None:
+        """Remove a partition that was `made`. On any thread; what cannot be removed is told."""
+        log.close_handlers()
+        remove_directory(log.directory)
 
-    def remove(self, key: TopicPartition) -> bool:
-        """Rename a partition's folder out of the way; it is removed after file.delete.delay.ms. False if it cannot be renamed.
+    def remove(self, key: TopicPartition) -> Removal | None:
+        """Rename a partition's folder out of the way, to be removed later. None if it cannot be renamed.
 
         The partition is `failed` then, with the reason.
         """
         log = self._forget(key)
-        target = self.directory / names.log_delete_dir_name(*key)
+        target = self.directory / names.log_delete_dir_name(*key, mark=DELETION_MARK)
         delay_ms = LogConfig().file_delete_delay_ms if log is None else log.config.file_delete_delay_ms
         if log is not None:
             # Nothing is written any more: what is removed needs no room on a disk that may be full.
@@ -318,11 +341,10 @@ class Partitions:
             _rename(self.directory_of(key), target)
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # Somebody else has removed it.
-                return True
+                return Removal(target, 0)
             self.fail(key, f"it is being deleted, but {error}")
-            return False
-        self.remove_later(target, delay_ms)
-        return True
+            return None
+        return Removal(target, delay_ms)
 
     def remove_later(self, directory: Path, delay_ms: int) -> None:
         """Have a folder removed once nobody reads from it any more."""
@@ -338,6 +360,11 @@ class Partitions:
         self.failed.pop(key, None)
         self._of_the_disk.discard(key)
         self._loaded_ends.pop(key, None)
+        there = self._by_topic.get(key.topic)
+        if there is not None:
+            there.discard(key)
+            if not there:
+                del self._by_topic[key.topic]
         return self.logs.pop(key, None)
 
     # --- descriptors

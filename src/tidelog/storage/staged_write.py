@@ -37,11 +37,12 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.patch import set_base_offset_and_epoch
 from tidelog.storage import data_folder
 from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.loading.loader import load
 from tidelog.storage.new_topic import finish_interrupted
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.topics_file import Topic, read_topics
+from tidelog.storage.topic import Topic
 from tidelog.storage.write_journal import (
     COMMITTED_FILE,
     INDEX_SUFFIXES,

@@ -1,43 +1,57 @@
 """Topics of a data folder: created, enlarged, configured, adopted, deleted, each so that a crash leaves all of it or nothing.
 
-``tidelog-topics.json`` (`topics_file`) decides what is there. It is replaced first, the folders follow:
+The metadata log (`metadata_store`) decides what is there. A change costs one append to it, however many topics there are:
 
 | | 1 | 2 | 3 | a start after a crash |
 |---|---|---|---|---|
-| create, add partitions | the topic is in the file | folders are made | they are synced | makes what is missing |
-| delete | it is marked in the file | folders become ``….<uuid>-delete`` | it leaves the file | goes on with 2 |
-| alter, adopt | the file has the properties | logs get them | | |
+| create | records are on the disk | folders are made | the data folder is synced | makes what is missing |
+| add partitions | folders are made | that is synced | records are on the disk | removes what nobody knows |
+| delete | folders become ``….<uuid>-delete`` | that is synced | the record is on the disk | goes on with 1 |
+| alter, adopt | records are on the disk | logs get the properties | | |
 
-What fails without a crash is undone: a refused creation leaves nothing behind. A deletion that meets a folder which cannot be
-renamed stays a deletion, and is gone on with at the next try or start.
+A topic that is in the metadata while one of its folders bears a deletion's mark (`DELETION_MARK`) was being deleted. What fails
+without a crash is undone: a refused creation leaves nothing behind. A deletion that meets a folder which cannot be renamed stays
+a deletion, and is gone on with at the next try or start.
 
-Topics that the file does not know (a backup, a folder from Kafka) have the configuration `KEEP_EVERYTHING` until someone
-adopts them. `log_manager` owns one.
+Changes are `Steps`: whoever runs them may do others' in between, and wait for disks elsewhere. A topic is in `topics()` from its
+first step on, so that nobody takes its name; its partitions are there at its end.
+
+Topics that the metadata does not know (a backup) have the configuration `KEEP_EVERYTHING` until someone adopts them.
+`log_manager` owns one.
 """
 
 from __future__ import annotations
 
 import logging
+import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tidelog.config import LogConfig, PropertyValue, unaliased
 from tidelog.errors import (
+    CorruptCheckpointError,
     InvalidArgumentError,
     StorageError,
     TidelogError,
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from tidelog.log import names
 from tidelog.log.checkpoints import sync_directory
 from tidelog.log.names import TopicPartition
-from tidelog.log.partition_metadata import format_topic_id
+from tidelog.log.partition_metadata import format_topic_id, read_topic_id
+from tidelog.metadata.records import TOPIC_RESOURCE, RemoveTopicRecord
 from tidelog.storage.data_folder import FolderContents, new_topic_id
 from tidelog.storage.manager_config import ManagerConfig
+from tidelog.storage.metadata.metadata_store import Change, MetadataStore
+from tidelog.storage.metadata.topic_records import config_records, partition_records, topic_records
 from tidelog.storage.new_topic import check_topic_name
-from tidelog.storage.partitions import PartitionFolder, Partitions
-from tidelog.storage.topics_file import Topic, read_topics, write_topics
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partitions import DELETION_MARK, PartitionFolder, Partitions, Removal
+from tidelog.storage.steps import Steps
+from tidelog.storage.topic import Topic
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -46,27 +60,44 @@ KEEP_EVERYTHING: dict[str, PropertyValue] = {"cleanup.policy": "delete", "retent
 
 MAX_PARTITIONS = 2**31 - 1
 
+PARTITIONS_A_STEP = 16
+"""So many partitions are made, or renamed, before others have their turn."""
+
 
 class TopicLifecycle:
-    """The topics of `directory`, `topics` as the file had them, with their logs in `partitions`."""
+    """The topics of `directory` as `store` has them, with their logs in `partitions`.
 
-    def __init__(self, directory: Path, config: ManagerConfig, partitions: Partitions, topics: Mapping[str, Topic]) -> None:
+    `deleting` are those whose deletion a former owner has begun.
+    """
+
+    def __init__(
+        self, directory: Path, config: ManagerConfig, partitions: Partitions, store: MetadataStore, deleting: Iterable[str] = ()
+    ) -> None:
         self._directory = directory
         self._config = config
         self._partitions = partitions
-        self._topics = dict(topics)
+        self._store = store
+        self._topics: dict[str, Topic] = {}
+        self._deleting = set(deleting)
+        self._busy: set[str] = set()
+        """Topics that are being made, or deleted, at this moment."""
+        self._removals: dict[str, list[Removal]] = {}
+        """Folders of topics whose deletion is not finished: they tell of it."""
         self._configs: dict[str, LogConfig] = {}
+        self._look_alikes: Counter[str] = Counter()
+        """How many topics have a name, but for dots and underscores."""
+        self._restored()
+        store.on_restore = self._restored
 
     # --- asking
 
     def topics(self) -> dict[str, Topic]:
         """Return the topics that have a configuration, by name."""
-        return {name: topic for name, topic in self._topics.items() if not topic.is_deleting}
+        return {name: topic for name, topic in self._topics.items() if name not in self._deleting}
 
     def find(self, name: str) -> Topic | None:
         """Return a topic that has a configuration, None if there is none of that name."""
-        topic = self._topics.get(name)
-        return None if topic is None or topic.is_deleting else topic
+        return None if name in self._deleting else self._topics.get(name)
 
     def get(self, name: str) -> Topic:
         """Return a topic that has a configuration. Raises UnknownTopicOrPartitionError."""
@@ -77,11 +108,11 @@ class TopicLifecycle:
 
     def is_known(self, name: str) -> bool:
         """Whether the topic has a configuration: else neither retention nor compaction may touch it."""
-        return name in self._topics
+        return name in self._topics or name in self._deleting
 
     def is_deleting(self, name: str) -> bool:
         """Whether the topic is going, but not gone: a folder of it could not be renamed."""
-        return name in self._topics and self._topics[name].is_deleting
+        return name in self._deleting
 
     def config_of(self, name: str) -> LogConfig:
         """Return the configuration of a topic's logs."""
@@ -102,20 +133,52 @@ class TopicLifecycle:
 
     def finish_deletions(self, contents: FolderContents) -> list[TopicPartition]:
         """Go on with interrupted deletions; return the partitions that are to be loaded, in order. Raises StorageError."""
-        going = {name for name, topic in self._topics.items() if topic.is_deleting}
+        by_id = {topic.topic_id: name for name, topic in self._topics.items()}
         for directory in contents.going:
-            self._partitions.remove_later(directory, self._config.topic_config({}).file_delete_delay_ms)
-        failed = {key.topic for key in contents.partitions if key.topic in going and not self._partitions.remove(key)}
-        if going:
+            if directory.name.rpartition(".")[2].startswith(DELETION_MARK):
+                topic_id = _topic_id(directory)
+                name = by_id.get(topic_id) if topic_id else names.parse_topic_partition_name(directory.name).topic
+                if name in self._topics:
+                    self._deleting.add(name)
+        delay_ms = self._config.topic_config({}).file_delete_delay_ms
+        removals = {directory: Removal(directory, delay_ms) for directory in contents.going}
+        self._remove_unknown(contents)
+        failed = set()
+        for key in contents.partitions:
+            if key.topic in self._deleting:
+                removal = self._partitions.remove(key)
+                if removal is None:
+                    failed.add(key.topic)
+                else:
+                    removals[removal.directory] = removal
+        gone = self._deleting - failed
+        if gone:
             self._sync()
-            self._drop(going - failed)
-        return sorted(key for key in contents.partitions if key.topic not in going)
+            self._store.commit([RemoveTopicRecord(self._topics[name].topic_id) for name in gone if name in self._topics])
+            self._deleting -= gone
+            for name in gone:
+                self._refresh(name)
+        for removal in removals.values():
+            # What tells of a deletion that is not finished stays.
+            if not failed or names.parse_topic_partition_name(removal.directory.name).topic not in failed:
+                self._partitions.remove_later(*removal)
+        return sorted(key for key in contents.partitions if key.topic not in gone | failed)
+
+    def _remove_unknown(self, contents: FolderContents) -> None:
+        """Remove empty partitions of known topics that the metadata does not know: they were being added."""
+        for key, directory in list(contents.partitions.items()):
+            topic = self._store.image.topics.get(key.topic)
+            if topic is not None and key.partition not in topic.partitions and _is_empty(directory, topic.topic_id):
+                del contents.partitions[key]
+                removal = self._partitions.remove(key)
+                if removal is not None:
+                    self._partitions.remove_later(*removal)
 
     def create_missing(self) -> None:
         """Make the partitions of known topics that are not there; one that cannot be made is offline."""
         made = []
         for key in [key for topic in self.topics().values() for key in self._missing(topic)]:
-            logger.warning("%s-%d is missing and begins anew, empty", *key)
+            logger.warning("%s-%d is missing and begins empty", *key)
             try:
                 self._partitions.create(self.folder_of(key))
                 made.append(key)
@@ -128,25 +191,31 @@ class TopicLifecycle:
 
     # --- changing
 
-    def create(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Topic:
+    def create(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Create a topic. Raises TopicExistsError, InvalidArgumentError for what Kafka would refuse, StorageError."""
         check_topic_name(name)
         _check_partitions(partitions)
-        if name in self._topics or self._partitions.keys_of(name):
+        if self.is_known(name) or self._partitions.keys_of(name):
             raise TopicExistsError(f"topic {name!r} is there already", path=self._directory)
         self._refuse_collision(name)
         texts = self._checked(properties)
         topic = Topic(name, new_topic_id(), partitions, texts)
-        self._write({**self._topics, name: topic})
+        change = self._store.append(topic_records(topic, self._store.node_id, self._store.directory_id))
+        self._refresh(name)
+        self._busy.add(name)
         try:
-            self._create_partitions(topic)
-        except BaseException:
-            self._undo({other: one for other, one in self._topics.items() if other != name})
-            raise
+            yield change
+            try:
+                self._publish((yield from self._made(self._missing(topic))))
+            except Exception:
+                yield from self._undo_create(topic)
+                raise
+        finally:
+            self._busy.discard(name)
         logger.info("topic %s: created, partitions %d%s", name, partitions, _settings(texts))
         return topic
 
-    def add_partitions(self, name: str, partitions: int) -> Topic:
+    def add_partitions(self, name: str, partitions: int) -> Steps[Topic]:
         """Let a topic have more partitions, `partitions` in all.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than it has, StorageError.
@@ -157,61 +226,95 @@ class TopicLifecycle:
             raise InvalidArgumentError(
                 f"topic {name!r} gets no partitions that way", found=partitions, expected=f"more than {before.partitions}"
             )
-        topic = replace(before, partitions=partitions)
-        self._write({**self._topics, name: topic})
+        added = range(before.partitions, partitions)
+        if name in self._busy:
+            raise InvalidArgumentError(f"topic {name!r} is being changed", path=self._directory)
+        self._busy.add(name)
         try:
-            self._create_partitions(topic)
-        except BaseException:
-            self._undo({**self._topics, name: before})
-            raise
+            store = self._store
+            there = set(self._partitions.keys_of(name))
+            keys = [TopicPartition(name, number) for number in added]
+            made = yield from self._made([key for key in keys if key not in there])
+            try:
+                change = store.append(partition_records(before.topic_id, added, store.node_id, store.directory_id))
+                self._refresh(name)
+                yield change
+            except StorageError:
+                self._unmake(made)
+                raise
+            self._publish(made)
+        finally:
+            self._busy.discard(name)
+        topic = self.get(name)
         logger.info("topic %s: partitions %d, %d before", name, partitions, before.partitions)
         return topic
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> Steps[None]:
         """Delete a topic: its partitions are gone at once, their folders later.
 
         Raises UnknownTopicOrPartitionError; StorageError, after which it may be called again.
         """
         keys = self._partitions.keys_of(name)
         topic = self._topics.get(name)
-        if topic is None and not keys:
+        if name in self._busy or (topic is None and not keys):
             raise UnknownTopicOrPartitionError(f"no topic {name!r}", path=self._directory)
-        if topic is None:
-            topic = Topic(name, new_topic_id(), max(key.partition for key in keys) + 1)
-        if not topic.is_deleting:
-            self._write({**self._topics, name: replace(topic, is_deleting=True)})
-        failed = [key for key in keys if not self._partitions.remove(key)]
-        self._sync()
-        if failed:
-            reason = self._partitions.failed[failed[0]]
-            raise StorageError(f"topic {name!r} is not gone: {len(failed)} partitions: {reason}", path=self._directory)
-        self._drop({name})
+        self._busy.add(name)
+        try:
+            if topic is None and name not in self._deleting:
+                # So that a start finds out what was begun.
+                topic = self._found(name, {key: _text(value) for key, value in KEEP_EVERYTHING.items()})
+                yield self._register(topic)
+            self._deleting.add(name)
+            self._partitions.changed.add(name)
+            failed = 0
+            removals = self._removals.setdefault(name, [])
+            for i, key in enumerate(keys):
+                if i % PARTITIONS_A_STEP == PARTITIONS_A_STEP - 1:
+                    yield None
+                removal = self._partitions.remove(key)
+                if removal is None:
+                    failed, reason = failed + 1, self._partitions.failed[key]
+                else:
+                    removals.append(removal)
+            yield self._sync
+            if failed:
+                raise StorageError(f"topic {name!r} is not gone: {failed} partitions: {reason}", path=self._directory)
+            if topic is not None:
+                yield self._store.append([RemoveTopicRecord(topic.topic_id)])
+            self._deleting.discard(name)
+            self._refresh(name)
+            for removal in self._removals.pop(name):
+                self._partitions.remove_later(*removal)
+        finally:
+            self._busy.discard(name)
         logger.info("topic %s: deleted, its folders go in a while", name)
 
-    def alter(self, name: str, properties: Mapping[str, PropertyValue]) -> Topic:
+    def alter(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Give a topic these properties instead of those that it had.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError.
         """
-        topic = self.get(name).with_properties(self._checked(properties))
-        self._write({**self._topics, name: topic})
+        before, texts = self.get(name), self._checked(properties)
+        change = self._store.append(config_records(TOPIC_RESOURCE, name, before.properties, texts))
+        self._refresh(name)
+        yield change
         self._configure(name)
-        logger.info("topic %s: configuration changed%s", name, _settings(topic.properties) or ", all defaults")
-        return topic
+        logger.info("topic %s: configuration changed%s", name, _settings(texts) or ", all defaults")
+        return self.get(name)
 
-    def adopt(self, name: str, properties: Mapping[str, PropertyValue]) -> Topic:
+    def adopt(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Give a configuration to a topic that was found without one. Raises InvalidArgumentError, StorageError."""
         keys = self._partitions.keys_of(name)
-        if not keys or name in self._topics:
+        if not keys or self.is_known(name):
             raise InvalidArgumentError("no topic without a configuration", found=repr(name), path=self._directory)
         texts = self._checked(properties)
-        logs = [self._partitions.logs[key] for key in keys if key in self._partitions.logs]
+        logs = self._logs_of(name)
         ids = {log.topic_id for log in logs if log.topic_id is not None}
         if len(ids) > 1:
             found = ", ".join(sorted(map(format_topic_id, ids)))
             raise InvalidArgumentError(f"{name!r}: partitions of different topics of that name", found=found)
-        topic = Topic(name, next(iter(ids), None) or new_topic_id(), max(key.partition for key in keys) + 1, texts)
-        self._write({**self._topics, name: topic})
+        topic = self._found(name, texts)
+        yield self._register(topic)
         for log in logs:
             log.assign_topic_id(topic.topic_id)
         self._configure(name)
@@ -221,6 +324,24 @@ class TopicLifecycle:
 
     # --- inside
 
+    def _logs_of(self, name: str) -> list[PartitionLog]:
+        keys = self._partitions.keys_of(name)
+        return [self._partitions.logs[key] for key in keys if key in self._partitions.logs]
+
+    def _found(self, name: str, properties: dict[str, str]) -> Topic:
+        """Return a topic that was found, with the id that its partitions carry."""
+        ids = (log.topic_id for log in self._logs_of(name) if log.topic_id is not None)
+        last = max(key.partition for key in self._partitions.keys_of(name))
+        return Topic(name, next(ids, None) or new_topic_id(), last + 1, properties)
+
+    def _register(self, topic: Topic) -> Change:
+        """Have the metadata know a topic that was found."""
+        epochs = (log.leader_epochs.latest_epoch or 0 for log in self._logs_of(topic.name))
+        store = self._store
+        change = store.append(topic_records(topic, store.node_id, store.directory_id, leader_epoch=max(epochs, default=0)))
+        self._refresh(topic.name)
+        return change
+
     def _checked(self, properties: Mapping[str, PropertyValue]) -> dict[str, str]:
         texts = {name: _text(value) for name, value in unaliased(properties).items()}
         self._config.topic_config(texts)
@@ -228,33 +349,63 @@ class TopicLifecycle:
 
     def _refuse_collision(self, name: str) -> None:
         """Kafka refuses a topic whose name differs from another's in dots and underscores only: metrics would mix them up."""
-        wanted = name.replace(".", "_")
+        wanted = _look_alike(name)
         if "_" not in wanted:
             return
-        for other in {key.topic for key in self._partitions.all_keys()} | self._topics.keys():
-            if other.replace(".", "_") == wanted:
+        unknown = (other for other in self._partitions.topics() if other not in self._topics)
+        if not self._look_alikes[wanted] and all(_look_alike(other) != wanted for other in unknown):
+            return
+        for other in {*self._partitions.topics(), *self._topics}:
+            if _look_alike(other) == wanted:
                 raise InvalidArgumentError(f"topic {name!r} collides with another", found=repr(other), path=self._directory)
 
     def _missing(self, topic: Topic) -> list[TopicPartition]:
         there = set(self._partitions.keys_of(topic.name))
-        return [key for key in (TopicPartition(topic.name, p) for p in range(topic.partitions)) if key not in there]
+        image = self._store.image
+        numbers = image.partitions_on(image.topics[topic.name], self._store.node_id)
+        return [key for key in (TopicPartition(topic.name, number) for number in numbers) if key not in there]
 
-    def _create_partitions(self, topic: Topic) -> None:
-        """Make the folders that are missing, all or none. Raises StorageError."""
-        made: list[TopicPartition] = []
+    def _made(self, missing: list[TopicPartition]) -> Steps[list[PartitionLog]]:
+        """Make the folders of partitions, all or none, and return their logs, of which nobody knows yet. Raises StorageError."""
+        made: list[PartitionLog] = []
         try:
-            for key in self._missing(topic):
-                self._partitions.create(self.folder_of(key))
-                made.append(key)
-            self._drop_checkpoints(made)
-            self._sync()
-        except BaseException:
-            for key in made:
-                self._partitions.undo_create(key)
+            for start in range(0, len(missing), PARTITIONS_A_STEP):
+                folders = [self.folder_of(key) for key in missing[start : start + PARTITIONS_A_STEP]]
+                yield partial(self._make, folders, made)
+            self._drop_checkpoints(missing)
+            yield self._sync
+        except GeneratorExit:  # The owner ends: what is there is gone on with at the next start.
+            for log in made:
+                log.close_handlers()
             raise
+        except BaseException:
+            self._unmake(made)
+            raise
+        return made
+
+    def _unmake(self, made: Iterable[PartitionLog]) -> None:
+        for log in made:
+            self._partitions.unmake(log)
+
+    def _publish(self, made: Iterable[PartitionLog]) -> None:
+        for log in made:
+            self._partitions.put_new(log.topic_partition, log)
+
+    def _make(self, folders: Iterable[PartitionFolder], made: list[PartitionLog]) -> None:
+        """On any thread; what was made before an error is in `made`."""
+        made.extend(map(self._partitions.made, folders))
+
+    def _undo_create(self, topic: Topic) -> Steps[None]:
+        """Have the metadata say what is true. If that cannot be written, the next start makes the topic's folders."""
+        try:
+            change = self._store.append([RemoveTopicRecord(topic.topic_id)])
+            self._refresh(topic.name)
+            yield change
+        except StorageError as error:
+            logger.error("%s", error)
 
     def _drop_checkpoints(self, made: Iterable[TopicPartition]) -> None:
-        """Have no checkpoint say of a partition that begins anew what was true of an old one. Raises StorageError.
+        """Have no checkpoint say of a partition that begins empty what was true of an old one. Raises StorageError.
 
         A recovery point that is too high would keep a recovery from looking at the records below it.
         """
@@ -263,51 +414,54 @@ class TopicLifecycle:
 
     def _configure(self, name: str) -> None:
         """Tell a topic's logs the configuration. One that cannot follow is offline, and says so."""
-        for key, log in self._partitions.logs.items():
-            if key.topic == name:
+        for key in self._partitions.keys_of(name):
+            log = self._partitions.logs.get(key)
+            if log is not None:
                 try:
                     log.update_config(self.config_of(name))
                 except StorageError as error:
                     logger.error("%s: %s", log.directory, error)
 
-    def _drop(self, topics: Iterable[str]) -> None:
-        gone = set(topics)
-        if gone:
-            self._write({name: topic for name, topic in self._topics.items() if name not in gone})
+    def _refresh(self, name: str) -> None:
+        """Take a topic as the metadata has it now."""
+        image = self._store.image
+        found = image.topics.get(name)
+        if self._topics.pop(name, None) is not None:
+            self._look_alikes[_look_alike(name)] -= 1
+        if found is not None and found.partitions:
+            self._topics[name] = Topic(name, found.topic_id, max(found.partitions) + 1, image.topic_config(name))
+            self._look_alikes[_look_alike(name)] += 1
+        self._partitions.changed.add(name)
+        self._configs.pop(name, None)
 
-    def _write(self, topics: dict[str, Topic]) -> None:
-        try:
-            write_topics(self._directory, topics)
-        except BaseException:
-            self._restore()
-            raise
-        self._take(topics)
-
-    def _undo(self, topics: dict[str, Topic]) -> None:
-        self._take(topics)
-        self._restore()
-
-    def _restore(self) -> None:
-        """Have the file say what is true. If it cannot be written, the next start makes good what it says."""
-        try:
-            if read_topics(self._directory) != self._topics:
-                write_topics(self._directory, self._topics)
-        except TidelogError as error:
-            logger.error("%s", error)
-
-    def _take(self, topics: dict[str, Topic]) -> None:
-        before = self._topics
-        changed = {name for name, topic in topics.items() if before.get(name) is not topic} | (before.keys() - topics.keys())
-        self._topics = topics
-        self._partitions.changed |= changed
-        for name in changed:
-            self._configs.pop(name, None)
+    def _restored(self) -> None:
+        """Take all topics as the metadata has them."""
+        for name in {*self._topics, *self._store.image.topics}:
+            self._refresh(name)
 
     def _sync(self) -> None:
         try:
             sync_directory(self._directory)
         except OSError as error:
             raise StorageError(f"cannot sync the data folder: {error.strerror}", path=self._directory) from error
+
+
+def _topic_id(directory: Path) -> uuid.UUID | None:
+    try:
+        return read_topic_id(directory / names.PARTITION_METADATA)
+    except (CorruptCheckpointError, StorageError):
+        return None
+
+
+def _is_empty(directory: Path, topic_id: uuid.UUID) -> bool:
+    """Whether a partition's folder belongs to that topic, as far as it says, and holds no record."""
+    return _topic_id(directory) in (topic_id, None) and not any(
+        path.stat().st_size for path in directory.glob(f"*{names.LOG_SUFFIX}*")
+    )
+
+
+def _look_alike(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _check_partitions(partitions: int) -> None:

@@ -20,6 +20,7 @@ from tests.broker.groups.offset_requests import (
     loaded,
 )
 from tests.broker.raw import RawClient
+from tests.storage.known_topics import forget
 from tidelog.clock import ManualClock
 from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.wire.coordinator.versioned import encode_versioned
@@ -404,7 +405,7 @@ def test_nothing_expires_in_a_folder_from_elsewhere(start_broker: StartBroker) -
     with broker.client() as client:
         commit(client, "old", one)
     broker.stop()
-    (broker.data_dir / "tidelog-topics.json").unlink()
+    forget(broker.data_dir)
     clock.advance(30 * DAY_MS)
     broker.start()
     groups = loaded(broker)

@@ -293,7 +293,7 @@ def append(
         # A log with append times overwrites it.
         is_v2 = len(records) > HEADER_BYTES and records[_MAGIC_END - 1] == _V2
         created_ms = _read_max_timestamp(records)[0] if is_v2 else NO_TIMESTAMP
-        info = log.append_as_leader(records, node.leadership.epoch, is_hurried=True, prepared=prepared)
+        info = log.append_as_leader(records, node.leadership.epoch_of(log.topic_partition), is_hurried=True, prepared=prepared)
         if info.size_bytes:
             if log.is_flush_awaited:
                 node.flushes.appended(log)

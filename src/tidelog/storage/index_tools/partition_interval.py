@@ -16,13 +16,13 @@ from tidelog.log.files import ReadOnlyFile
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
 from tidelog.log.segment import Segment
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.index_tools.batch_table import EVERY_BATCH, BatchTable
 from tidelog.storage.index_tools.index_content import OFFSET_ENTRY_BYTES, index_path
 from tidelog.storage.index_tools.index_interval import IntervalVotes
 from tidelog.storage.index_tools.offset_entry_forms import Form, read_entries
 from tidelog.storage.index_tools.offset_index_check import add_gaps, chain_of
 from tidelog.storage.loading.log_scan import scan_log
-from tidelog.storage.topics_file import read_topics
 
 DEFAULT_INTERVAL_BYTES = LogConfig().index_interval_bytes
 

@@ -15,8 +15,8 @@ removes it.
 | segments, time maps | `segment_migration` |
 | `.snapshot`, `leader-epoch-checkpoint`, `partition.metadata` | copied: offsets and producers stay what they were |
 | high watermarks, log starts, where compaction goes on | the old checkpoints; an unknown high watermark is the end |
-| `tidelog-topics.json` | the old one, without a `message.format.version` below 2 |
-| `meta.properties`, `tidelog-producer-ids.json`, KRaft's metadata log | copied, the last two if the whole folder is migrated |
+| KRaft's metadata log | copied, if the whole folder is migrated, else made; no topic has a `message.format.version` below 2 |
+| `meta.properties` | copied |
 | recovery points, snapshots that were missing, clean-shutdown mark | the engine |
 
 The engine finds recovery points at the logs' ends and no mark of a clean end. So it reads last segments and producers once more,
@@ -28,17 +28,21 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.clock import Clock
+from tidelog.clock import Clock, SystemClock
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.log import names
 from tidelog.log.checkpoints import read_offset_checkpoint, sync_directory, write_offset_checkpoint
 from tidelog.log.log_dir import LogDir
+from tidelog.log.metadata_log import BOOTSTRAP_CHECKPOINT, metadata_dir
 from tidelog.log.names import TopicPartition
+from tidelog.metadata.records import TOPIC_RESOURCE
+from tidelog.storage.data_folder import FIRST_NODE_ID
+from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, rebuild_partitions
 from tidelog.storage.index_tools.partition_interval import (
     DEFAULT_INTERVAL_BYTES,
@@ -47,10 +51,11 @@ from tidelog.storage.index_tools.partition_interval import (
     select_partitions,
 )
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.meta_properties import META_PROPERTIES
+from tidelog.storage.meta_properties import META_PROPERTIES, read_meta_properties
+from tidelog.storage.metadata import takeover
+from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.metadata.topic_records import config_records, topic_records
 from tidelog.storage.migration.segment_migration import MAX_SEGMENT_BYTES, MigratedSegment, SegmentToMigrate
-from tidelog.storage.producers.producer_ids import PRODUCER_IDS_FILE
-from tidelog.storage.topics_file import TOPICS_FILE, read_topics, write_topics
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -59,7 +64,7 @@ MESSAGE_FORMAT_VERSION = "message.format.version"
 
 _CARRIED_CHECKPOINTS = (names.HIGH_WATERMARK_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.CLEANER_CHECKPOINT)
 _CARRIED_OF_PARTITION = (names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
-_CARRIED_OF_WHOLE_FOLDER = (PRODUCER_IDS_FILE, "bootstrap.checkpoint")
+_CARRIED_OF_WHOLE_FOLDER = (*takeover.OLD_FILES, BOOTSTRAP_CHECKPOINT)
 
 
 @dataclass(frozen=True)
@@ -222,20 +227,33 @@ def _carry_over(directory: Path, work_dir: Path, partitions: Sequence[TopicParti
     if whole:
         for name in _CARRIED_OF_WHOLE_FOLDER:
             _copy(directory / name, work_dir / name)
-        metadata = directory / names.log_dir_name(names.METADATA_TOPIC, 0)
+        metadata = metadata_dir(directory)
         if metadata.is_dir():
             shutil.copytree(metadata, work_dir / metadata.name)
-    if (directory / TOPICS_FILE).exists():
-        topics = {}
-        for name, topic in read_topics(directory).items():
-            if not whole and name not in {key.topic for key in partitions}:
-                continue
-            properties = dict(topic.properties)
-            if LogConfig.from_properties(properties).magic < 2:
-                told = properties.pop(MESSAGE_FORMAT_VERSION)
-                logger.warning("%s: topic %s no longer has %s=%s", work_dir, name, MESSAGE_FORMAT_VERSION, told)
-            topics[name] = replace(topic, properties=properties)
-        write_topics(work_dir, topics)
+    _carry_topics(directory, work_dir, None if whole else {key.topic for key in partitions})
+
+
+def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> None:
+    """Have the new folder's metadata name the topics, none with an old message format; `only` those, None for all."""
+    topics = {name: topic for name, topic in read_topics(directory).items() if only is None or name in only}
+    old = {name for name, topic in topics.items() if LogConfig.from_properties(topic.properties).magic < 2}
+    if not topics or (only is None and not old):
+        return
+    owner = read_meta_properties(directory)
+    node_id, directory_id = (FIRST_NODE_ID, None) if owner is None else (owner.node_id, owner.directory_uuid)
+    store = MetadataStore.open(work_dir, node_id, directory_id, SystemClock())
+    if only is None and takeover.is_old(work_dir) and not takeover.take_over(store):
+        takeover.set_aside(work_dir)
+    for name, topic in topics.items():
+        properties = dict(topic.properties)
+        if name in old:
+            told = properties.pop(MESSAGE_FORMAT_VERSION)
+            logger.warning("%s: topic %s no longer has %s=%s", work_dir, name, MESSAGE_FORMAT_VERSION, told)
+        if name in store.image.topics:
+            store.append(config_records(TOPIC_RESOURCE, name, topic.properties, properties))
+        else:
+            store.append(topic_records(topic.with_properties(properties), node_id, store.directory_id))
+    store.flush()
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,0 +1,24 @@
+"""The topics of any data folder, read-only: of KRaft's metadata log, or of the JSON file of Tidelog 0.1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidelog.log.metadata_log import read_metadata_log
+from tidelog.storage.topic import Topic
+from tidelog.storage.topics_file import read_topics_file
+
+
+def read_topics(directory: Path) -> dict[str, Topic]:
+    """Return the topics of a data folder by name; none where nothing in it tells.
+
+    A file of 0.1 counts until the first start takes it over: beside a Kafka's metadata log it is the younger one. Raises
+    CorruptDataError, UnsupportedVersionError, StorageError.
+    """
+    log = read_metadata_log(directory)
+    topics = {}
+    if log is not None:
+        for name, image in log.image.topics.items():
+            topics[name] = Topic(name, image.topic_id, len(image.partitions), log.image.topic_config(name))
+    old = read_topics_file(directory) or {}
+    return topics | {name: one.topic for name, one in old.items() if not one.is_deleting}

@@ -1,0 +1,1 @@
+"""The data folder's own metadata log: written, taken over, kept short."""

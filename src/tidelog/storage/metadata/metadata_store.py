@@ -1,0 +1,400 @@
+"""The metadata log of a data folder whose only writer is here: what is there, changes, snapshots.
+
+A change is a list of records. `append` applies it to the image at once and keeps it for the next `flush`, which writes all
+changes that wait as one append with one fsync, on any thread. So changes of one turn of a broker's loop share a flush::
+
+    change = store.append(records)     on the owner's thread; the image has it
+    store.flush()                      on any thread; then `change.is_durable`, or `change.error` says why not
+
+| file | |
+|---|---|
+| ``__cluster_metadata-0/<base>.log`` | appended to; a new one begins with each snapshot |
+| ``…/<end>-<epoch>.checkpoint`` | a snapshot, once the log has grown; what it stands for is removed |
+| ``…/quorum-state`` | replaced when a new epoch begins |
+
+With the first change after a start a new epoch begins, as Kafka's leaders begin theirs: one above that of the log and of
+``quorum-state``, told by a LeaderChange. A start that changes nothing writes nothing.
+
+What cannot be written leaves the log as it was: the file is cut back, and `restore` takes the image back to what is on the disk.
+A torn tail is cut before the first append. Damage that sound batches follow is an error at `open`: nothing is cut then.
+
+A large change, or many at once, are several batches; those of one change are then a metadata transaction (KIP-868), so that all
+or nothing of it counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tidelog.clock import Clock
+from tidelog.errors import InvalidArgumentError, StorageError, TidelogError
+from tidelog.log import names
+from tidelog.log.checkpoints import sync_directory
+from tidelog.log.files import Notices
+from tidelog.log.metadata_log import MetadataLog, list_segments, list_snapshots, metadata_dir, read_metadata_log
+from tidelog.metadata.batches import build_batch, build_control_batch, build_snapshot
+from tidelog.metadata.control_records import KRaftVersionRecord, LeaderChangeMessage, Voter
+from tidelog.metadata.frame import encode_record
+from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+)
+from tidelog.metadata.versions import LEVEL_3_9, METADATA_VERSION, record_version
+from tidelog.storage.metadata.quorum_state import read_quorum_state, write_quorum_state
+from tidelog.wire.fields import ZERO_UUID, Message
+
+logger = logging.getLogger("tidelog.storage")
+
+MAX_BATCH_RECORDS = 5000
+"""Kafka's controller takes no more than 10,000 in a batch."""
+
+SNAPSHOT_BYTES = 4 << 20
+"""Bytes of log behind the last snapshot that make the next one due; more where that snapshot is larger."""
+
+TRANSACTIONS_LEVEL = 13
+"""The level of metadata.version (3.6-IV1) that knows metadata transactions."""
+
+_TEMPORARY_SUFFIX = ".part"
+
+
+class Change:
+    """Records on their way to the disk: durable, or refused with an error, once a flush has had its turn."""
+
+    __slots__ = ("error", "is_durable", "records")
+
+    def __init__(self, records: Sequence[Message]) -> None:
+        self.records = records
+        self.is_durable = False
+        self.error: StorageError | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a flush has had its turn."""
+        return self.is_durable or self.error is not None
+
+
+class MetadataStore:
+    """See the module. All but `flush`, `settle` and `take_snapshot` belong to the owner's thread, who holds the folder's lock."""
+
+    def __init__(
+        self, directory: Path, log: MetadataLog, node_id: int, directory_id: uuid.UUID, clock: Clock, *, is_new: bool
+    ) -> None:
+        """Use `open`."""
+        self.image: MetadataImage
+        self._epoch: int
+        self._next_offset: int
+        self._bytes_behind_snapshot: int
+        self._snapshot_bytes: int
+        self._preamble: list[bytes]
+        """Values that go before the first change."""
+        self.directory = directory
+        self.node_id = node_id
+        self.directory_id = directory_id
+        """Where new partitions lie; zero if the folder has no id."""
+        self.is_new = is_new
+        self._folder = metadata_dir(directory)
+        self._clock = clock
+        self._is_stale = False
+        self._take(log)
+        self.on_restore: Callable[[], None] = lambda: None
+        """Called when the image has been taken back."""
+        self._path: Path | None = None
+        """The segment that is appended to, once a new epoch has begun. It is opened for each append: open files are scarce."""
+        self._size = 0
+        self._waiting: list[Change] = []
+        self._guard = threading.Lock()
+        """Held for moments: who waits for a flush."""
+        self._writing = threading.RLock()
+        """Held while the disk takes its time: the file."""
+
+    @classmethod
+    def open(cls, directory: Path, node_id: int, directory_id: uuid.UUID | None, clock: Clock) -> MetadataStore:
+        """Read the folder's metadata log, if there is one. Nothing is written before the first change.
+
+        Raises InvalidArgumentError where others vote on this log, too: then it is not ours to write. CorruptDataError where it is
+        damaged, UnsupportedVersionError where it is a newer Kafka's, StorageError.
+        """
+        found = read_metadata_log(directory, Notices())
+        is_new = found is None or found.end_offset == 0
+        log = found or MetadataLog(metadata_dir(directory))
+        voters = set(log.voters)
+        state = read_quorum_state(log.directory) if found is not None else None
+        if state is not None:
+            log.epoch = max(log.epoch, state.leader_epoch)
+            voters |= set(state.voters or ())
+        if len(voters) > 1:
+            raise InvalidArgumentError(
+                "this folder's metadata log is that of a quorum, and only its members may write it. To serve a copy of it "
+                "without topics' settings, move __cluster_metadata-0 away",
+                path=log.directory,
+                found=f"voters {', '.join(map(str, sorted(voters)))}",
+                expected=f"{node_id} alone",
+            )
+        return cls(directory, log, node_id, directory_id or ZERO_UUID, clock, is_new=is_new)
+
+    # --- changing
+
+    def append(self, records: Sequence[Message]) -> Change:
+        """Apply records to the image, and have the next flush write them. They are not to be changed before that.
+
+        Raises StorageError where the image is not what is on the disk, and cannot be brought back to it.
+        """
+        if self._is_stale:
+            self.restore()
+        change = Change(records)
+        for record in records:
+            self.image.replay(record)
+        with self._guard:
+            self._waiting.append(change)
+        return change
+
+    def commit(self, records: Sequence[Message]) -> None:
+        """Append records and wait until they are on the disk. Raises StorageError; then nothing of them counts."""
+        if records:
+            self.settle(self.append(records))
+
+    def settle(self, change: Change) -> None:
+        """Wait until a change is on the disk. Raises StorageError; nothing of it counts then."""
+        while not change.is_settled:
+            with suppress(StorageError):  # Each change has its own.
+                self.flush()
+        self.check(change)
+
+    def check(self, change: Change) -> None:
+        """Raise StorageError where a change was refused, with the image taken back. On the owner's thread, after a flush."""
+        if change.error is not None:
+            with suppress(TidelogError):  # It is tried again before the next change.
+                self.restore()
+            raise change.error
+
+    def begin(self) -> None:
+        """Have a new folder's log on the disk, although nothing has changed. Raises StorageError."""
+        with self._writing:
+            if self._path is None:
+                try:
+                    self._begin_epoch()
+                except OSError as error:
+                    raise self._refused(error) from error
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a change waits for a flush."""
+        return bool(self._waiting)
+
+    def flush(self) -> None:
+        """Write and sync all changes that wait; all of them are settled then. On any thread. Raises StorageError."""
+        with self._writing:
+            with self._guard:
+                changes, self._waiting = self._waiting, []
+            if not changes:
+                return
+            try:
+                self._write(changes)
+            except OSError as error:
+                refusal = error if isinstance(error, StorageError) else self._refused(error)
+                with self._guard:  # What came since stands on what is not there.
+                    changes += self._waiting
+                    self._waiting = []
+                    self._is_stale = True
+                for change in changes:
+                    change.error = refusal
+                raise refusal from error
+            for change in changes:
+                change.is_durable = True
+
+    def restore(self) -> None:
+        """Where a change was refused, take the image back to what is on the disk. Raises as `open`."""
+        with self._writing:
+            if not self._is_stale:
+                return
+            self._path = None
+            log = read_metadata_log(self.directory) or MetadataLog(self._folder)
+            log.epoch = max(log.epoch, self._epoch)
+            self._take(log)
+            self._is_stale = False
+        self.on_restore()
+
+    # --- snapshots
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether the log has grown so much that a snapshot is worth its cost."""
+        return self._bytes_behind_snapshot > max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
+
+    def take_snapshot(self) -> None:
+        """Write what is on the disk as a snapshot, and remove the log below it. On any thread. Raises StorageError."""
+        with self._writing:
+            if self._bytes_behind_snapshot == 0:
+                return
+            if self._path is None:
+                self._begin_epoch()
+            end_offset, before = self._next_offset, self._bytes_behind_snapshot
+            try:
+                self._begin_segment()
+            except OSError as error:
+                raise self._refused(error) from error
+        log = read_metadata_log(self.directory, end_offset=end_offset)
+        assert log is not None
+        assert log.end_offset == end_offset
+        control: list[Message] = []
+        if log.dynamic_voters is not None:
+            control = [KRaftVersionRecord(0, log.kraft_version), log.dynamic_voters]
+        epoch = log.epoch
+        target = self._folder / f"{end_offset:020}-{epoch:010}.checkpoint"
+        temporary = Path(f"{target}{_TEMPORARY_SUFFIX}")
+        try:
+            with temporary.open("wb") as file:
+                file.writelines(build_snapshot(log.image.to_values(), epoch, log.last_timestamp, control))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+            sync_directory(self._folder)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            raise self._refused(error) from error
+        with self._writing:
+            self._bytes_behind_snapshot -= before
+            self._snapshot_bytes = target.stat().st_size
+        self._remove_below(end_offset)
+        logger.info("%s: metadata snapshot at offset %d, %d topics", self._folder, end_offset, len(log.image.topics))
+
+    def _remove_below(self, end_offset: int) -> None:
+        """Remove what the newest snapshot stands for; what cannot be removed does no harm."""
+        old = [path for path in list_segments(self._folder) if int(path.stem) < end_offset]
+        paths: Iterable[Path] = [snapshot.path for snapshot in list_snapshots(self._folder) if snapshot.end_offset < end_offset]
+        beside = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
+        for path in (*old, *(log.with_suffix(suffix) for log in old for suffix in beside), *paths):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                logger.warning("%s: not removed: %s", path, error.strerror)
+
+    # --- inside
+
+    def _write(self, changes: Sequence[Change]) -> None:
+        if self._path is None:
+            self._begin_epoch()
+        data, offset = [], self._next_offset
+        for values in self._in_batches(changes):
+            data.append(build_batch(values, offset, self._epoch, self._clock.now_ms()))
+            offset += len(values)
+        self._append(data)
+        self._next_offset = offset
+
+    def _in_batches(self, changes: Sequence[Change]) -> Iterator[list[bytes]]:
+        """Yield values batch by batch. Changes of one flush share batches, a change that needs several is a transaction."""
+        level = self.image.metadata_version
+        batch: list[bytes] = []
+        for change in changes:
+            values = [encode_record(record, record_version(type(record), level)) for record in change.records]
+            if len(values) > MAX_BATCH_RECORDS and level >= TRANSACTIONS_LEVEL:
+                values.insert(0, encode_record(BeginTransactionRecord("a change of many records"), 0))
+                values.append(encode_record(EndTransactionRecord(), 0))
+            if batch and len(batch) + len(values) > MAX_BATCH_RECORDS:
+                yield batch
+                batch = []
+            batch += values
+            while len(batch) > MAX_BATCH_RECORDS:
+                yield batch[:MAX_BATCH_RECORDS]
+                batch = batch[MAX_BATCH_RECORDS:]
+        if batch:
+            yield batch
+
+    def _append(self, batches: Iterable[bytes]) -> None:
+        """Write batches behind what is durable, and sync. Raises OSError; the file is cut back then, if that can be done.
+
+        Each is on the disk before the next is written: after a power failure no sound batch stands behind one that is not.
+        """
+        assert self._path is not None
+        position = self._size
+        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for batch in batches:
+                rest = memoryview(batch)
+                while rest:
+                    written = os.pwrite(fd, rest, position)
+                    rest, position = rest[written:], position + written
+                os.fsync(fd)
+        except OSError:
+            # What may have arrived must not count: the next append writes over it, and so does the next start.
+            with suppress(OSError):
+                os.ftruncate(fd, self._size)
+                os.fsync(fd)
+            raise
+        finally:
+            os.close(fd)
+        self._bytes_behind_snapshot += position - self._size
+        self._size = position
+
+    def _begin_epoch(self) -> None:
+        """Open the last segment for appending, without its torn tail, and become the leader. Raises OSError."""
+        self._folder.mkdir(exist_ok=True)
+        segments = self._log.segments
+        if segments and self._log.log_end_offset == self._next_offset:
+            self._open(segments[-1], segments[-1].stat().st_size - self._log.torn_bytes)
+        else:
+            # Without segments, or with a snapshot that is newer than all of them, the log goes on where the snapshot ends.
+            for path in segments:
+                path.unlink()
+            self._open(self._segment_path(), 0)
+        epoch, now_ms, version = self._epoch + 1, self._clock.now_ms(), min(self._log.kraft_version, 1)
+        voters = [Voter(self.node_id, self.directory_id)]
+        message = LeaderChangeMessage(version, self.node_id, voters, voters)
+        data = [build_control_batch(message, self._next_offset, epoch, now_ms, version)]
+        if self._preamble:
+            data.append(build_batch(self._preamble, self._next_offset + 1, epoch, now_ms))
+        try:
+            write_quorum_state(self._folder, self.node_id, epoch, kraft_version=self._log.kraft_version)
+            self._append(data)
+            for directory in (self._folder, self.directory):
+                sync_directory(directory)
+        except BaseException:
+            self._path = None
+            raise
+        self._next_offset += 1 + len(self._preamble)
+        self._epoch = epoch
+        self._preamble = []
+
+    def _begin_segment(self) -> None:
+        """Go on in a new segment. Raises OSError."""
+        self._open(self._segment_path(), 0)
+        sync_directory(self._folder)
+
+    def _open(self, path: Path, size: int) -> None:
+        """Append to a segment from now on, behind so many bytes of it; the rest is cut off."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
+        self._path, self._size = path, size
+
+    def _segment_path(self) -> Path:
+        return self._folder / names.file_name(self._next_offset, names.LOG_SUFFIX)
+
+    def _take(self, log: MetadataLog) -> None:
+        """Begin with what is on the disk. What a log must have, and has not, goes before the first change."""
+        self.image, self._log, self._preamble = log.image, log, []
+        self._epoch, self._next_offset, self._bytes_behind_snapshot = log.epoch, log.end_offset, log.log_bytes
+        self._snapshot_bytes = 0 if log.snapshot is None else log.snapshot.path.stat().st_size
+        if log.is_in_transaction:
+            self._preamble.append(encode_record(AbortTransactionRecord("its leader is gone"), 0))
+        if METADATA_VERSION not in log.image.features:
+            log.image.replay(FeatureLevelRecord(METADATA_VERSION, LEVEL_3_9))
+            self._preamble.append(encode_record(FeatureLevelRecord(METADATA_VERSION, LEVEL_3_9), 0))
+        if log.end_offset == 0:
+            # What a formatted node begins with counts no more once the log has a record.
+            self._preamble = list(log.image.to_values())
+
+    def _refused(self, error: OSError) -> StorageError:
+        return StorageError(f"cannot write the metadata log: {error.strerror or error}", path=self._folder)

@@ -1,0 +1,105 @@
+"""A data folder of Tidelog 0.1 becomes one of today's, once: what it kept in JSON goes into the metadata log.
+
+| file of 0.1 | becomes |
+|---|---|
+| ``tidelog-topics.json`` | topics, their ids, partitions and settings; what was being deleted goes on being deleted |
+| ``tidelog-producer-ids.json`` | the next producer id |
+| ``tidelog-leader-epoch.json`` | the leader epoch of each partition |
+
+The records are on the disk before the files are renamed to ``….taken-over``; after a crash in between it is done again, and
+changes nothing.
+Where a Kafka's metadata log is there, too, 0.1 was the younger owner: its settings win, its topics are added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+from tidelog.config import INT32_MAX
+from tidelog.errors import CorruptCheckpointError, StorageError
+from tidelog.log.checkpoints import sync_directory
+from tidelog.log.json_files import read_json
+from tidelog.metadata.records import TOPIC_RESOURCE, ProducerIdsRecord
+from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.metadata.topic_records import config_records, partition_records, topic_records
+from tidelog.storage.topic import Topic
+from tidelog.storage.topics_file import TOPICS_FILE, read_topics_file
+from tidelog.wire.fields import Message
+
+logger = logging.getLogger("tidelog.storage")
+
+PRODUCER_IDS_FILE = "tidelog-producer-ids.json"
+LEADER_EPOCH_FILE = "tidelog-leader-epoch.json"
+OLD_FILES = (TOPICS_FILE, PRODUCER_IDS_FILE, LEADER_EPOCH_FILE)
+SUFFIX = ".taken-over"
+
+_VERSION = 1
+_NO_BROKER_EPOCH = -1
+
+
+def is_old(directory: Path) -> bool:
+    """Whether a folder has files of 0.1 that were not taken over."""
+    return any((directory / name).exists() for name in OLD_FILES)
+
+
+def take_over(store: MetadataStore) -> set[str]:
+    """Write what the files of 0.1 say into the metadata log; return the topics that were being deleted.
+
+    Raises CorruptCheckpointError for a damaged topics' file, StorageError; nothing is changed then.
+    """
+    directory, image = store.directory, store.image
+    epoch = _number(directory / LEADER_EPOCH_FILE, "leader_epoch", "the leader epoch", INT32_MAX) or 0
+    records: list[Message] = []
+    deleting = set()
+    for name, (topic, is_deleting) in (read_topics_file(directory) or {}).items():
+        if is_deleting:
+            deleting.add(name)
+            continue
+        known = image.topics.get(name)
+        if known is None:
+            records += topic_records(topic, store.node_id, store.directory_id, leader_epoch=epoch)
+        elif known.topic_id == topic.topic_id:
+            records += config_records(TOPIC_RESOURCE, name, image.topic_config(name), topic.properties)
+            added = [number for number in range(topic.partitions) if number not in known.partitions]
+            records += partition_records(topic.topic_id, added, store.node_id, store.directory_id, leader_epoch=epoch)
+        else:
+            logger.warning("%s: topic %s is another one than in the metadata log: left out", directory / TOPICS_FILE, name)
+    following = _number(directory / PRODUCER_IDS_FILE, "next", "the producer ids", 2**63 - 1)
+    if following is not None and following > image.next_producer_id:
+        records.append(ProducerIdsRecord(store.node_id, _NO_BROKER_EPOCH, following))
+    store.commit(records)
+    logger.info("%s: what Tidelog 0.1 kept of topics is in the metadata log now", directory)
+    return deleting
+
+
+def set_aside(directory: Path) -> None:
+    """Rename the files of 0.1, once all that they say is done. Raises StorageError."""
+    try:
+        for name in OLD_FILES:
+            with contextlib.suppress(FileNotFoundError):
+                (directory / name).rename(directory / f"{name}{SUFFIX}")
+        sync_directory(directory)
+    except OSError as error:
+        raise StorageError(f"cannot rename a file of Tidelog 0.1: {error.strerror}", path=directory) from error
+
+
+def register(store: MetadataStore, topic: Topic) -> None:
+    """Write a topic that has no records there into the metadata log. Raises StorageError."""
+    store.commit(topic_records(topic, store.node_id, store.directory_id))
+
+
+def _number(path: Path, key: str, what: str, most: int) -> int | None:
+    number: object = None
+    try:
+        content = read_json(path, _VERSION, what)
+        if content is None:
+            return None
+        number = content.get(key)
+    except CorruptCheckpointError:
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= most:
+        logger.warning("%s: nothing can be made of it, it is left out", path)
+        return None
+    return number

@@ -1,0 +1,42 @@
+"""The metadata records by which the one broker of a folder creates, enlarges and configures topics."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+
+from tidelog.metadata.records import TOPIC_RESOURCE, ConfigRecord, PartitionRecord, TopicRecord
+from tidelog.storage.topic import Topic
+from tidelog.wire.fields import ZERO_UUID, Message
+
+UNASSIGNED = ZERO_UUID
+"""The directory of a replica of which nobody has said where it lies: its broker says so at its next start (KIP-858)."""
+
+
+def topic_records(topic: Topic, node_id: int, directory_id: uuid.UUID, *, leader_epoch: int = 0) -> list[Message]:
+    """Return the records of a new topic, all partitions on and led by one node."""
+    return [
+        TopicRecord(topic.name, topic.topic_id),
+        *config_records(TOPIC_RESOURCE, topic.name, {}, topic.properties),
+        *partition_records(topic.topic_id, range(topic.partitions), node_id, directory_id, leader_epoch=leader_epoch),
+    ]
+
+
+def partition_records(
+    topic_id: uuid.UUID, numbers: Iterable[int], node_id: int, directory_id: uuid.UUID, *, leader_epoch: int = 0
+) -> list[Message]:
+    """Return the records of new partitions on one node."""
+    replicas, directories = [node_id], [directory_id]
+    none: list[int] = []
+    return [
+        # Lists are shared: whoever changes a partition gives it other ones.
+        PartitionRecord(number, topic_id, replicas, replicas, none, none, node_id, 0, leader_epoch, 0, directories)
+        for number in numbers
+    ]
+
+
+def config_records(resource_type: int, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[Message]:
+    """Return the records that take a resource's settings from `before` to `after`."""
+    gone: list[Message] = [ConfigRecord(resource_type, name, key, None) for key in before if key not in after]
+    changed = (ConfigRecord(resource_type, name, key, value) for key, value in after.items() if before.get(key) != value)
+    return [*gone, *changed]

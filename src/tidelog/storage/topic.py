@@ -1,0 +1,20 @@
+"""A topic, as the engine's users see it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic that has a configuration. `properties` are its own, texts under Kafka's names."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: int
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def with_properties(self, properties: dict[str, str]) -> Topic:
+        """Return the topic with these properties instead."""
+        return replace(self, properties=dict(properties))

@@ -1,0 +1,186 @@
+"""One data folder, by turns Tidelog's and a combined Apache Kafka's: each goes on with what the other left, killed or stopped.
+
+Both keep topics, ids, settings and producer ids in the folder's own ``__cluster_metadata-0``. `TIDELOG_SOAK=1` does ten rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+
+from tests.kafka import Kafka391
+from tidelog import Broker
+
+ROUNDS = 10 if os.environ.get("TIDELOG_SOAK") else 3
+FIRST_MS = 1_600_000_000_000
+CONFIRMED_S = 30
+
+
+class Kafka420(Kafka391):
+    RELEASE = "4.2.0"
+
+
+class Model:
+    """What is to be there: settings by topic, and the values of each partition in order."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, dict[str, str]] = {}
+        self.values: dict[str, list[list[bytes]]] = {}
+        self.committed: dict[tuple[str, int], int] = {}
+        self.count = 0
+
+
+def change(bootstrap: str, model: Model, rng: random.Random, mark: str) -> None:
+    """Create, alter, enlarge and delete topics; write records, some in a transaction, some aborted; commit offsets."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    created = [f"{mark}-{i}" for i in range(3)]
+    wanted = [NewTopic(name, 2, 1, config={"retention.ms": "-1", "segment.bytes": "1048576"}) for name in created]
+    for one in admin.create_topics(wanted, request_timeout=CONFIRMED_S).values():
+        one.result(CONFIRMED_S)
+    for name in created:
+        model.settings[name] = {"retention.ms": "-1", "segment.bytes": "1048576"}
+        model.values[name] = [[], []]
+    if len(model.values) > 6:
+        gone = rng.choice([name for name in model.values if name not in created])
+        for done in admin.delete_topics([gone], request_timeout=CONFIRMED_S).values():
+            done.result(CONFIRMED_S)
+        del model.settings[gone], model.values[gone]
+        model.committed = {key: offset for key, offset in model.committed.items() if key[0] != gone}
+    altered = rng.choice(list(model.values))
+    operations = {"max.message.bytes": str(2_000_000 + model.count), "segment.bytes": None}
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET)
+        for key, value in operations.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, altered, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(CONFIRMED_S)
+    model.settings[altered]["max.message.bytes"] = operations["max.message.bytes"] or ""
+    model.settings[altered].pop("segment.bytes", None)
+    enlarged = rng.choice(list(model.values))
+    more = len(model.values[enlarged]) + 1
+    for done in admin.create_partitions([NewPartitions(enlarged, more)], request_timeout=CONFIRMED_S).values():
+        done.result(CONFIRMED_S)
+    model.values[enlarged].append([])
+    write(bootstrap, model, rng, mark)
+
+
+def write(bootstrap: str, model: Model, rng: random.Random, mark: str) -> None:
+    settings = {"bootstrap.servers": bootstrap, "log_level": 0, "enable.idempotence": True, "linger.ms": 5}
+    producer = Producer(settings)
+    for _ in range(60):
+        name = rng.choice(list(model.values))
+        number = rng.randrange(len(model.values[name]))
+        value = f"{mark} {model.count}".encode()
+        producer.produce(name, value, partition=number, timestamp=FIRST_MS + model.count)
+        model.values[name][number].append(value)
+        model.count += 1
+    assert producer.flush(CONFIRMED_S) == 0
+    transactional = Producer({**settings, "transactional.id": "rounds"})
+    transactional.init_transactions(CONFIRMED_S)
+    for commits in (False, True):
+        transactional.begin_transaction()
+        name = rng.choice(list(model.values))
+        value = f"{mark} txn {commits}".encode()
+        transactional.produce(name, value, partition=0, timestamp=FIRST_MS + model.count)
+        model.count += 1
+        if commits:
+            transactional.commit_transaction(CONFIRMED_S)
+            model.values[name][0].append(value)
+        else:
+            transactional.flush(CONFIRMED_S)
+            transactional.abort_transaction(CONFIRMED_S)
+    name = rng.choice(list(model.values))
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "rounds", "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(name, 0, model.count)], asynchronous=False)
+    consumer.close()
+    model.committed[name, 0] = model.count
+
+
+def check(bootstrap: str, model: Model) -> None:
+    """Topics, settings, records, offsets by time, committed offsets: as the model has them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    topics = {
+        name: len(one.partitions) for name, one in admin.list_topics(timeout=CONFIRMED_S).topics.items() if name[:2] != "__"
+    }
+    assert topics == {name: len(partitions) for name, partitions in model.values.items()}
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in model.values]
+    for resource, described in admin.describe_configs(resources).items():
+        own = {key: one.value for key, one in described.result(CONFIRMED_S).items() if one.source == 1}
+        assert own == model.settings[resource.name], resource.name
+    keys = [TopicPartition(name, number) for name, partitions in model.values.items() for number in range(len(partitions))]
+    read = read_all(bootstrap, keys)
+    assert read == {(name, n): values for name, partitions in model.values.items() for n, values in enumerate(partitions)}
+    by_time = admin.list_offsets({key: OffsetSpec.for_timestamp(FIRST_MS) for key in keys})
+    for key, found in by_time.items():
+        if model.values[key.topic][key.partition]:
+            assert found.result(CONFIRMED_S).offset == 0, key
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "rounds", "log_level": 0})
+    asked = [TopicPartition(*key) for key in model.committed]
+    assert {(one.topic, one.partition): one.offset for one in consumer.committed(asked, CONFIRMED_S)} == model.committed
+    consumer.close()
+
+
+def read_all(bootstrap: str, keys: list[TopicPartition]) -> dict[tuple[str, int], list[bytes]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(key.topic, key.partition, 0) for key in keys])
+    found: dict[tuple[str, int], list[bytes]] = {(key.topic, key.partition): [] for key in keys}
+    waiting = set(found)
+    while waiting:
+        message = consumer.poll(CONFIRMED_S)
+        assert message is not None, f"nothing more of {waiting}"
+        key = (str(message.topic()), int(message.partition() or 0))
+        if message.error() is None:
+            found[key].append(message.value() or b"")
+        elif message.error().name() == "_PARTITION_EOF":
+            waiting.discard(key)
+        else:
+            raise KafkaException(message.error())
+    consumer.close()
+    return found
+
+
+PROPERTIES: Mapping[str, str] = {"delete.topic.enable": "true"}
+
+
+@pytest.mark.parametrize(("kafka_type", "rounds"), [(Kafka391, ROUNDS), (Kafka420, 1)])
+def test_to_and_fro(tmp_path: Path, kafka_type: type[Kafka391], rounds: int) -> None:
+    rng = random.Random(rounds)
+    model = Model()
+    kafka = kafka_type(tmp_path / "node", {"metadata.log.dir": str(tmp_path / "node" / "data"), **PROPERTIES})
+    kafka.cluster_id = "AAAAAAAAQQCQAAAAAAAAAg"
+    settings: dict[str, str | int] = {"cluster.id": kafka.cluster_id, "node.id": 1, "offsets.topic.num.partitions": 1}
+    for number in range(rounds):
+        with Broker(kafka.data, **settings) as broker:
+            if number:
+                check(broker.bootstrap_servers, model)
+            change(broker.bootstrap_servers, model, rng, f"tidelog-{number}")
+            check(broker.bootstrap_servers, model)
+            if number % 2 == 0:
+                broker.kill()
+        kafka.topics = {name: len(partitions) for name, partitions in model.values.items()}
+        kafka.start()
+        check(kafka.bootstrap, model)
+        change(kafka.bootstrap, model, rng, f"kafka-{number}")
+        check(kafka.bootstrap, model)
+        if number % 2:
+            kafka.kill()
+        else:
+            kafka.stop()
+    with Broker(kafka.data, **settings) as broker:
+        check(broker.bootstrap_servers, model)
