@@ -15,7 +15,7 @@ import crc32c
 import pytest
 
 from tests.cli.conftest import KAFKA_2, KAFKA_3, run, run_ok
-from tests.storage.known_topics import register
+from tests.storage.known_topics import forget, register
 from tidelog.clock import ManualClock
 from tidelog.metadata.frame import encode_record
 from tidelog.metadata.records import ConfigRecord, TopicRecord
@@ -172,7 +172,7 @@ def empty_batch(header: BatchHeader) -> bytes:
 def test_settings_of_a_kafkas_metadata_log(tmp_path: Path) -> None:
     """The topic's own before the broker's, before those of all brokers, before a file's, before Kafka's defaults."""
     clock = write(tmp_path, [NOW_MS - 2 * DAY_MS] * 4)
-    (tmp_path / "tidelog-topics.json").unlink()
+    forget(tmp_path)
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=3\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n")
     config = tmp_path / "server.properties"
     config.write_text("log.retention.hours=240\nlog.cleanup.policy=compact,delete\nlog.segment.bytes=5000\n")

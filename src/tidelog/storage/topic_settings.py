@@ -2,8 +2,8 @@
 
 | where, first found counts | what |
 |---|---|
-| ``tidelog-topics.json`` | a topic's own settings, in a folder of Tidelog's |
-| ``__cluster_metadata-0`` | a topic's own settings, in a folder of a KRaft node that has its metadata there |
+| ``tidelog-topics.json`` | a topic's own settings, in a folder of Tidelog 0.1 |
+| ``__cluster_metadata-0`` | a topic's own settings, in a folder of Tidelog's, or of a KRaft node that has its metadata there |
 | the same | dynamic settings of the broker whose folder it is, then of all brokers |
 | a ``server.properties`` that the caller gives | the broker's settings: no folder has them |
 | Kafka 3.9.1 | its defaults |
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, unaliased
 from tidelog.log.metadata_log import read_metadata_log
 from tidelog.storage.meta_properties import read_meta_properties
-from tidelog.storage.topics_file import read_topics
+from tidelog.storage.topics_file import read_topics_file
 
 
 class Source(Enum):
@@ -56,7 +56,8 @@ class TopicSettings:
 
     def __init__(self, directory: Path, broker: Mapping[str, PropertyValue] | None = None) -> None:
         self._names = LogConfig.kinds().keys()
-        self._own = {name: (dict(topic.properties), Source.TOPIC) for name, topic in read_topics(directory).items()}
+        old = read_topics_file(directory) or {}
+        self._own = {name: (dict(one.topic.properties), Source.TOPIC) for name, one in old.items()}
         self._defaults = dict.fromkeys(self._taken(broker or {}), Source.FILE)
         self._values: dict[str, PropertyValue] = self._taken(broker or {})
         log = read_metadata_log(directory)

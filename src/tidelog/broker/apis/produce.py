@@ -209,7 +209,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
                     _keep(sent, key)
                 log = node.manager.logs[key]  # type: ignore[index]  # It has just refused.
                 try:
-                    prepared = yield Elsewhere(log.prepare_append(sent[key], node.leadership.epoch))
+                    prepared = yield Elsewhere(log.prepare_append(sent[key], node.leadership.epoch_of(log.topic_partition)))
                 except Exception as error:
                     answer = _refused_by_log(key, log, error)
                     break
