@@ -51,7 +51,10 @@ def test_each_segment_and_the_record_that_keeps_it(tmp_path: Path) -> None:
     assert [row["kept_by_segment"] for row in rows] == [0, 2, 2]
     assert rows[1]["goes_ms"] == NOW_MS - 6 * DAY_MS + 7 * DAY_MS + 1 == rows[2]["goes_ms"]
     lines = run_ok("retention", tmp_path, "t", clock=clock).lines
-    assert lines[0] == "t-0: retention 7d (the topic's), any size (Kafka's default); high watermark 6, log end 6"
+    assert (
+        lines[0]
+        == "t-0: retention 7d (the topic's, in the metadata log), any size (Kafka's default); high watermark 6, log end 6"
+    )
     assert lines[-1].endswith("in 1d 1ms  retention.ms, kept by record 2 in segment 2")
 
 
