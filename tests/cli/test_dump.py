@@ -254,3 +254,12 @@ def test_it_needs_neither_arrow_nor_rich() -> None:
     imported = {line.rsplit("|", 1)[1].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
     assert "tidelog.cli.dump_log" in imported
     assert not imported & {"pyarrow", "pyspark", "numpy", "rich", "asyncio"}
+
+
+def test_metadata_records_are_decoded() -> None:
+    """Of KRaft's log and its snapshots, as Kafka's own tool shows them (tests/metadata compares each record)."""
+    folder = GOLDEN / "metadata" / "kafka-3.9.1" / "stopped" / "__cluster_metadata-0"
+    for path in (*folder.glob("*.log"), *folder.glob("*.checkpoint")):
+        rows = run_ok("dump", path, "--records", "--json").json_lines
+        records = [row["metadata"] for row in rows if row["type"] == "record"]
+        assert {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "metadata.version", "featureLevel": 21}} in records

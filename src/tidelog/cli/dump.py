@@ -2,7 +2,7 @@
 
 | file | kind | rows |
 |---|---|---|
-| `*.log` | log | `batch`, and with --records `record` and `control` (`dump_log`) |
+| `*.log`, `*.checkpoint` (KRaft) | log | `batch`, and with --records `record` and `control` (`dump_log`) |
 | `*.index` | offset_index | `offset` |
 | `*.timeindex` | time_index | `time` |
 | `*.txnindex` | transaction_index | `aborted_transaction` |
@@ -43,6 +43,7 @@ TEMPORARY_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUF
 
 KINDS = (
     (names.LOG_SUFFIX, "log"),
+    (".checkpoint", "log"),
     (names.TIME_INDEX_SUFFIX, "time_index"),
     (names.TXN_INDEX_SUFFIX, "transaction_index"),
     (names.INDEX_SUFFIX, "offset_index"),

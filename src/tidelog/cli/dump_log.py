@@ -22,6 +22,8 @@ from tidelog.cli.progress import ProgressBar
 from tidelog.errors import CorruptBatchError, CorruptDataError, SegmentChangedError
 from tidelog.log.batch_walk import check_crc_by_pieces
 from tidelog.log.files import ReadOnlyFile
+from tidelog.log.metadata_log import METADATA_DIR
+from tidelog.metadata.json_form import try_show_value
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, compute_crc, read_header
 from tidelog.records.compression import Bytes
 from tidelog.records.control import ControlType, parse_control_type, parse_end_txn_marker
@@ -230,6 +232,8 @@ def _record_row(header: BatchHeader, record: Record, path: Path) -> Row:
     row: Row = {"type": "record", "offset": record.offset, "timestamp": record.timestamp}
     if header.is_control:
         return {**row, "type": "control", **_control_facts(header, record, path)}
+    if _is_metadata(path):
+        return {**row, "metadata": try_show_value(record.value or b"")}
     return {
         **row,
         "timestamp_type": TIMESTAMP_TYPES[record.timestamp_type],
@@ -246,6 +250,11 @@ def _control_facts(header: BatchHeader, record: Record, path: Path) -> Row:
         marker = parse_end_txn_marker(record.key, record.value, path=path, position=header.position)
         facts["coordinator_epoch"] = marker.coordinator_epoch
     return facts
+
+
+def _is_metadata(path: Path) -> bool:
+    """Whether a file is of KRaft's metadata log: a segment, or a snapshot."""
+    return path.parent.name == METADATA_DIR or path.name.endswith(".checkpoint")
 
 
 def _base64(data: Bytes | None) -> str | None:
@@ -279,6 +288,8 @@ def _record_cells(header: BatchHeader, record: Record, path: Path) -> list[objec
         facts = _control_facts(header, record, path)
         words = " ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
         return [record.offset, show_time(record.timestamp), words]
+    if _is_metadata(path):
+        return [record.offset, show_time(record.timestamp), json_line(try_show_value(record.value or b""))]
     cells: list[object] = [record.offset, show_time(record.timestamp), show_bytes(record.key), show_bytes(record.value)]
     if record.headers:
         cells.append(" ".join(f"{key}={show_bytes(value)}" for key, value in record.headers))
