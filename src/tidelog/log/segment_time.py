@@ -217,7 +217,7 @@ def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampO
     if before is not None and not _may_precede(segment, before, entry):
         return None
     first = None
-    for header in segment.headers(0 if before is None else _position_of(segment, before), check_crc=True):
+    for header in segment.headers(check_crc=True):
         if header.last_offset >= entry.offset:
             return first if header.magic < 2 or header.base_offset >= entry.offset else None
         if header.max_timestamp > entry.timestamp:

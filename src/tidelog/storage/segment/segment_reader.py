@@ -114,7 +114,7 @@ class SegmentReader(SegmentFiles):
         if entry.position > 0:
             try:
                 header = self.log.first_batch(entry.position) if entry.position < self.log.size_bytes else None
-                if header is not None and (header.magic < 2 or header.base_offset <= entry.offset <= offset):
+                if header is not None and header.base_offset <= entry.offset <= offset:
                     return self.log.batches(entry.position)
             except CorruptBatchError:
                 pass
