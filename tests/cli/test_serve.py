@@ -115,7 +115,7 @@ def test_a_broker_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert (one.data_dir / CLEAN_SHUTDOWN_FILE).exists()
     assert LogDir(one.data_dir).topics() == {"orders": [0, 1, 2]}
     (unknown,) = [line for line in one.log.splitlines() if "unknown" in line]
-    assert unknown.endswith("ignored: no.such.property, retention.ms")
+    assert unknown.endswith("ignored: no.such.property, retention.ms (did you mean log.retention.ms?)")
     assert "node 7 of cluster" in one.log
     assert "not used here: controller.quorum.voters, num.network.threads, process.roles" in one.log
     assert "warning serve" in next(line for line in one.log.splitlines() if "authorizer.class.name" in line)

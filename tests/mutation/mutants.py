@@ -368,8 +368,8 @@ MUTANTS = [
         "scanning/plan.py",
         (
             (
-                "    parts = []\n    if start_offset < end_offset and not time.is_empty:",
-                "    parts = []\n    if time.end_ms is not None:\n        from tidelog.log.time_search import find_from\n\n        late = find_from(log, time.end_ms, start_offset)\n        end_offset = end_offset if late is None else min(end_offset, late)\n    if start_offset < end_offset and not time.is_empty:",
+                "    copies = 0\n    if start_offset < end_offset and not time.is_empty:",
+                "    copies = 0\n    if time.end_ms is not None:\n        from tidelog.log.time_search import find_from\n\n        late = find_from(log, time.end_ms, start_offset)\n        end_offset = end_offset if late is None else min(end_offset, late)\n    if start_offset < end_offset and not time.is_empty:",
             ),
         ),
     ),
@@ -377,7 +377,7 @@ MUTANTS = [
         "LOOK-25 ART-41",
         "the log-start-offset checkpoint is not read",
         "log/log_dir.py",
-        (("log_start_offset=self.log_start_offsets.get(key),", "log_start_offset=None,"),),
+        (("log_start_offset=claims.log_start_offset,", "log_start_offset=None,"),),
     ),
     # --- timestamps at the append
     Mutant(
@@ -433,8 +433,8 @@ MUTANTS = [
         "storage/partition/offset_lookup.py",
         (
             (
-                "    for segment in log.segments.values(start):\n        if segment.max_timestamp_so_far >= timestamp:",
-                "    for segment in reversed(list(log.segments.values(start))):\n        if segment.max_timestamp_so_far >= timestamp:",
+                "    for segment in log.segments.values(start):\n        if segment.reaches(timestamp):",
+                "    for segment in reversed(list(log.segments.values(start))):\n        if segment.reaches(timestamp):",
             ),
         ),
     ),
@@ -670,12 +670,6 @@ MUTANTS = [
         "no warning where the limit is above the roll time",
         "storage/partition/roll_statistics.py",
         (("limit_ms <= config.segment_ms:", "limit_ms >= 0:"),),
-    ),
-    Mutant(
-        "LOOK-25 ART-41",
-        "the log start is the first segment's base",
-        "log/log_dir.py",
-        (("log_start_offset=self.log_start_offsets.get(key),", "log_start_offset=None,"),),
     ),
     Mutant(
         "KIP32-137",
