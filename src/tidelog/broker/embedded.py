@@ -91,7 +91,9 @@ class Broker:
         }
         self._properties = sort_properties({"group.initial.rebalance.delay.ms": 0, **given}, topic_names=True)
         if self._properties.unknown:
-            raise InvalidArgumentError("no property of a broker or a topic", found=described(self._properties.unknown))
+            raise InvalidArgumentError(
+                "no property of a broker or a topic", found=described(self._properties.unknown, topic_names=True)
+            )
         self._clock = clock or SystemClock()
         has_listeners = any(name in given for name in ("listeners", "advertised.listeners", "port", "host.name"))
         self._listeners = self._properties.config.listeners if has_listeners else (loopback(port),)

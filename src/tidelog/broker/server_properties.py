@@ -111,9 +111,11 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
 _TOPIC_NAMES = frozenset(LogConfig().to_properties())
 
 
-def described(unknown: Iterable[str]) -> str:
-    """Name properties that there are not, each with the one that was probably meant."""
-    known = {*MANAGER_PROPERTIES, *BROKER_NAMES, *_TOPIC_NAMES, *BROKER_PROPERTIES, *OTHER_PROPERTIES, "broker.id"}
+def described(unknown: Iterable[str], *, topic_names: bool = False) -> str:
+    """Name properties that there are not, each with the one that was probably meant; of a topic's too with `topic_names`."""
+    known = {*MANAGER_PROPERTIES, *BROKER_NAMES, *BROKER_PROPERTIES, *OTHER_PROPERTIES, "broker.id"}
+    if topic_names:
+        known |= _TOPIC_NAMES
     return ", ".join(f"{name}{did_you_mean(name, known)}" for name in unknown)
 
 

@@ -95,7 +95,7 @@ def _single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
         found[name.strip()] = value.strip()
     unknown = sort_properties(found, topic_names=True).unknown
     if unknown:
-        raise click.UsageError(f"--property: a broker has no {described(unknown)}.")
+        raise click.UsageError(f"--property: a broker has no {described(unknown, topic_names=True)}.")
     return found
 
 
