@@ -1,4 +1,4 @@
-"""What the documents promise about the tree: tests that they name exist, links lead somewhere, ids refer to rows."""
+"""What the documents promise about the tree: tests that they name exist, links lead somewhere, ids refer to rows, lists are whole."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("**/*.md"))
-PAGES = [ROOT / "README.md", *DOCS]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
 TABLES = [ROOT / "docs" / "sources.md", ROOT / "docs" / "conformance.md"]
 
 # tests/log/test_time_index.py::test_look_up, perhaps with a class between and parameters behind
 NODE_ID = re.compile(r"`(tests/[\w/.-]+\.py)((?:::\w+)*)(?:\[[^\]`]*\])?`")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
 ROW_ID = re.compile(r"^\| ((?:KIP33|ART|OLD|LOOK|KIP32)-\d+) \|", re.MULTILINE)
 REFERENCE = re.compile(r"\b((?:KIP33|ART|OLD|LOOK)-\d+|KIP32-\d+)\b")
 
@@ -60,6 +61,50 @@ def test_relative_links_lead_to_files(page: Path) -> None:
     targets = [target.partition("#")[0] for target in LINK.findall(text) if not re.match(r"[a-z]+:|#", target)]
     broken = sorted({target for target in targets if not (page.parent / target).exists()})
     assert not broken, f"{name_of(page)} links to files that do not exist: {broken}"
+
+
+def anchors(page: Path) -> frozenset[str]:
+    """The headings of a page, as GitHub spells them in addresses."""
+    found: Counter[str] = Counter()
+    names = set()
+    for heading in HEADING.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
+        slug = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()).replace(" ", "-")
+        names.add(f"{slug}-{found[slug]}" if found[slug] else slug)
+        found[slug] += 1
+    return frozenset(names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_into_pages_lead_to_headings(page: Path) -> None:
+    text = CODE.sub("", page.read_text(encoding="utf-8"))
+    broken = set()
+    for target in LINK.findall(text):
+        file, _, anchor = target.partition("#")
+        there = page.parent / file if file else page
+        if anchor and not re.match(r"[a-z]+:", target) and there.suffix == ".md" and anchor not in anchors(there):
+            broken.add(target)
+    assert not broken, f"{name_of(page)} links to headings that do not exist: {sorted(broken)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_rows_of_tables_are_closed(page: Path) -> None:
+    lines = CODE.sub(lambda code: "\n" * code.group().count("\n"), page.read_text(encoding="utf-8")).splitlines()
+    open_rows = [number for number, line in enumerate(lines, 1) if line.startswith("|") and not line.rstrip().endswith("|")]
+    assert not open_rows, f"{name_of(page)}: rows without their closing bar: {open_rows}"
+
+
+def test_the_readme_lists_every_page() -> None:
+    listed = set(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    missing = [name_of(page) for page in DOCS if page.parent.name == "docs" and name_of(page) not in listed]
+    missing += [folder for folder in ("docs/spec", "docs/decisions") if f"{folder}/README.md" not in listed]
+    assert not missing, f"README.md does not list {missing}"
+
+
+@pytest.mark.parametrize("folder", ["spec", "decisions"])
+def test_a_folder_of_pages_lists_them(folder: str) -> None:
+    pages = (ROOT / "docs" / folder).glob("*.md")
+    listed = set(LINK.findall((ROOT / "docs" / folder / "README.md").read_text(encoding="utf-8")))
+    assert sorted(page.name for page in pages if page.name != "README.md" and page.name not in listed) == []
 
 
 def test_source_ids_are_unique_and_references_resolve() -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.log.test_missing import one_partition, take_away
 from tests.scanning.conftest import quiet as quiet
 from tests.scanning.logs import TOPIC, LogBuilder, Row, expected
 from tests.scanning.test_property import NOON, steps, write
@@ -92,6 +93,16 @@ def test_the_copy_holds_just_the_records_wanted(data: st.DataObject) -> None:
 
 def log(folder: Path) -> LogBuilder:
     return LogBuilder(folder, segment_bytes=1 << 20)
+
+
+def test_what_a_folder_lacks_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = one_partition("kafka-3.9.1", "two-partitions-0", tmp_path)
+    plan_copy(str(folder), "two-partitions")
+    assert not caplog.messages
+    take_away(folder / "two-partitions-0", 157)
+    plan_copy(str(folder), "two-partitions")
+    (message,) = caplog.messages
+    assert message.startswith("records are missing from the folder: two-partitions-0: offsets [157, 200) missing")
 
 
 def test_whole_batches_pass_as_bytes(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -19,6 +20,8 @@ from tidelog.log.names import TopicPartition
 from tidelog.scanning.bounds import HIGH_WATERMARK, READ_COMMITTED, OffsetRanges
 from tidelog.scanning.brokers import AnySplit, BrokerPlan, plan_from_brokers
 from tidelog.scanning.plan import ScanPlan, plan
+
+_log = logging.getLogger("tidelog.copying")
 
 
 class PlannedPartition(NamedTuple):
@@ -45,6 +48,8 @@ def plan_copy(
 ) -> list[PlannedPartition]:
     """Plan to read `start_ms <= timestamp < end_ms` of a topic, between the offsets given for its partitions.
 
+    What is missing from a folder is logged as a warning: the copy will lack it, too.
+
     `cluster` is the source's, if it is brokers and one is open already. Raises as `tidelog.scanning.plan.plan` and
     `tidelog.scanning.brokers.plan_from_brokers`.
     """
@@ -58,6 +63,8 @@ def plan_copy(
         offsets=offsets,
         until=HIGH_WATERMARK,
     )
+    for missing in planned.known.missing:
+        _log.warning("records are missing from the folder: %s", missing)
     splits: dict[int, list[AnySplit]] = defaultdict(list)
     for split in planned.splits:
         splits[split.partition].append(split)

@@ -20,6 +20,7 @@ them. Lateness looks at all records before, so the largest CreateTime of each se
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +33,8 @@ from tidelog.spark.jobs.result import JobResult, Summary
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("tidelog.spark")
 
 LAST_MS = 253_402_300_740_000
 """The last minute of the year 9999, where Python's and SQL's calendars end."""
@@ -64,7 +67,10 @@ def latency(
 
     log_dir = LogDir(directory)
     topics = sorted(log_dir.topics()) if topic is None else [topic]
-    splits = [split for name in topics for split in plan(log_dir, name, partitions=partitions).splits]
+    plans = [plan(log_dir, name, partitions=partitions) for name in topics]
+    for missing in (one for each in plans for one in each.known.missing):
+        _log.warning("records are missing from the folder: %s", missing)
+    splits = [split for each in plans for split in each.splits]
     tasks = _bundled(spark, _with_largest_before(spark, splits))
     schema = pa.schema([pa.field("topic", pa.string()), pa.field("partition", pa.int32()), *SCHEMA])
     with run_arrow_tasks(spark, "delays of records", tasks, _count, schema, progress) as counts:
