@@ -1,4 +1,4 @@
-"""What the documents promise about the tree: tests that they name exist, links lead somewhere, ids refer to rows, lists are whole."""
+"""What the documents promise about the tree: named tests exist, links lead somewhere, ids refer to rows, lists are whole."""
 
 from __future__ import annotations
 
