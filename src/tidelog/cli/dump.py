@@ -73,13 +73,13 @@ class Dump:
 
 @click.command(short_help="Show one file of a log, entry by entry.")
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.option("--records", "with_records", is_flag=True, help="Of a .log: the records of each batch too.")
+@click.option("--records", "with_records", is_flag=True, help="Of a .log or .checkpoint: the records of each batch too.")
 @json_option
 def command(file: str, with_records: bool, as_json: bool) -> None:
     """Show one file of a log, entry by entry, as it is on disk.
 
-    FILE is a .log, .index, .timeindex, .txnindex, .snapshot, a checkpoint, partition.metadata or meta.properties; also
-    one that ends in .deleted, .cleaned or .swap.
+    FILE is a .log, .index, .timeindex, .txnindex, .snapshot, a checkpoint, a snapshot of KRaft's metadata (.checkpoint),
+    partition.metadata or meta.properties; also one that ends in .deleted, .cleaned or .swap.
     """
     path = Path(file)
     kind = kind_of(path)
