@@ -73,8 +73,8 @@ def scan(
         time_map_dir: a folder of time maps, looked at before those beside the segments.
         views: keys and values as `binary_view`, pointing into the log's bytes.
         batch_rows: rows of an Arrow batch, at most.
-        report: filled in while reading; complete when the reader is exhausted. `report.missing` is what the folder lacks, which is
-            logged, too.
+        report: filled in while reading; complete when the reader is exhausted. `report.missing` is what the folder lacks,
+            which is logged, too.
         clock: what `now` means; the machine's clock by default.
         skip_damaged: read around damaged batches; `report.left_out` and the log say what that left out. Of a folder only.
 
