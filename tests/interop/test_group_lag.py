@@ -17,11 +17,11 @@ from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import TIMEOUT_S, consume, create_topics, flush, offset_for_time, wait_until_ended
 from tests.kafka.java import wait_until
 from tidelog.client.client import Client
-from tidelog.client.group_log import OFFSETS_TOPIC
 from tidelog.client.groups import commit_offsets
 from tidelog.client.lag import Precision
 from tidelog.client.offsets import Isolation
 from tidelog.clock import ManualClock, SystemClock
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.log import names
 from tidelog.log.checkpoints import read_offset_checkpoint
 from tidelog.log.names import TopicPartition
