@@ -22,6 +22,8 @@ from tidelog.storage.segment import file_records
 def forget(directory: Path) -> None:
     """Write the files of a folder to their disk and drop them from memory, where the system does that."""
     for path in directory.iterdir():
+        if path.suffix == ".tmp":
+            continue  # Another thread of the broker writes it, and gives it its name.
         fd = os.open(path, os.O_RDWR)
         os.fdatasync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
