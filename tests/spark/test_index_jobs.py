@@ -53,9 +53,9 @@ def found_on_threads(directory: Path) -> list[tuple[Any, ...]]:
     log_dir = LogDir(directory)
     found: list[tuple[Any, ...]] = []
     for one in verify_partitions(partitions_to_verify(log_dir, select_partitions(log_dir)), VerifyOptions()):
-        for path, what, slot, position, was, expected, is_fault in one.findings:
-            kind = "fault" if is_fault else "note"
-            found.append((kind, one.topic, one.partition, str(path), slot, position, what, was, expected))
+        for each in one.findings:
+            where = (one.topic, one.partition, str(each.path), each.slot, each.position)
+            found.append(("fault" if each.is_fault else "note", *where, each.what, each.found, each.expected))
         counts = (one.segments, one.size_bytes, one.interval_bytes, one.offset_entries, one.time_entries)
         found.append(("partition", one.topic, one.partition, *counts, one.aborted_transactions, one.time_maps, one.faults))
     return found
