@@ -19,6 +19,7 @@ from tidelog.check.folder_verify import FolderReport, verify_folder
 from tidelog.check.partition_rules import SnapshotFacts, checkpoint_faults, epoch_faults, missing_snapshots
 from tidelog.clock import ManualClock
 from tidelog.errors import UnknownTopicOrPartitionError
+from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.log import names
 from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.log.log_dir import LogDir
@@ -29,6 +30,7 @@ from tidelog.metadata.batches import build_batch
 from tidelog.metadata.frame import encode_record
 from tidelog.metadata.image import MetadataImage
 from tidelog.storage.dir_lock import DirLock, is_locked
+from tidelog.storage.log_manager import LogManager
 
 RELEASES = ("kafka-2.4.1", "kafka-3.9.1")
 NOT_TOLD = {".kafka_cleanshutdown", "cleaner-offset-checkpoint"}
@@ -47,6 +49,24 @@ def said(report: FolderReport) -> list[str]:
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_kafka_wrote_is_whole_and_sound(release: str, kind: str) -> None:
     assert faults(GOLDEN / release / kind) == []
+
+
+def test_what_is_imported_is_whole_before_and_after_it_is_served(tmp_path: Path) -> None:
+    csv = tmp_path / "rows.csv"
+    csv.write_text("time,value\n" + "".join(f"{NOW_MS + n},{'x' * 60}\n" for n in range(3000)))
+    folder = tmp_path / "data"
+    options = ImportOptions(timestamp_column="time", partitions=3, properties={"segment.bytes": "50000"})
+    import_file(folder, "t", csv, options, ManualClock(NOW_MS))
+    assert faults(folder) == []
+    taken = shutil.copytree(folder, tmp_path / "taken")
+    shutil.rmtree(taken / "t-1")
+    (fault,) = faults(taken)
+    assert fault.startswith("t-1: offsets [0, 1000)")
+    die(started(folder, ManualClock(NOW_MS)))
+    assert faults(folder) == []
+    with LogManager(folder, ManualClock(NOW_MS)):
+        pass
+    assert faults(folder) == []
 
 
 def closed_partition(release: str, name: str, target: Path) -> Path:

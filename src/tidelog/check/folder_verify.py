@@ -190,7 +190,11 @@ class _Look:
             meta = read_meta_properties(self._directory)
             self._is_kraft = meta is not None and meta.version > 0
             if meta is None and there:
-                self._findings.append(FolderFinding("fault", "is missing", path))
+                if self._metadata is not None and not self._metadata.image.brokers:
+                    what = "is missing: no broker has had the folder yet, or its node and cluster are forgotten"
+                    self._findings.append(FolderFinding("note", what, path))
+                else:
+                    self._findings.append(FolderFinding("fault", "is missing", path))
         except (CorruptCheckpointError, StorageError) as error:
             self._findings.append(FolderFinding.of_error(error, path))
 
@@ -202,8 +206,11 @@ class _Look:
             meta = None
         if meta is not None:
             return Owner(meta.node_id, None if meta.directory_id is None else parse_topic_id(meta.directory_id))
-        brokers = list(self._metadata.image.brokers)
-        return Owner(brokers[0], None) if len(brokers) == 1 else None
+        image = self._metadata.image
+        nodes = set(image.brokers) or {
+            node for topic in image.topics.values() for partition in topic.partitions.values() for node in partition.replicas
+        }
+        return Owner(nodes.pop(), None) if len(nodes) == 1 else None
 
     def _is_expected(self, topic: str) -> bool:
         return self._metadata is not None and topic in self._metadata.image.topics
