@@ -150,16 +150,19 @@ class Segment:
     def check_name(self) -> bool:
         """Say whether the first batch begins at the base offset; with a hole between them, or in an empty segment, it does not.
 
-        Reads one header. Raises CorruptBatchError where the first batch is below the base or reaches beyond the next segment's:
-        then who goes by names misses records. A header damaged otherwise is left to those who read it. SegmentChangedError.
+        Reads one header; of a compressed v0 or v1 message, all of it. A header that is damaged is left to those who read it.
+        Raises CorruptBatchError where the first batch is below the base, or reaches beyond the next segment's: then who goes by
+        names misses records; SegmentChangedError.
         """
         try:
             header = read_header(self._file.read(0, min(HEADER_BYTES, self.size_bytes)), 0, 0, self.log_path)
-        except CorruptBatchError:
+            first = header.base_offset
+            if header.magic < 2 and header.is_compressed:  # Its header has the last offset.
+                first = next(iter_records(header, self.read_batch(header), path=self.log_path)).offset
+        except (CorruptDataError, StopIteration):
             return False
-        first = header.base_offset
         next_base_offset = MAX_OFFSET if self.next_base_offset is None else self.next_base_offset
-        if header.last_offset < self.base_offset or (header.magic == 2 and first < self.base_offset):
+        if first < self.base_offset:
             found, expected = first, f">= {self.base_offset}"
         elif header.last_offset >= next_base_offset:
             found, expected = header.last_offset, f"< {next_base_offset}, where the next segment begins"

@@ -224,7 +224,8 @@ class SegmentReader(SegmentFiles):
         # The batch that has the entry is mostly not the one: it and the next are read at once, where that is not too much.
         read_bytes = 2 * self._batch_bytes + HEADER_BYTES
         log, position = self.log, entry.position
-        if HEADER_BYTES < read_bytes <= MAX_SEARCH_BYTES and position < log.size_bytes:
+        is_sound = entry.offset >= self.base_offset  # A negative one would stand for the segment's start.
+        if is_sound and HEADER_BYTES < read_bytes <= MAX_SEARCH_BYTES and position < log.size_bytes:
             chunk = log.read(position, min(max(read_bytes, WALK_READ_BYTES), log.size_bytes - position))
             match = first_match(chunk, entry.offset if position else -1, offset, timestamp, start)
             if match is not None:
