@@ -110,7 +110,7 @@ class SegmentReader(SegmentFiles):
 
         The offset index says where; if what stands there contradicts it, the walk begins at 0.
         """
-        entry = self.offset_index.lookup(offset)
+        entry = self._floor(offset)
         if entry.position > 0:
             try:
                 header = self.log.first_batch(entry.position) if entry.position < self.log.size_bytes else None
@@ -123,13 +123,19 @@ class SegmentReader(SegmentFiles):
             )
         return self.log.batches()
 
+    def _floor(self, offset: int) -> OffsetPosition:
+        """Return what the offset index says, or the segment's start where that cannot be."""
+        entry = self.offset_index.lookup(offset)
+        can_be = entry.offset >= self.base_offset and entry.position >= 0
+        return entry if can_be else OffsetPosition(self.base_offset, 0)
+
     def translate_offset(self, offset: int, start: int = 0) -> LogOffsetPosition | None:
         """Return the first batch whose last offset is at or above `offset`, None behind the last one (§4.4).
 
         `start` is a position before which there is none; where it is behind what the index says, the walk begins there.
         Raises CorruptBatchError, StorageError.
         """
-        entry = self.offset_index.lookup(offset)
+        entry = self._floor(offset)
         position = entry.position
         if start <= position:
             found = self._walk_to(offset, entry)
@@ -220,12 +226,11 @@ class SegmentReader(SegmentFiles):
             position = self.checked_times.first_reaching(timestamp)
             return None if position is None else self._first_record(self.log.batches(position), timestamp, start)
         offset = max(self.time_index.lookup(timestamp).offset, start)
-        entry = self.offset_index.lookup(offset)
+        entry = self._floor(offset)
         # The batch that has the entry is mostly not the one: it and the next are read at once, where that is not too much.
         read_bytes = 2 * self._batch_bytes + HEADER_BYTES
         log, position = self.log, entry.position
-        is_sound = entry.offset >= self.base_offset  # A negative one would stand for the segment's start.
-        if is_sound and HEADER_BYTES < read_bytes <= MAX_SEARCH_BYTES and position < log.size_bytes:
+        if HEADER_BYTES < read_bytes <= MAX_SEARCH_BYTES and position < log.size_bytes:
             chunk = log.read(position, min(max(read_bytes, WALK_READ_BYTES), log.size_bytes - position))
             match = first_match(chunk, entry.offset if position else -1, offset, timestamp, start)
             if match is not None:
