@@ -92,6 +92,8 @@ class CheckedTimes:
     def _agrees(self, entry: TimestampOffset, batch: BatchHeader, before: TimestampOffset | None) -> bool:
         if batch.max_timestamp != entry.timestamp:
             return False
+        if before is not None and not (before.timestamp < entry.timestamp and before.offset <= entry.offset):
+            return False
         try:
             largest = self._head.largest_before(batch.position)
             if largest is None:
