@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli import notices
-from tidelog.cli.groups_lag import lag_command
+from tidelog.cli.groups_lag import lag_command, note_missing_commits
 from tidelog.cli.layout import Amount, json_line, one_line, show_span, show_time, table
+from tidelog.cli.missing import end_with_missing, tell_missing
 from tidelog.cli.options import (
     Decorated,
     Moment,
@@ -36,6 +37,7 @@ from tidelog.cli.output import print_lines
 from tidelog.client.addresses import is_address
 from tidelog.client.offsets import Isolation
 from tidelog.errors import InvalidArgumentError, NotFoundError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.log.names import TopicPartition
 from tidelog.times import parse_duration
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from tidelog.client.group_reset import PartitionReset, Target
     from tidelog.client.groups import GroupDescription, GroupListing
     from tidelog.client.lag import PartitionLag, Retention, TimeToEnd
+    from tidelog.log.missing import MissingOffsets
 
 _ENDS = ("earliest", "latest")
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d{1,10}(?:,\d{1,10})*))?")
@@ -77,6 +80,7 @@ command.add_command(lag_command)
 def list_command(source: str, as_json: bool) -> None:
     """List the groups that brokers coordinate, or that a data folder holds."""
     listings: Sequence[GroupListing]
+    missing: Sequence[MissingOffsets] = ()
     if is_address(source):
         from tidelog.client.client import connect
 
@@ -85,12 +89,16 @@ def list_command(source: str, as_json: bool) -> None:
     else:
         from tidelog.storage.groups_folder import FolderGroups
 
-        listings = FolderGroups(source).list()
+        folder = FolderGroups(source)
+        listings, missing = folder.list(), folder.missing_commits()
+        note_missing_commits(missing)
     if as_json:
         print_lines(json_line(one._asdict()) for one in listings)
     else:
         rows = ([one.group, one.state, one.protocol_type or None, one.coordinator] for one in listings)
         print_lines(table(("group", "state", "type", "coordinator"), rows))
+    tell_missing(missing, as_json=as_json)
+    end_with_missing(missing)
 
 
 # --- describe
@@ -133,6 +141,10 @@ def describe_command(
             names = ", ".join(sorted(folder.unknown_configs)[:5])
             notices.note(f"the folder does not know the configuration of {names}: Kafka's default retention is taken, 7 days")
     partitions = [one for one in found.partitions if _is_wanted(one.key, wanted)]
+    missing = [
+        one for one in found.missing if one.topic == OFFSETS_TOPIC or _is_wanted(TopicPartition(one.topic, one.partition), wanted)
+    ]
+    note_missing_commits(missing)
     if found.description.state == "Dead" and not found.partitions:
         raise NotFoundError(f"there is no group {group!r}", path=source)
     _tell(found, partitions)
@@ -141,6 +153,8 @@ def describe_command(
         print_lines(_json_lines(found.description, partitions, readers))
     else:
         print_lines(_lines(found.description, partitions, readers))
+    tell_missing(missing, as_json=as_json)
+    end_with_missing(missing)
 
 
 def _tell(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from tidelog.cli import notices
 from tidelog.cli.layout import Amount, json_line, show_span, table
+from tidelog.cli.missing import end_with_missing, tell_missing
 from tidelog.cli.options import group_isolation_option, json_option, run_clock, source_argument
 from tidelog.cli.output import print_lines
 from tidelog.client.offsets import Isolation
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.log.missing import MissingOffsets
 from tidelog.times import parse_duration
 
 _SHOWN_NAMES = 5
@@ -46,6 +51,7 @@ def lag_command(
         is_fault,
         keeps_positions,
         measure_all,
+        missing_of,
         plan,
         summary_rows,
     )
@@ -56,6 +62,8 @@ def lag_command(
     max_lag_ms = None if max_lag is None else parse_duration(max_lag)
     wanted = tuple(dict.fromkeys(groups)) or None
     found = measure_all(plan(source, wanted, isolation, window_ms, run_clock(ctx)))
+    missing = missing_of(source, wanted, found)
+    note_missing_commits(missing)
     check_all_there(found, wanted, source)
     positions = sorted(one.description.group for one in found if keeps_positions(one))
     shown = found if wanted else [one for one in found if one.description.group not in positions]
@@ -72,6 +80,18 @@ def lag_command(
     if positions:
         names = ", ".join(positions[:_SHOWN_NAMES]) + (", ..." if len(positions) > _SHOWN_NAMES else "")
         notices.note(f"no lag is told of {len(positions)} groups in which Tidelog's writers keep positions: {names}")
+    tell_missing(missing, as_json=as_json)
     late = [one.description.group for one in found if is_fault(one, max_lag_ms)]
     if late:
         raise click.exceptions.Exit(1)
+    end_with_missing(missing)
+
+
+def note_missing_commits(missing: Sequence[MissingOffsets]) -> None:
+    """Say what it means for groups if commits are missing."""
+    lost = sorted({one.partition for one in missing if one.topic == OFFSETS_TOPIC})
+    if lost:
+        names = ", ".join(f"{OFFSETS_TOPIC}-{one}" for one in lost[:_SHOWN_NAMES]) + (", ..." if len(lost) > _SHOWN_NAMES else "")
+        notices.note(
+            f"commits are missing with what is missing of {names}: of groups there the answer may be wrong, or lack them"
+        )

@@ -15,6 +15,7 @@ import click
 
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_span, show_time, table
+from tidelog.cli.missing import end_with_missing, tell_missing
 from tidelog.cli.options import (
     Decorated,
     broker_config_option,
@@ -84,6 +85,7 @@ def command(
     settings = TopicSettings(log_dir.path, broker_properties(config))
     names = [topic] if topic is not None else sorted(log_dir.topics())
     lines: list[str] = []
+    missing = [] if partitions else log_dir.missing_partitions(topic)
     unknown: list[str] = []
     for name in names:
         known = settings.of(name)
@@ -94,6 +96,7 @@ def command(
         for partition in wanted_partitions(partitions) or log_dir.partitions(name):
             with log_dir.log(name, partition) as log:
                 found = forecast(log, applied, now_ms)
+                missing += log_dir.missing_of(log)
                 title = (
                     f"{name}-{partition}: {_settings(applied, sources)}; high watermark {log.high_watermark}, "
                     f"log end {log.log_end_offset}"
@@ -110,6 +113,8 @@ def command(
         )
         notices.note(f"the folder does not know the configuration of {shown}: it has no metadata of theirs")
     print_lines(lines)
+    tell_missing(missing, as_json=as_json)
+    end_with_missing(missing)
 
 
 def given_limits(retention: str | None, retention_bytes: str | None) -> dict[str, int]:

@@ -36,6 +36,7 @@ from tidelog.client.topic_configs import retention_configs
 from tidelog.clock import Clock
 from tidelog.errors import ProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
+from tidelog.log.missing import MissingOffsets
 from tidelog.log.names import TopicPartition
 from tidelog.log.time_search import EARLIEST, LATEST, FoundOffset
 from tidelog.records.records import Bounds, iter_records
@@ -54,6 +55,8 @@ class GroupLag(NamedTuple):
     partitions: tuple[PartitionLag, ...]
     without_log: tuple[TopicPartition, ...]
     """Partitions of the group whose topic is gone, or that have no leader now."""
+    missing: tuple[MissingOffsets, ...] = ()
+    """Of a folder: what it lacks that could change this."""
 
 
 class Ends(NamedTuple):

@@ -15,11 +15,13 @@ in Kafka, and a notice says so. Listing reads names only; a partition is opened 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import (
+    CorruptBatchError,
     CorruptCheckpointError,
     DataDirNotFoundError,
     InvalidArgumentError,
@@ -135,6 +137,28 @@ class LogDir:
         except TidelogError:
             return None
         return None if found is None else found.image
+
+    def missing(self, topic: str | None = None, partitions: Iterable[int] | None = None) -> list[MissingOffsets]:
+        """Return what is missing: partitions, unless some are named, and offsets of those that are there; of a topic, or of all.
+
+        Reads the end of each segment. Of a log that is damaged at its end a notice says so. Raises
+        UnknownTopicOrPartitionError for a partition that is named, SegmentChangedError, StorageError.
+        """
+        found = [] if partitions else self.missing_partitions(topic)
+        for name, known in self.topics().items():
+            if topic in (None, name):
+                for partition in partitions or known:
+                    with self.log(name, partition) as log:
+                        found += self.missing_of(log)
+        return found
+
+    def missing_of(self, log: Log, start_offset: int = 0) -> list[MissingOffsets]:
+        """Return `Log.missing` from an offset on; nothing, and a notice, where the log's end is damaged."""
+        try:
+            return log.missing(start_offset)
+        except CorruptBatchError as error:
+            self.notices.tell(log.directory, f"what is missing is not known: {error}")
+            return []
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
         """Return the partitions, of one topic or of all, that a checkpoint names and that have no folder; in order."""

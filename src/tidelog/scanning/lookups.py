@@ -55,6 +55,8 @@ class FoundOffsets(NamedTuple):
 def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
     """Return what `find_offset` returns for each of `timestamps` (epoch ms, in any order, repeated or not).
 
+    As there, records that are missing from the folder change answers: `log.missing` says whether any are.
+
     Raises InvalidArgumentError for a negative one, UnsupportedForMessageFormatError in a v0 topic, and what reading the log
     raises (CorruptDataError, SegmentChangedError).
     """

@@ -26,6 +26,7 @@ from tidelog.clock import Clock
 from tidelog.errors import BrokerError, NotFoundError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from tidelog.groups.positions import are_positions
+from tidelog.log.missing import MissingOffsets
 from tidelog.storage.groups_folder import FolderGroups
 
 TASK_GROUPS = 50
@@ -92,6 +93,12 @@ def measure_all(tasks: Sequence[LagTask]) -> list[GroupLag]:
     """Do tasks on a few threads: they mostly wait for brokers. Raises what `measure` raises."""
     with ThreadPoolExecutor(max(1, min(THREADS, len(tasks)))) as pool:
         return [one for found in pool.map(lambda task: list(measure(task)), tasks) for one in found]
+
+
+def missing_of(place: str, wanted: tuple[str, ...] | None, found: Sequence[GroupLag]) -> tuple[MissingOffsets, ...]:
+    """Return what a folder lacks that could change what was measured: of commits, and of the topics; of brokers nothing."""
+    commits = () if is_address(place) else FolderGroups(place).missing_commits(wanted)
+    return tuple(dict.fromkeys([*commits, *(missing for one in found for missing in one.missing)]))
 
 
 def check_all_there(found: Sequence[GroupLag], wanted: tuple[str, ...] | None, place: str) -> None:

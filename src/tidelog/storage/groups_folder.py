@@ -7,6 +7,7 @@ unread is known to the millisecond, since the segments can be looked into.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 
@@ -32,6 +33,7 @@ from tidelog.groups.group_table import GroupTable, Observer, StoredGroup
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from tidelog.log.log import Log
 from tidelog.log.log_dir import LogDir
+from tidelog.log.missing import MissingOffsets
 from tidelog.log.names import TopicPartition
 from tidelog.log.segment import Segment
 from tidelog.log.time_search import find_offset
@@ -61,7 +63,7 @@ class FolderGroups:
         for partition in partitions:
             for name, one in self._read(partition, only, observe).items():
                 # Of a group that is in two partitions, since there are more now than there were, its own one counts.
-                if name not in groups or partition_of(name, partitions[-1] + 1) == partition:
+                if name not in groups or partition_of(name, self._offsets_count) == partition:
                     groups[name] = one
         return groups
 
@@ -70,10 +72,26 @@ class FolderGroups:
         return listing(self.stored())
 
     def describe(self, group: str, now_ms: int, isolation: Isolation, window_ms: int) -> GroupLag:
-        """Return how far behind a group is."""
+        """Return how far behind a group is; `missing` names also what is missing of its commits."""
         history = CommitHistory(now_ms - window_ms)
         stored = self.stored(group, history.read).get(group)
-        return self._group_lag(group, stored, history, now_ms, isolation, window_ms)
+        found = self._group_lag(group, stored, history, now_ms, isolation, window_ms)
+        return found._replace(missing=(*self.missing_commits([group]), *found.missing))
+
+    def missing_commits(self, groups: Iterable[str] | None = None) -> Sequence[MissingOffsets]:
+        """Return what is missing of ``__consumer_offsets``, for some groups or for all: what is read of these may be wrong."""
+        own = None if groups is None else {partition_of(group, self._offsets_count) for group in groups}
+        return [one for one in self._missing_commits if own is None or one.partition in own]
+
+    @cached_property
+    def _missing_commits(self) -> Sequence[MissingOffsets]:
+        return self._log_dir.missing(OFFSETS_TOPIC)
+
+    @cached_property
+    def _offsets_count(self) -> int:
+        """How many partitions ``__consumer_offsets`` has, by those that are there or that a checkpoint names."""
+        lost = (one.partition for one in self._log_dir.missing_partitions(OFFSETS_TOPIC))
+        return 1 + max((*self.offsets_partitions(), *lost), default=0)
 
     def offsets_partitions(self) -> Sequence[int]:
         """Return the partitions of ``__consumer_offsets`` that are in the folder."""
@@ -105,7 +123,8 @@ class FolderGroups:
         committed = committed_of(stored)
         wanted = dict.fromkeys([*committed, *(key for member in described.members for key in member.assignment or ())])
         there = [key for key in wanted if key.partition in self._topics.get(key.topic, ())]
-        lags = []
+        lags: list[PartitionLag] = []
+        missing: list[MissingOffsets] = []
         for key in sorted(there):
             rate = None
             if key in committed:
@@ -114,7 +133,13 @@ class FolderGroups:
                 rate = group_rate(commits, now_ms, window_ms)
             with self._log_dir.log(*key) as log:
                 lags.append(self._lag(key, log, committed.get(key), rate, isolation, now_ms))
-        return GroupLag(described, tuple(lags), tuple(sorted(wanted.keys() - set(there))))
+                # What lies before the group's position changes nothing of what is said.
+                end, offset = lags[-1].high_watermark, lags[-1].committed_offset
+                missing += self._log_dir.missing_of(log, end if offset is None else min(offset, end))
+        gone = wanted.keys() - set(there)
+        if gone:
+            missing += [one for one in self._log_dir.missing_partitions() if TopicPartition(one.topic, one.partition) in gone]
+        return GroupLag(described, tuple(lags), tuple(sorted(gone)), tuple(missing))
 
     def _read(self, partition: int, only: str | None, observe: Observer | None) -> dict[str, StoredGroup]:
         table = GroupTable(only, observe)

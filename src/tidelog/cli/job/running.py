@@ -25,6 +25,7 @@ from tidelog.cli import notices
 from tidelog.cli.job.rows_output import check_target, write_rows
 from tidelog.cli.job.task_bar import TaskBar
 from tidelog.cli.layout import table
+from tidelog.cli.missing import end_with_missing, print_missing
 from tidelog.cli.output import print_lines
 from tidelog.client.addresses import is_address
 from tidelog.log.log_dir import LogDir
@@ -79,7 +80,7 @@ def run_job(
     data_dir: str | None = None,
     tell: Callable[[JobResult], object] | None = None,
 ) -> None:
-    """Start Spark, let `work` do the job, and print what it found. Exit code 1 if that has faults.
+    """Start Spark, let `work` do the job, and print what it found. Exit code 1 for faults, 3 if the folder lacks something.
 
     `places` are the data folders (a Path, or a text that is no address) and the brokers that the job needs: one that is not
     there is told before Spark takes its seconds to start. `data_dir` is a folder that only its owner writes to, so that rows are
@@ -103,9 +104,11 @@ def run_job(
         if options.rows_target is not None:
             write_rows(result.rows, options.rows_target, data_dir)
         _print_summary(result.summary, as_json=options.as_json)
+        print_missing(result.missing, as_json=options.as_json)
         faults = result.faults
     if faults:
         raise click.exceptions.Exit(FAULTS_FOUND)
+    end_with_missing(result.missing)
 
 
 def _is_brokers(place: str | Path) -> TypeGuard[str]:

@@ -32,8 +32,18 @@ from tidelog.client.offsets import Isolation
 from tidelog.clock import Clock, SystemClock
 from tidelog.log.names import TopicPartition
 from tidelog.spark.jobs.distribute import Progress, run_tasks
-from tidelog.spark.jobs.result import JobResult, Summary
-from tidelog.storage.group_lags import SUMMARY, LagTask, check_all_there, is_fault, keeps_positions, measure, plan, summary_rows
+from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
+from tidelog.storage.group_lags import (
+    SUMMARY,
+    LagTask,
+    check_all_there,
+    is_fault,
+    keeps_positions,
+    measure,
+    missing_of,
+    plan,
+    summary_rows,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,10 +86,12 @@ def lag(
     wanted = None if groups is None else tuple(dict.fromkeys(groups))
     tasks = plan(place, wanted, isolation, window_ms, SystemClock() if clock is None else clock)
     found = [one for (one,) in run_tasks(spark, "lags of groups", tasks, _measure, progress)]
+    missing = logged_missing(missing_of(place, wanted, found))
     check_all_there(found, wanted, place)
     found.sort(key=lambda one: one.description.group)
     rows = spark.createDataFrame([row for one in found for row in _rows(one)], SCHEMA)
-    return JobResult(rows, Summary(SUMMARY, tuple(summary_rows(found))), sum(is_fault(one, max_lag_ms) for one in found))
+    faults = sum(is_fault(one, max_lag_ms) for one in found)
+    return JobResult(rows, Summary(SUMMARY, tuple(summary_rows(found))), faults, missing)
 
 
 def _measure(task: LagTask) -> Iterator[tuple[GroupLag]]:

@@ -20,7 +20,6 @@ them. Lateness looks at all records before, so the largest CreateTime of each se
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,13 +27,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.scanning.split import Split
 from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, run_arrow_tasks, run_tasks
-from tidelog.spark.jobs.result import JobResult, Summary
+from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-_log = logging.getLogger("tidelog.spark")
 
 LAST_MS = 253_402_300_740_000
 """The last minute of the year 9999, where Python's and SQL's calendars end."""
@@ -68,8 +65,7 @@ def latency(
     log_dir = LogDir(directory)
     topics = sorted(log_dir.topics()) if topic is None else [topic]
     plans = [plan(log_dir, name, partitions=partitions) for name in topics]
-    for missing in (one for each in plans for one in each.known.missing):
-        _log.warning("records are missing from the folder: %s", missing)
+    missing = logged_missing(one for each in plans for one in each.known.missing)
     splits = [split for each in plans for split in each.splits]
     tasks = _bundled(spark, _with_largest_before(spark, splits))
     schema = pa.schema([pa.field("topic", pa.string()), pa.field("partition", pa.int32()), *SCHEMA])
@@ -78,7 +74,7 @@ def latency(
         whole = sorted(_figures(counts).collect(), key=lambda row: row[:3])
         rows.count()
     places = ("topic", "partition", "kind")
-    return JobResult(rows, Summary((*places, *_FIGURES), tuple(tuple(row) for row in whole)))
+    return JobResult(rows, Summary((*places, *_FIGURES), tuple(tuple(row) for row in whole)), missing=missing)
 
 
 def _with_largest_before(spark: SparkSession, splits: list[Split]) -> list[_Task]:

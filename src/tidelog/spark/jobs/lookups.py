@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.spark.jobs.distribute import Progress, watch
 from tidelog.spark.jobs.questions import epoch_ms
-from tidelog.spark.jobs.result import JobResult, Summary
+from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
+
+    from tidelog.log.missing import MissingOffsets
 
 QUESTIONS_PER_TASK = 250_000
 """At most about so many in one task: they are in its worker's memory together."""
@@ -70,8 +72,8 @@ def look_up(
         answered = _answered(asked, tasks, folder, starts).persist()
         try:
             by_place = answered.groupBy("topic", "partition")
-            found = by_place.agg(f.count("*"), f.count(_OFFSET), f.sum(_SECONDS), f.max(_FAULT)).collect()
-            for *_, fault in found:
+            found = by_place.agg(f.count("*"), f.count(_OFFSET), f.sum(_SECONDS), f.max(_FAULT), f.max(_OFFSET)).collect()
+            for *_, fault, _ in found:
                 if fault is not None:
                     error: TidelogError = pickle.loads(fault)
                     raise error
@@ -79,12 +81,25 @@ def look_up(
         except BaseException:
             answered.unpersist()
             raise
-    lines = [(topic, partition, count, hits, count - hits, seconds) for topic, partition, count, hits, seconds, _ in found]
+    lines = [(topic, partition, count, hits, count - hits, seconds) for topic, partition, count, hits, seconds, *_ in found]
+    # What lies behind the last answer changes none.
+    lasts = {(topic, partition): last if count == hits else None for topic, partition, count, hits, _, _, last in found}
+    missing = logged_missing(_missing(folder, lasts))
     hits = sum(line[3] for line in lines)
     lines.append((None, None, total, hits, total - hits, time.perf_counter() - began))
     shown = [(*line[:-1], round(line[-1], 3), round(line[2] / line[-1]) if line[-1] else None) for line in lines]
     rows = answered.withColumn(_FOUND, _as_asked(f.col(_FOUND), time_type)).drop(_MS, _SECONDS, _FAULT)
-    return JobResult(rows, Summary(SUMMARY_COLUMNS, tuple(shown)))
+    return JobResult(rows, Summary(SUMMARY_COLUMNS, tuple(shown)), missing=missing)
+
+
+def _missing(directory: Path, ends: dict[_Place, int | None]) -> Iterator[MissingOffsets]:
+    """Yield what is missing of partitions up to an offset, None: to where the log should end."""
+    from tidelog.log.log_dir import LogDir
+
+    log_dir = LogDir(directory)
+    for (topic, partition), end in ends.items():
+        with log_dir.log(topic, partition) as log:
+            yield from log.missing(0, end)
 
 
 def _check_columns(questions: DataFrame) -> DataType:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
-from tidelog.spark.jobs.result import JobResult, Summary
+from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -58,6 +58,7 @@ def migrate(
     from pathlib import Path
 
     from tidelog.clock import SystemClock
+    from tidelog.log.log_dir import LogDir
     from tidelog.storage.migration import folder_migration
 
     parallelism = spark.sparkContext.defaultParallelism
@@ -73,7 +74,8 @@ def migrate(
         raise
     done.sort(key=lambda one: (one.topic, one.partition, one.base_offset))
     columns = len(SCHEMA.split(","))
-    return JobResult(spark.createDataFrame([tuple(one[:columns]) for one in done], SCHEMA), _summary(done))
+    rows = spark.createDataFrame([tuple(one[:columns]) for one in done], SCHEMA)
+    return JobResult(rows, _summary(done), missing=logged_missing(LogDir(directory).missing(topic)))
 
 
 def _migrate(tasks: list[SegmentToMigrate]) -> Iterator[Row]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from tidelog.log.missing import MissingOffsets
+
+_log = logging.getLogger("tidelog.spark")
 
 
 @dataclass(frozen=True)
@@ -31,3 +37,13 @@ class JobResult:
     summary: Summary
     faults: int = 0
     """How many things are wrong with what was looked at; above 0 the command ends with exit code 1."""
+    missing: tuple[MissingOffsets, ...] = ()
+    """What the source folder lacks; if there is any the command ends with exit code 3."""
+
+
+def logged_missing(missing: Iterable[MissingOffsets]) -> tuple[MissingOffsets, ...]:
+    """Return what a folder lacks, once it is on the log."""
+    found = tuple(missing)
+    for one in found:
+        _log.warning("records are missing from the folder: %s", one)
+    return found

@@ -40,7 +40,7 @@ from tidelog.records.batch import LOG_APPEND_TIME
 from tidelog.records.columns import Columns
 from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, run_tasks
-from tidelog.spark.jobs.result import JobResult, Summary
+from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 from tidelog.storage.partition.retention import Reason, SegmentFacts
 from tidelog.storage.partition.retention_forecast import Forecast, Keeper, facts_of_log, forecast_by, largest
 from tidelog.storage.topic_settings import TopicSettings
@@ -118,7 +118,8 @@ def retention(
             tasks.append(_Task(str(directory), name, partition, size, config, now_ms))
     bundles = bundle(tasks, lambda task: task.size_bytes, spark.sparkContext.defaultParallelism)
     found = sorted(run_tasks(spark, "retention under each rule", bundles, _forecast_all, progress), key=_order)
-    return JobResult(spark.createDataFrame(found, SCHEMA), Summary(SUMMARY, tuple(_summary(found, now_ms))))
+    summary = Summary(SUMMARY, tuple(_summary(found, now_ms)))
+    return JobResult(spark.createDataFrame(found, SCHEMA), summary, missing=logged_missing(log_dir.missing(topic, wanted)))
 
 
 def _order(row: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,0 +1,31 @@
+"""What a folder lacks, as commands say it that answer nonetheless: a note and, for scripts, a JSON line each; exit code 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from tidelog.cli import notices
+from tidelog.cli.layout import json_line
+from tidelog.cli.output import print_lines
+from tidelog.log.missing import MissingOffsets
+
+
+def tell_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
+    """Say what is missing: notes, and with --json lines of `type` `missing` behind the answer's."""
+    for one in missing:
+        notices.note(str(one))
+    print_missing(missing, as_json=as_json)
+
+
+def print_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
+    """Print the JSON lines alone, where notes were logged before."""
+    if as_json:
+        print_lines(json_line({"type": "missing", **one.fields()}) for one in missing)
+
+
+def end_with_missing(missing: Sequence[MissingOffsets]) -> None:
+    """End the command with exit code 3 if anything is missing."""
+    if missing:
+        raise click.exceptions.Exit(notices.INCOMPLETE)
