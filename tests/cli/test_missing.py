@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tests.cli.conftest import KAFKA_3, run
+from tests.cli.conftest import KAFKA_3, run, run_ok
 from tidelog.clock import ManualClock
 from tidelog.errors import OffsetOutOfRangeError
 from tidelog.spark.options import parse_options
@@ -97,3 +97,38 @@ def test_spark_refuses_unless_losses_are_fine(
         plan_tasks(parse_options(given, ManualClock(0)), 2)
     assert plan_tasks(parse_options({**given, "failOnDataLoss": "false"}, ManualClock(0)), 2)
     assert any("records are missing from the folder" in record.getMessage() for record in caplog.records)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A folder with a flipped bit in a batch of one topic."""
+    folder = shutil.copytree(KAFKA_3, tmp_path / "damaged")
+    path = folder / f"{TOPIC}-0" / "00000000000000000160.log"
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    return folder
+
+
+def test_cat_around_damage(damaged: Path, tmp_path: Path) -> None:
+    without = run("cat", damaged, TOPIC, "-o", tmp_path / "none.jsonl")
+    assert without.exit_code == 1 and "00000000000000000160.log" in without.error
+    assert not (tmp_path / "none.jsonl").exists()
+    ran = run("cat", damaged, TOPIC, "--skip-damaged", "--format", "jsonl")
+    assert ran.exit_code == 3
+    (note,) = ran.notes
+    report = tidelog.ScanReport()
+    scanned = tidelog.scan(damaged, TOPIC, skip_damaged=True, report=report).read_all()
+    (left_out,) = report.left_out
+    assert note == f"note: {left_out}" and left_out.first_offset == 160 and "00000000000000000160.log" in note
+    whole = [line["offset"] for line in run_ok("cat", KAFKA_3, TOPIC, "--format", "jsonl").json_lines]
+    given = [line["offset"] for line in ran.json_lines]
+    assert given == scanned["offset"].to_pylist()
+    assert given == [offset for offset in whole if not left_out.first_offset <= offset < left_out.end_offset] != whole
+
+
+def test_cat_around_no_damage(damaged: Path) -> None:
+    ran = run_ok("cat", damaged, "v2-lz4-ct", "--skip-damaged")
+    assert ran.stdout == run_ok("cat", KAFKA_3, "v2-lz4-ct").stdout and not ran.notes
+    refused = run("cat", "localhost:1", TOPIC, "--skip-damaged")
+    assert refused.exit_code == 2 and "--skip-damaged is for folders" in refused.error

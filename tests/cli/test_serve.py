@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.cli.conftest import ROOT, run, start
+from tests.cli.conftest import KAFKA_3, ROOT, run, start
 from tidelog.log.log_dir import LogDir
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 
@@ -252,3 +254,20 @@ def test_an_address_that_is_taken(tmp_path: Path) -> None:
         assert (tmp_path / "data" / CLEAN_SHUTDOWN_FILE).exists()
         ran = run("serve", "--data", tmp_path / "data", "--listen", 0, "--metrics", port)
         assert f"cannot serve metrics at 127.0.0.1:{port}: Address already in use" in ran.error
+
+
+@pytest.mark.parametrize("how", [(), ("--read-only",)])
+def test_a_log_with_a_hole_is_served_with_a_warning(how: tuple[str, ...], tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    for topic in ("v2-none-ct", "v2-lz4-ct"):
+        shutil.copytree(KAFKA_3 / f"{topic}-0", folder / f"{topic}-0")
+    for path in (folder / "v2-none-ct-0").glob("00000000000000000160.*"):
+        path.unlink()
+    server = Server(folder, *how)
+    said = "v2-none-ct-0: offsets [160, 325) missing: no segment holds them"
+    until = time.monotonic() + TIMEOUT_S
+    while said not in server.log and time.monotonic() < until:
+        time.sleep(0.05)
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert server.log.count(said) == 1 and server.log.count(" missing: ") == 1

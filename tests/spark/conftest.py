@@ -32,6 +32,7 @@ CONFIG = {
 
 LONG = (
     "test_brokers.py",
+    "test_damaged_folder.py",
     "test_index_jobs.py",
     "test_job_command.py",
     "test_lag_job.py",

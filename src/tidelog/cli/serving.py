@@ -25,6 +25,7 @@ from tidelog.broker.dispatch import APIS
 from tidelog.broker.listeners import Listener, joined
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
 from tidelog.broker.running import Running, running
+from tidelog.cli.hole_search import HoleSearch
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.storage import read_only_view
@@ -129,6 +130,9 @@ async def _until_asked_to_end(
         gc.freeze()  # What is here now stays: no later look at it.
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        search = HoleSearch(manager.directory)
+        stack.callback(search.stop)
+        search.start()
         await stop.wait()
 
 
