@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from tests.cli.conftest import run
 from tests.spark.golden import log_dir
 
 if TYPE_CHECKING:
@@ -66,3 +67,23 @@ def test_a_stream_of_a_folder_that_lacks_a_segment(loss_is_fine: bool, spark: Sp
         with pytest.raises(PySparkException, match=r"\[160, 325\)"):
             query.awaitTermination()
         assert not set(seen) & set(range(325, 900))
+
+
+def test_jobs_end_with_3(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    for path in (folder / f"{TOPIC}-0").glob(f"{SECOND}.*"):
+        path.unlink()
+    (tmp_path / "asked.csv").write_text(f"topic,partition,timestamp\n{TOPIC},0,1600604770000\n{TOPIC},0,4000000000000\n")
+    (tmp_path / "early.csv").write_text(f"topic,partition,timestamp\n{TOPIC},0,0\n")
+    for arguments in (
+        ("lookup", folder, tmp_path / "asked.csv"),
+        ("latency", folder),
+        ("retention", folder, TOPIC),
+        ("migrate", folder, tmp_path / "new"),
+    ):
+        ran = run("job", *arguments, "--json")
+        lines = [line for line in ran.json_lines if line.get("type") == "missing"]
+        assert ran.exit_code == 3, (arguments, ran.stderr)
+        assert [(line["topic"], line["first_offset"], line["end_offset"]) for line in lines] == [(TOPIC, 160, 325)]
+        assert sum("[160, 325) missing" in note for note in ran.notes) == 1
+    assert run("job", "lookup", folder, tmp_path / "early.csv").exit_code == 0
+    assert run("job", "latency", folder, "v2-lz4-ct").exit_code == 0
