@@ -274,7 +274,7 @@ class Rounds:
 
     def _append_by_tidelog(self, this: Round, manager: LogManager, word: str) -> None:
         """Append plain batches and those of an idempotent producer; end the transactions that are open; leave one open."""
-        ids = ProducerIds(manager.directory)
+        ids = ProducerIds(manager.metadata)
         for turn, topic in enumerate(this.found):
             log = manager.log(topic, 0)
             epoch = _epoch(log)

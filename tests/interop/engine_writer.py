@@ -74,7 +74,7 @@ def write_topics(manager: LogManager, clock: ManualClock, chosen: dict[str, Topi
     """Create and fill the topics, `prefix` before their names, and look at what the engine serves of them."""
     written = Written()
     begin_ms = SystemClock().now_ms() - HOUR_MS
-    ids = ProducerIds(manager.directory)
+    ids = ProducerIds(manager.metadata)
     for turn, (bare_name, topic) in enumerate(chosen.items()):
         name = prefix + bare_name
         clock.advance(begin_ms - clock.now_ms())

@@ -22,7 +22,7 @@ from tidelog.cli.progress import ProgressBar
 from tidelog.errors import CorruptBatchError, CorruptDataError, SegmentChangedError
 from tidelog.log.batch_walk import check_crc_by_pieces
 from tidelog.log.files import ReadOnlyFile
-from tidelog.log.metadata_log import METADATA_DIR
+from tidelog.log.metadata_log import ASIDE_DIR, METADATA_DIR
 from tidelog.metadata.json_form import try_show_value
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, compute_crc, read_header
 from tidelog.records.compression import Bytes
@@ -254,7 +254,7 @@ def _control_facts(header: BatchHeader, record: Record, path: Path) -> Row:
 
 def _is_metadata(path: Path) -> bool:
     """Whether a file is of KRaft's metadata log: a segment, or a snapshot."""
-    return path.parent.name == METADATA_DIR or path.name.endswith(".checkpoint")
+    return path.parent.name in (METADATA_DIR, ASIDE_DIR) or path.name.endswith(".checkpoint")
 
 
 def _base64(data: Bytes | None) -> str | None:

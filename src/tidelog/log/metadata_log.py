@@ -48,6 +48,9 @@ from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.wire.codec import Message
 
 METADATA_DIR = f"{names.METADATA_TOPIC}-0"
+ASIDE_DIR = f"{names.METADATA_TOPIC}-1"
+"""Where Tidelog writes in the folder of a Kafka whose own metadata lies elsewhere. Beside a METADATA_DIR that it does not expect
+Kafka refuses to start; other partitions of the metadata topic it leaves alone."""
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"
 
@@ -100,8 +103,9 @@ class MetadataLog:
 
 
 def metadata_dir(data_dir: Path) -> Path:
-    """Return where a data folder keeps its metadata log."""
-    return data_dir / METADATA_DIR
+    """Return where a data folder keeps its metadata log: in METADATA_DIR, unless only ASIDE_DIR is there."""
+    own, aside = data_dir / METADATA_DIR, data_dir / ASIDE_DIR
+    return aside if aside.exists() and not own.exists() else own
 
 
 def read_metadata_log(data_dir: Path, notices: Notices | None = None, *, end_offset: int | None = None) -> MetadataLog | None:

@@ -146,7 +146,8 @@ class LogManager:
         if contents.going or is_pending(self.directory):
             finish_interrupted_writes(self.directory, self.clock)
             contents = data_folder.list_contents(self.directory)
-        store = MetadataStore.open(self.directory, owner.node_id, owner.directory_uuid, self.clock)
+        is_kafkas = not (is_new or takeover.is_old(self.directory))
+        store = MetadataStore.open(self.directory, owner.node_id, owner.directory_uuid, self.clock, is_kafkas=is_kafkas)
         self._start_with(store, owner, contents, is_new=is_new)
 
     def _start_with(

@@ -37,7 +37,7 @@ from tidelog.config import CREATE_TIME, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, TidelogError, TopicExistsError
 from tidelog.log import names
 from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
-from tidelog.log.metadata_log import metadata_dir
+from tidelog.log.metadata_log import METADATA_DIR, metadata_dir
 from tidelog.log.names import TopicPartition
 from tidelog.log.partition_metadata import read_topic_id
 from tidelog.metadata.records import RemoveTopicRecord
@@ -126,7 +126,7 @@ class NewTopic:
     def commit(self) -> None:
         """Finish and sync every partition, then publish them all. Raises StorageError; nothing is left behind then."""
         self._finish_logs()
-        is_kafkas = not (metadata_dir(self.directory).exists() or takeover.is_old(self.directory)) and data_folder.is_claimed(
+        is_kafkas = not ((self.directory / METADATA_DIR).exists() or takeover.is_old(self.directory)) and data_folder.is_claimed(
             self.directory
         )
         if not is_kafkas:

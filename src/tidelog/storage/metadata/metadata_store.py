@@ -37,7 +37,7 @@ from tidelog.errors import InvalidArgumentError, StorageError, TidelogError
 from tidelog.log import names
 from tidelog.log.checkpoints import sync_directory
 from tidelog.log.files import Notices
-from tidelog.log.metadata_log import MetadataLog, list_segments, list_snapshots, metadata_dir, read_metadata_log
+from tidelog.log.metadata_log import ASIDE_DIR, MetadataLog, list_segments, list_snapshots, metadata_dir, read_metadata_log
 from tidelog.metadata.batches import build_batch, build_control_batch, build_snapshot
 from tidelog.metadata.control_records import KRaftVersionRecord, LeaderChangeMessage, Voter
 from tidelog.metadata.frame import encode_record
@@ -101,7 +101,7 @@ class MetadataStore:
         self.directory_id = directory_id
         """Where new partitions lie; zero if the folder has no id."""
         self.is_new = is_new
-        self._folder = metadata_dir(directory)
+        self._folder = log.directory
         self._clock = clock
         self._is_stale = False
         self._take(log)
@@ -117,15 +117,18 @@ class MetadataStore:
         """Held while the disk takes its time: the file."""
 
     @classmethod
-    def open(cls, directory: Path, node_id: int, directory_id: uuid.UUID | None, clock: Clock) -> MetadataStore:
+    def open(
+        cls, directory: Path, node_id: int, directory_id: uuid.UUID | None, clock: Clock, *, is_kafkas: bool = False
+    ) -> MetadataStore:
         """Read the folder's metadata log, if there is one. Nothing is written before the first change.
 
+        `is_kafkas`: without a log yet, it begins in ASIDE_DIR, since the folder is of a Kafka whose metadata lies elsewhere.
         Raises InvalidArgumentError where others vote on this log, too: then it is not ours to write. CorruptDataError where it is
         damaged, UnsupportedVersionError where it is a newer Kafka's, StorageError.
         """
         found = read_metadata_log(directory, Notices())
         is_new = found is None or found.end_offset == 0
-        log = found or MetadataLog(metadata_dir(directory))
+        log = found or MetadataLog(directory / ASIDE_DIR if is_kafkas else metadata_dir(directory))
         voters = set(log.voters)
         state = read_quorum_state(log.directory) if found is not None else None
         if state is not None:
