@@ -39,7 +39,8 @@ class Judgement(NamedTuple):
 def judge(data: Path) -> Judgement:
     """Run DumpLogSegments over every file of a data folder, and Tidelog's own check of indexes."""
     suffixes = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
-    files = sorted(path for path in data.glob("*-*/*") if path.suffix in suffixes)
+    folders = [path for path in data.glob("*-*") if not path.name.startswith(names.METADATA_TOPIC)]
+    files = sorted(path for folder in folders for path in folder.glob("*") if path.suffix in suffixes)
     indexes = [path for path in files if path.suffix in suffixes[1:3]]
     found = complaints(dump_log_segments(files, "--deep-iteration", timeout_s=300))
     checked = dump_log_segments(indexes, "--index-sanity-check", timeout_s=300)

@@ -80,6 +80,7 @@ class TestGoldenFolder:
         with managed(folder) as manager:
             assert set(manager.topics()) == {"v2-none-ct", "new"}
             assert offsets(manager.log("new", 1)) == [0, 1, 2]
+        assert [path.name for path in folder.glob("__cluster_metadata-*")] == ["__cluster_metadata-1"], "Kafka refuses the other"
 
 
 def test_what_kafka_leaves_aside_is_left_aside(tmp_path: Path) -> None:
