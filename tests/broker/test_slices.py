@@ -15,6 +15,7 @@ import pytest
 
 from tests.broker.conftest import RunningBroker
 from tests.broker.raw import RawClient
+from tidelog.broker import slices as slices_module
 from tidelog.broker.api import Outcome
 from tidelog.broker.slices import SLICE_S, Elsewhere, Slices, slowly
 from tidelog.broker.wide_requests import SLOTS, WideRequests, discard
@@ -296,3 +297,23 @@ class TestProduce:
         broker.stop()
         assert broker.is_clean
         assert [one.error_code for one in client.receive().responses[0].partition_responses] == [0] * 12
+
+
+def test_what_others_have_of_an_answer_is_not_taken_apart(
+    broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topics in an answer to Metadata are kept for the next one, however long the work on the answer took."""
+    names = [f"kept-{n}" for n in range(40)]
+    for name in names:
+        broker.create_topic(name, 2)
+    every, by_name = MetadataRequest(None, False), MetadataRequest([MetadataRequestTopic(name=name) for name in names], False)
+    twice = MetadataRequest([MetadataRequestTopic(name=name) for name in names * 60], False)
+    before = client.ask(every, 9)
+    assert {topic.name: len(topic.partitions) for topic in before.topics}.items() >= dict.fromkeys(names, 2).items()
+    monkeypatch.setattr(slices_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(slices_module, "SHORT_SLICE_S", 0.0)
+    for request in (every, by_name, twice):
+        wanted = before.topics if request is every else [topic for topic in before.topics if topic.name in names]
+        for _ in range(3):
+            found = client.ask(request, 9).topics
+            assert sorted(map(repr, found)) == sorted(map(repr, wanted))

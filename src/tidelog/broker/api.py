@@ -42,11 +42,13 @@ class Outcome(enum.Enum):
 
 
 class Wide(NamedTuple):
-    """A response whose bytes take more than a few milliseconds to be made."""
+    """A response whose bytes take more than a few milliseconds to be made, or of which others have parts."""
 
     response: Message
     is_shared: bool = False
-    """Whether others have parts of it: what is below its first arrays is not taken apart."""
+    """Whether others have parts of it: what is below its first arrays is not taken apart, however long its making took."""
+    is_long: bool = True
+    """Whether another thread makes its bytes, even where the work was done in one go."""
 
 
 class Request(Protocol):

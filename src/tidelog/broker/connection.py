@@ -171,8 +171,8 @@ class Connection:
         assert served is not None
         depth = 2
         if isinstance(response, Wide):
-            is_wide = True
-            response, is_shared = response
+            response, is_shared, is_long = response
+            is_wide |= is_long
             depth = 1 if is_shared else 2
         if is_wide:
             heavy.run(partial(_written, served.write, response, self.correlation_id, depth), self._on_written)

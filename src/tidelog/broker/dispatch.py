@@ -204,8 +204,10 @@ class Dispatcher:
                 served.metrics.closed += 1
             return answer
         if isinstance(answer, Wide):
-            connection.respond(answer)
-            return Outcome.LATER
+            if answer.is_long:
+                connection.respond(answer)
+                return Outcome.LATER
+            answer = answer.response
         return served.finish(connection, answer)
 
     def _read_elsewhere(self, connection: Connection, served: Served, frame: bytearray) -> Outcome:

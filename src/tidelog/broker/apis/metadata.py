@@ -114,7 +114,8 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
     size = len(topics) + sum(len(topic.partitions) for topic in topics)
     if asked is not None and len(asked) > AT_ONCE:
         yield from discarded(message, names)
-    return Wide(response, is_shared=True) if size > WIDE else response
+    # The topics are kept with their views, and many answers have them.
+    return Wide(response, is_shared=True, is_long=size > WIDE)
 
 
 def _topics_of_names(
