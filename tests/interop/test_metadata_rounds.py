@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
 from tests.kafka import Kafka391
+from tests.kafka.java import wait_until
 from tidelog import Broker
 
 ROUNDS = 10 if os.environ.get("TIDELOG_SOAK") else 3
@@ -34,6 +35,11 @@ class Model:
         self.values: dict[str, list[list[bytes]]] = {}
         self.committed: dict[tuple[str, int], int] = {}
         self.count = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many partitions each topic has."""
+        return {name: len(partitions) for name, partitions in self.values.items()}
 
 
 def change(bootstrap: str, model: Model, rng: random.Random, mark: str) -> None:
@@ -72,15 +78,25 @@ def change(bootstrap: str, model: Model, rng: random.Random, mark: str) -> None:
 
 def write(bootstrap: str, model: Model, rng: random.Random, mark: str) -> None:
     settings = {"bootstrap.servers": bootstrap, "log_level": 0, "enable.idempotence": True, "linger.ms": 5}
+    # A broker of Kafka hears of new partitions a moment after the controller's answer, and a client would not know them.
+    wait_until(lambda: counts(bootstrap) == model.counts, "the topics as they were changed")
+    refused: list[object] = []
     producer = Producer(settings)
     for _ in range(60):
         name = rng.choice(list(model.values))
         number = rng.randrange(len(model.values[name]))
         value = f"{mark} {model.count}".encode()
-        producer.produce(name, value, partition=number, timestamp=FIRST_MS + model.count)
+        producer.produce(
+            name,
+            value,
+            partition=number,
+            timestamp=FIRST_MS + model.count,
+            on_delivery=lambda error, _: refused.append(error) if error else None,
+        )
         model.values[name][number].append(value)
         model.count += 1
     assert producer.flush(CONFIRMED_S) == 0
+    assert refused == []
     transactional = Producer({**settings, "transactional.id": "rounds"})
     transactional.init_transactions(CONFIRMED_S)
     for commits in (False, True):
@@ -105,10 +121,7 @@ def write(bootstrap: str, model: Model, rng: random.Random, mark: str) -> None:
 def check(bootstrap: str, model: Model) -> None:
     """Topics, settings, records, offsets by time, committed offsets: as the model has them."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    topics = {
-        name: len(one.partitions) for name, one in admin.list_topics(timeout=CONFIRMED_S).topics.items() if name[:2] != "__"
-    }
-    assert topics == {name: len(partitions) for name, partitions in model.values.items()}
+    assert counts(bootstrap) == model.counts
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in model.values]
     for resource, described in admin.describe_configs(resources).items():
         own = {key: one.value for key, one in described.result(CONFIRMED_S).items() if one.source == 1}
@@ -124,6 +137,12 @@ def check(bootstrap: str, model: Model) -> None:
     asked = [TopicPartition(*key) for key in model.committed]
     assert {(one.topic, one.partition): one.offset for one in consumer.committed(asked, CONFIRMED_S)} == model.committed
     consumer.close()
+
+
+def counts(bootstrap: str) -> dict[str, int]:
+    """How many partitions each topic has."""
+    topics = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=CONFIRMED_S).topics
+    return {name: len(one.partitions) for name, one in topics.items() if name[:2] != "__"}
 
 
 def read_all(bootstrap: str, keys: list[TopicPartition]) -> dict[tuple[str, int], list[bytes]]:
