@@ -25,7 +25,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.log.checkpoints import read_offset_checkpoint
-from tidelog.log.metadata_log import METADATA_DIR
+from tidelog.log.metadata_log import ASIDE_DIR, METADATA_DIR
 from tidelog.log.partition_metadata import read_topic_id, write_topic_id
 from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
@@ -35,7 +35,7 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1
 
 
 def partition_folders(directory: Path) -> set[str]:
-    return {path.name for path in directory.iterdir() if path.is_dir() and path.name != METADATA_DIR}
+    return {path.name for path in directory.iterdir() if path.is_dir() and path.name not in (METADATA_DIR, ASIDE_DIR)}
 
 
 class TestCreate:
