@@ -21,13 +21,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.refusals import Refused, refusal_of
+from tidelog.broker.slices import Until
+from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
 from tidelog.config import LogConfig
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 
@@ -84,21 +87,24 @@ class Changed(NamedTuple):
     reason: str | None
 
 
-def change_all(node: Node, resources: Sequence[Resource], *, incremental: bool, validate_only: bool) -> list[Changed]:
+def change_all(
+    node: Node, resources: Sequence[Resource], *, incremental: bool, validate_only: bool
+) -> Generator[Until | None, Any, list[Changed]]:
     """Change each resource, or only see whether that could be done; of one that is named twice, nothing is changed."""
     times = Counter((one.resource_type, one.name) for one in resources)
-    outcomes = []
-    for one in resources:
-        code, reason = ErrorCode.NONE, None
+
+    def tried(one: Resource) -> Steps[Changed]:
         try:
             if times[one.resource_type, one.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "a resource stands more than once in the request")
-            change(node, one, incremental=incremental, validate_only=validate_only)
+            yield from change(node, one, incremental=incremental, validate_only=validate_only)
         except Exception as error:
             refusal = refusal_of(error)
-            code, reason = refusal.code, refusal.reason
-        outcomes.append(Changed(one, code, reason))
-    return outcomes
+            return Changed(one, refusal.code, refusal.reason)
+        return Changed(one, ErrorCode.NONE, None)
+
+    # A resource that is no topic only waits for the topic of that name, if there is one.
+    return (yield from node.topic_changes.side_by_side(Job(one.name, tried(one)) for one in resources))
 
 
 def answers(outcomes: Sequence[Changed]) -> list[AlterConfigsResourceResponse]:
@@ -111,7 +117,7 @@ def answers(outcomes: Sequence[Changed]) -> list[AlterConfigsResourceResponse]:
     ]
 
 
-def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> None:
+def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
     """Change a resource, or only see whether that could be done. Raises Refused, StorageError."""
     names = [one.name for one in resource.changes]
     if len(set(names)) < len(names):
@@ -123,7 +129,7 @@ def change(node: Node, resource: Resource, *, incremental: bool, validate_only: 
     if unknown:
         raise Refused(ErrorCode.INVALID_REQUEST, f"there is no operation {unknown[0].operation} on a property")
     if resource.resource_type == TOPIC:
-        _change_topic(node, resource, incremental=incremental, validate_only=validate_only)
+        yield from _change_topic(node, resource, incremental=incremental, validate_only=validate_only)
     elif resource.resource_type == BROKER:
         if resource.name:
             check_broker_id(node, resource.name)
@@ -150,7 +156,7 @@ def check_broker_id(node: Node, name: str) -> None:
 # --- topics
 
 
-def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> None:
+def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
     name = resource.name
     view = node.topics.get(name)
     before = {} if view is None else node.topics.properties(name)
@@ -171,7 +177,7 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
     if view is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     if not validate_only and properties != before:
-        node.topics.configure(name, properties)
+        yield from node.topics.configuration(name, properties)
 
 
 def _apply(properties: dict[str, str], change: Change) -> None:

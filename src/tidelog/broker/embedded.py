@@ -40,18 +40,20 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from tidelog.broker.api import Api
 from tidelog.broker.config import BrokerConfig
 from tidelog.broker.dispatch import APIS
 from tidelog.broker.listeners import Listener, joined, loopback
+from tidelog.broker.node import Node
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
 from tidelog.broker.running import Running, running
 from tidelog.broker.server_properties import described, sort_properties
+from tidelog.broker.topic_changes import Job
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.config import PropertyValue
-from tidelog.errors import InvalidArgumentError
+from tidelog.errors import InvalidArgumentError, TopicExistsError, UnknownTopicOrPartitionError
 from tidelog.log.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import build_batch_v2
@@ -62,6 +64,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.read_only_view import ReadOnlyView
+from tidelog.storage.steps import Steps, run_steps
 
 T = TypeVar("T")
 
@@ -177,7 +180,7 @@ class Broker:
         """
         self._check_writable()
         named = {name if "." in name else name.replace("_", "."): value for name, value in properties.items()}
-        self.call(lambda running: running.node.topics.create(name, partitions, named))
+        self._create(name, lambda node: node.topics.creation(name, partitions, named))
 
     @overload
     def produce(
@@ -227,7 +230,9 @@ class Broker:
 
         def append(running: Running) -> int:
             node = running.node
-            view = node.topics.get(topic) or node.topics.create(topic, node.config.num_partitions, {})
+            view = node.topics.get(topic)
+            if view is None:
+                raise UnknownTopicOrPartitionError(f"no topic {topic!r}", path=self.data_dir)
             at = partition
             if at is None:
                 at = 0 if encoded_key is None else (murmur2(encoded_key) & 0x7FFFFFFF) % len(view.partitions)
@@ -242,6 +247,9 @@ class Broker:
             node.arrivals.appended(log.topic_partition)
             return info.first_offset
 
+        if not self.call(lambda running: running.node.topics.get(topic)):
+            with suppress(TopicExistsError):  # Somebody else has made it meanwhile.
+                self._create(topic, lambda node: node.topics.creation(topic, node.config.num_partitions, {}))
         first = self.call(append)
         return first if value is None or isinstance(value, bytes | str) else [first + index for index in range(len(values))]
 
@@ -276,6 +284,17 @@ class Broker:
         return self._serving.call(work)
 
     # --- inside
+
+    def _create(self, name: str, steps: Callable[[Node], Steps[Any]]) -> None:
+        """Have a topic made as for a client. On the broker's own thread nothing can be waited for: there it is made at once."""
+        if self._serving is not None and self._serving.is_here:
+            self.call(lambda running: run_steps(steps(running.node), running.node.manager.metadata))
+            return
+        made: Future[Any] = Future()
+        self.call(lambda running: running.node.topic_changes.begin(Job(name, steps(running.node)), made.set_result))
+        result = made.result()
+        if isinstance(result, Exception):
+            raise result
 
     def _check_writable(self) -> None:
         if self._is_read_only:
@@ -336,8 +355,13 @@ class _Serving:
         self._thread = threading.Thread(target=self._run, name="tidelog-broker", daemon=True)
         self._thread.start()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the broker's own thread."""
+        return threading.current_thread() is self._thread
+
     def call(self, work: Callable[[Running], T]) -> T:
-        if threading.current_thread() is self._thread:
+        if self.is_here:
             return work(self._here())
         result: Future[T] = Future()
 

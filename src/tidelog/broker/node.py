@@ -21,6 +21,7 @@ from tidelog.broker.leadership import Leadership
 from tidelog.broker.listeners import Listener
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.slices import Slices
+from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
 from tidelog.broker.transactions.transactions import Transactions
 from tidelog.broker.unsent_bytes import UnsentBytes
@@ -84,6 +85,7 @@ class Node:
         self.flushes = Flushes(self)
         self.leadership = Leadership(manager)
         self.topics = Topics(self)
+        self.topic_changes = TopicChanges(self)
         self.configs = ConfigEntries(self)
         self.metrics = Metrics()
         self.groups = Groups(self)

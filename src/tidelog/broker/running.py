@@ -77,6 +77,7 @@ async def running(
         threads.close()
         heavy.close()
         syncing.close()
+        node.topic_changes.stop()
         manager.scheduler.elsewhere = None
 
 

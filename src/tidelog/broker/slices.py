@@ -11,6 +11,7 @@ response if it ends within its first slice, as nearly all do; else the request i
             ...
             yield None                                # others may have their turn here
             checked = yield Elsewhere(lambda: ...)    # on another thread: pure work for the processor
+            came = yield Until(begin)                 # `begin(done)` is called; goes on once `done(value)` is
             yield missing                             # a NotCachedError: goes on once the bytes are in memory
         return response                               # or an Outcome, as any handler
 
@@ -55,13 +56,19 @@ MAX_WARMINGS = 64
 T = TypeVar("T")
 
 
+class Until(NamedTuple):
+    """What a work waits for: `begin` is called with a function, and calls that, once, with what the work is sent then."""
+
+    begin: Callable[[Callable[[object], None]], None]
+
+
 class Elsewhere(NamedTuple):
     """What a work wants done on the thread for heavy work; it is sent the result, or the exception is thrown into it."""
 
     work: Callable[[], Any]
 
 
-Work: TypeAlias = "Generator[Elsewhere | NotCachedError | None, Any, Message | Wide | Outcome]"
+Work: TypeAlias = "Generator[Elsewhere | Until | NotCachedError | None, Any, Message | Wide | Outcome]"
 
 
 def slowly(made: Iterable[T], at_once: int) -> Generator[None, None, list[T]]:
@@ -201,12 +208,14 @@ class _Sliced:
             if perf_counter() >= until:
                 return True
 
-    def wants(self, wanted: Elsewhere | NotCachedError | None) -> bool:
+    def wants(self, wanted: Elsewhere | Until | NotCachedError | None) -> bool:
         """See to it that the work gets what it yielded; whether it may go on at once."""
         if wanted is None:
             return True
         if isinstance(wanted, Elsewhere):
             self._slices._heavy.run(wanted.work, self._got)
+        elif isinstance(wanted, Until):
+            wanted.begin(self._got)
         else:
             self._warmings += 1
             self._slices._blocking.run(wanted.warm, self._warmed)

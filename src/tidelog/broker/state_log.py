@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidelog.broker.slices import Until
+from tidelog.broker.topic_changes import Job
 from tidelog.config import PropertyValue
 from tidelog.errors import TidelogError
 from tidelog.groups.offsets_topic import java_hash
@@ -30,6 +32,7 @@ from tidelog.records.compression import Codec
 from tidelog.records.state_batches import Entry, StateBatch, state_batches
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.steps import Steps, run_steps
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
@@ -108,7 +111,20 @@ class StateLog:
     # --- writing
 
     def ensure(self) -> ErrorCode:
+        """Do what `ensuring` does, here and now; COORDINATOR_NOT_AVAILABLE also while the topic is being made or deleted."""
+        if self._node.topics.get(self.topic) is None and self._node.topic_changes.is_changing(self.topic):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return run_steps(self._ensured(), self._node.manager.metadata)
+
+    def ensuring(self) -> Generator[Until | None, Any, ErrorCode]:
         """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is told on the log."""
+        if self._node.topics.get(self.topic) is not None:
+            return ErrorCode.NONE
+        code: ErrorCode
+        (code,) = yield from self._node.topic_changes.side_by_side([Job(self.topic, self._ensured())])
+        return code
+
+    def _ensured(self) -> Steps[ErrorCode]:
         if self._node.topics.get(self.topic) is not None:
             return ErrorCode.NONE
         if self._replication_factor > 1:
@@ -117,7 +133,7 @@ class StateLog:
             )
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         try:
-            self._node.topics.create(self.topic, self._partitions, self._properties)
+            yield from self._node.topics.creation(self.topic, self._partitions, self._properties)
         except TidelogError as error:
             logger.error("%s is not created: %s", self.topic, error)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.config import PropertyValue
 from tidelog.log.names import TopicPartition
 from tidelog.storage.log_manager import KEEP_EVERYTHING
+from tidelog.storage.steps import Steps, run_steps
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.storage.topic import Topic
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NO_LEADER = -1
@@ -66,13 +68,18 @@ class TopicView:
 
 
 class Topics:
-    """The topics of `node`: seen, created, enlarged, deleted. Changes raise what the manager's methods of these names do."""
+    """The topics of `node`: seen, created, enlarged, deleted. Changes raise what the manager's methods of these names do.
+
+    The broker's clients have them made in steps, one after the other for each topic: see `topic_changes`.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._views: dict[str, TopicView] = {}
         self._by_id: dict[uuid.UUID, TopicView] = {}
         self._in_order: list[TopicView] | None = None
+        self._look_alikes: dict[str, set[str]] = {}
+        self._going: set[str] = set()
         self._changed = node.manager.changed_topics
         self._changed.update(key.topic for key in node.manager.partitions())
 
@@ -100,10 +107,9 @@ class Topics:
 
     def colliding(self, name: str) -> str | None:
         """Return a topic whose name differs from `name` in dots and underscores only: Kafka's metrics would mix them up."""
-        wanted = name.replace(".", "_")
-        if "_" not in wanted:
-            return None
-        return next((view.name for view in self.all() if view.name.replace(".", "_") == wanted), None)
+        if self._changed:
+            self._look()
+        return min(self._look_alikes.get(_look_alike(name), ()), default=None)
 
     def properties(self, name: str) -> dict[str, str]:
         """Return a topic's own properties; of one that was found without a configuration, those that keep everything."""
@@ -114,40 +120,61 @@ class Topics:
 
     # --- changing
 
-    def create(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> TopicView:
+    def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
         """Create a topic. Raises TopicExistsError, InvalidArgumentError, StorageError; nothing is left behind then."""
-        self._node.manager.create_topic(name, partitions, properties)
+        yield from self._node.manager.creation(name, partitions, properties)
         view = self.get(name)
         assert view is not None
         return view
 
-    def add_partitions(self, name: str, partitions: int) -> None:
+    def create(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> TopicView:
+        """Do the same here and now."""
+        return run_steps(self.creation(name, partitions, properties), self._node.manager.metadata)
+
+    def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
         """Let a topic have `partitions` in all. Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError."""
+        return self._node.manager.enlargement(name, partitions)
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Do the same here and now."""
         self._node.manager.add_partitions(name, partitions)
 
-    def configure(self, name: str, properties: Mapping[str, PropertyValue]) -> None:
+    def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Give a topic these properties instead of those it had; one that was found without a configuration has one then.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError.
         """
         if self._node.manager.is_configuration_known(name):
-            self._node.manager.alter_config(name, properties)
-        else:
-            self._node.manager.adopt_topic(name, properties)
+            return self._node.manager.alteration(name, properties)
+        return self._node.manager.adoption(name, properties)
 
-    def delete(self, view: TopicView) -> None:
+    def configure(self, name: str, properties: Mapping[str, PropertyValue]) -> None:
+        """Do the same here and now."""
+        run_steps(self.configuration(name, properties), self._node.manager.metadata)
+
+    def deletion(self, view: TopicView) -> Steps[None]:
         """Delete a topic, and what groups have committed of it; who waits for its records is woken.
 
-        Raises UnknownTopicOrPartitionError, StorageError.
+        It is not there any more from the first step on; what is left of it is there again if that fails. Raises
+        UnknownTopicOrPartitionError, StorageError.
         """
+        name = view.name
+        self._going.add(name)
+        self._changed.add(name)
         try:
-            self._node.manager.delete_topic(view.name)
-            self._node.metrics.forget_topic(view.name)
-            self._node.groups.topic_deleted(view.name)
-            self._node.transactions.topic_deleted(view.name)
+            yield from self._node.manager.deletion(name)
+            self._node.metrics.forget_topic(name)
+            self._node.groups.topic_deleted(name)
+            self._node.transactions.topic_deleted(name)
         finally:
+            self._going.discard(name)
+            self._changed.add(name)
             for one in view.partitions:
-                self._node.arrivals.appended(TopicPartition(view.name, one.partition))
+                self._node.arrivals.appended(TopicPartition(name, one.partition))
+
+    def delete(self, view: TopicView) -> None:
+        """Do the same here and now."""
+        run_steps(self.deletion(view), self._node.manager.metadata)
 
     # --- inside
 
@@ -157,23 +184,28 @@ class Topics:
         names = sorted(self._changed)
         self._changed.clear()
         self._in_order = None
-        keys: dict[str, list[TopicPartition]]
-        if len(names) == 1:
-            keys = {names[0]: manager.partitions_of(names[0])}
-        else:
-            keys = {name: [] for name in names}
-            for key in manager.partitions():
-                if key.topic in keys:
-                    keys[key.topic].append(key)
         for name in names:
             before = self._views.pop(name, None)
             if before is not None:
                 self._by_id.pop(before.topic_id, None)
-            if keys[name]:
-                view = self._view(name, keys[name], before)
+            keys = () if name in self._going else manager.partitions_of(name)
+            if keys:
+                view = self._view(name, keys, before)
                 self._views[name] = view
                 if view.topic_id != NO_TOPIC_ID:
                     self._by_id[view.topic_id] = view
+            self._note_name(name, is_there=bool(keys))
+
+    def _note_name(self, name: str, *, is_there: bool) -> None:
+        wanted = _look_alike(name)
+        if "_" in wanted:
+            names = self._look_alikes.setdefault(wanted, set())
+            if is_there:
+                names.add(name)
+            else:
+                names.discard(name)
+                if not names:
+                    del self._look_alikes[wanted]
 
     def _view(self, name: str, keys: Sequence[TopicPartition], before: TopicView | None) -> TopicView:
         topic = self._node.manager.topic(name)
@@ -194,6 +226,10 @@ class Topics:
             return PartitionView(key.partition, ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, 0, [node_id], [node_id], [node_id])
         offline = [node_id] if log.is_offline else []
         return PartitionView(key.partition, ErrorCode.NONE, node_id, self._node.leader_epoch(key), [node_id], [node_id], offline)
+
+
+def _look_alike(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def why_invalid(name: str) -> str | None:

@@ -68,6 +68,19 @@ class _Patience(threading.local):
 _patience = _Patience()
 
 
+class waiting:  # noqa: N801 - it reads as a phrase where it stands
+    """A context in which reads do wait, whatever is around it."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = _patience.is_short
+        _patience.is_short = False
+
+    def __exit__(self, *_: object) -> None:
+        _patience.is_short = self._before
+
+
 class no_waiting:  # noqa: N801 - it reads as a phrase where it stands
     """A context in which `pread` does not wait. They may be nested."""
 

@@ -187,6 +187,10 @@ class BackgroundWork(LogEvents):
         if self.cleaner is not None:
             self.cleaner.manager.maybe_truncate_checkpoint(log.topic_partition, log.log_end_offset)
 
+    def before_removal(self, key: TopicPartition) -> None:
+        """End a compaction."""
+        self.stop_cleaning([key])
+
     def went_offline(self, log: LogState) -> None:
         """Have it seen, and brought back."""
         self._partitions.changed.add(log.topic_partition.topic)

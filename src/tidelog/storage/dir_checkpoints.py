@@ -94,6 +94,18 @@ class DirCheckpoints:
 
         return write
 
+    def drop(self, is_gone: Callable[[TopicPartition], bool]) -> None:
+        """Write the files without the lines of these partitions, where they have any. On any thread."""
+        with self._guard:
+            points, starts, watermarks = (
+                {key: offset for key, offset in before.items() if not is_gone(key)}
+                for before in (self.recovery_points, self.log_start_offsets, self.high_watermarks)
+            )
+            self._replace(names.RECOVERY_POINT_CHECKPOINT, self.recovery_points, points)
+            self._replace(names.LOG_START_OFFSET_CHECKPOINT, self.log_start_offsets, starts)
+            self._replace(names.HIGH_WATERMARK_CHECKPOINT, self.high_watermarks, watermarks)
+            self.recovery_points, self.log_start_offsets, self.high_watermarks = points, starts, watermarks
+
     def _collect(self, before: Offsets, logs: Logs, unloaded: Container[TopicPartition], offset_of: OffsetOf) -> Offsets:
         offsets = {key: offset for key, offset in before.items() if key in unloaded}
         for key, log in logs.items():

@@ -350,7 +350,6 @@ class LogManager:
         """Delete a topic in steps: see `delete_topic`."""
         running = self._running
         keys = running.partitions.keys_of(name)
-        running.work.stop_cleaning(keys)
         yield from running.lifecycle.delete(name)
         running.work.forget_cleaning(keys)
 

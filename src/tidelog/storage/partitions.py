@@ -318,6 +318,10 @@ class Partitions:
         """Whether a checkpoint has a line of the partition: of one that is made anew it is not true."""
         return key in self._checkpoints
 
+    def drop_gone(self) -> None:
+        """Have no checkpoint say anything of partitions that are not there. On any thread. Raises StorageError."""
+        self._checkpoints.drop(lambda key: key not in self.logs and key not in self.failed)
+
     # --- removing
 
     def unmake(self, log: PartitionLog) -> None:
@@ -330,6 +334,7 @@ class Partitions:
 
         The partition is `failed` then, with the reason.
         """
+        self.events.before_removal(key)
         log = self._forget(key)
         target = self.directory / names.log_delete_dir_name(*key, mark=DELETION_MARK)
         delay_ms = LogConfig().file_delete_delay_ms if log is None else log.config.file_delete_delay_ms

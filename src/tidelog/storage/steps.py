@@ -6,8 +6,10 @@
 | a function | called, on another thread if there is one; sent back is what it returns, or the error raised |
 | None | a place where others may have their turn |
 
+Functions that are equal, as a method of one object is to itself, and that wait at the same time, may be called once for all.
+
 The generator itself runs on the owner's thread. A library calls `run_steps`, and waits; a broker runs many at once
-(`broker.step_runner`).
+(`broker.topic_changes`). Steps that are given up (`close`) leave what a crash at that place leaves, with nothing open.
 """
 
 from __future__ import annotations

@@ -239,6 +239,9 @@ class TopicLifecycle:
                 change = store.append(partition_records(before.topic_id, added, store.node_id, store.directory_id))
                 self._refresh(name)
                 yield change
+            except GeneratorExit:
+                _close(made)
+                raise
             except StorageError:
                 self._unmake(made)
                 raise
@@ -372,11 +375,11 @@ class TopicLifecycle:
             for start in range(0, len(missing), PARTITIONS_A_STEP):
                 folders = [self.folder_of(key) for key in missing[start : start + PARTITIONS_A_STEP]]
                 yield partial(self._make, folders, made)
-            self._drop_checkpoints(missing)
+            if any(self._partitions.is_in_checkpoints(key) for key in missing):
+                yield self._partitions.drop_gone
             yield self._sync
         except GeneratorExit:  # The owner ends: what is there is gone on with at the next start.
-            for log in made:
-                log.close_handlers()
+            _close(made)
             raise
         except BaseException:
             self._unmake(made)
@@ -444,6 +447,11 @@ class TopicLifecycle:
             sync_directory(self._directory)
         except OSError as error:
             raise StorageError(f"cannot sync the data folder: {error.strerror}", path=self._directory) from error
+
+
+def _close(logs: Iterable[PartitionLog]) -> None:
+    for log in logs:
+        log.close_handlers()
 
 
 def _topic_id(directory: Path) -> uuid.UUID | None:

@@ -12,22 +12,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.config_changes import Change, Operation, Resource, answers, change_all
+from tidelog.broker.slices import Work
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 
-def handle(node: Node, message: AlterConfigsRequest, request: Request) -> AlterConfigsResponse:
+def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Message | Wide | Outcome:
+    return node.slices.answer(request, _work(node, message))
+
+
+def _work(node: Node, message: AlterConfigsRequest) -> Work:
     resources = [
         Resource(
             one.resource_type, one.resource_name, [Change(config.name, Operation.SET, config.value) for config in one.configs]
         )
         for one in message.resources
     ]
-    outcomes = change_all(node, resources, incremental=False, validate_only=message.validate_only)
+    outcomes = yield from change_all(node, resources, incremental=False, validate_only=message.validate_only)
     return AlterConfigsResponse(responses=answers(outcomes))
 
 

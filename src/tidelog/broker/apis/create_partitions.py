@@ -14,9 +14,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.refusals import Refused, refusal_of
 from tidelog.broker.replica_rules import check_replicas
+from tidelog.broker.slices import Work
+from tidelog.broker.topic_changes import Job
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -27,27 +30,37 @@ from tidelog.wire.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 MAX_ADDED = 10_000
 """Partitions that one topic gets at once."""
 
 
-def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> CreatePartitionsResponse:
+def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> Message | Wide | Outcome:
+    return node.slices.answer(request, _work(node, message))
+
+
+def _work(node: Node, message: CreatePartitionsRequest) -> Work:
     times = Counter(topic.name for topic in message.topics)
     twice = Refused(ErrorCode.INVALID_REQUEST, "asked for twice")
     results = [_result(name, twice) for name, count in times.items() if count > 1]
-    for topic in message.topics:
-        if times[topic.name] == 1:
-            try:
-                _create(node, topic, validate_only=message.validate_only)
-            except Exception as error:
-                results.append(_result(topic.name, refusal_of(error)))
-            else:
-                results.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE, error_message=None))
+    results += yield from node.topic_changes.side_by_side(
+        Job(topic.name, _tried(node, topic, validate_only=message.validate_only))
+        for topic in message.topics
+        if times[topic.name] == 1
+    )
     return CreatePartitionsResponse(results=results)
 
 
-def _create(node: Node, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+def _tried(node: Node, topic: CreatePartitionsTopic, *, validate_only: bool) -> Steps[CreatePartitionsTopicResult]:
+    try:
+        yield from _create(node, topic, validate_only=validate_only)
+    except Exception as error:
+        return _result(topic.name, refusal_of(error))
+    return CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE, error_message=None)
+
+
+def _create(node: Node, topic: CreatePartitionsTopic, *, validate_only: bool) -> Steps[None]:
     view = node.topics.get(topic.name)
     if view is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -65,7 +78,7 @@ def _create(node: Node, topic: CreatePartitionsTopic, *, validate_only: bool) ->
     if not node.manager.is_configuration_known(topic.name):
         raise Refused(ErrorCode.INVALID_REQUEST, f"nothing is known of the configuration of topic {topic.name!r}: set one first")
     if not validate_only:
-        node.topics.add_partitions(topic.name, topic.count)
+        yield from node.topics.enlargement(topic.name, topic.count)
 
 
 def _result(name: str, refusal: Refused) -> CreatePartitionsTopicResult:

@@ -22,12 +22,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.refusals import Refused, refusal_of
 from tidelog.broker.replica_rules import check_assignments, check_replication_factor
+from tidelog.broker.slices import Work, slowly
+from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
 from tidelog.log.names import METADATA_TOPIC
 from tidelog.storage.data_folder import new_topic_id
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,
@@ -39,31 +42,42 @@ from tidelog.wire.messages.create_topics import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 REPLICATION_FACTOR = 1
 
 MAX_SIZE = 10_000
 """Topics, partitions and properties of one request."""
 
+AT_ONCE = 256
 
-def handle(node: Node, message: CreateTopicsRequest, request: Request) -> CreateTopicsResponse:
-    times = Counter(topic.name for topic in message.topics)
-    if sum(_size(node, topic) for topic in message.topics) > MAX_SIZE:
+WIDE = 16
+"""Topics of an answer that is written by another thread: each has forty properties."""
+
+
+def handle(node: Node, message: CreateTopicsRequest, request: Request) -> Message | Wide | Outcome:
+    return node.slices.answer(request, _work(node, message))
+
+
+def _work(node: Node, message: CreateTopicsRequest) -> Work:
+    times = Counter((yield from slowly((topic.name for topic in message.topics), AT_ONCE)))
+    if sum((yield from slowly((_size(node, topic) for topic in message.topics), AT_ONCE))) > MAX_SIZE:
         too_many = Refused(
             ErrorCode.POLICY_VIOLATION, f"too many partitions for one request: {MAX_SIZE} with their topics is the most"
         )
         return CreateTopicsResponse(topics=[_refused(name, too_many) for name in times])
-    results = [
-        _result(node, topic, validate_only=message.validate_only)
+    results = yield from node.topic_changes.side_by_side(
+        Job(topic.name, _result(node, topic, validate_only=message.validate_only))
         for topic in message.topics
         if times[topic.name] == 1 and topic.name != METADATA_TOPIC
-    ]
+    )
     results += [
         _refused(name, Refused(ErrorCode.INVALID_REQUEST, "asked for twice")) for name, count in times.items() if count > 1
     ]
     if times[METADATA_TOPIC] == 1:
         results.append(_refused(METADATA_TOPIC, Refused(ErrorCode.INVALID_REQUEST, "Kafka keeps this name for its own metadata")))
-    return CreateTopicsResponse(topics=results)
+    response = CreateTopicsResponse(topics=results)
+    return Wide(response) if len(results) > WIDE else response
 
 
 def _size(node: Node, topic: CreatableTopic) -> int:
@@ -71,14 +85,14 @@ def _size(node: Node, topic: CreatableTopic) -> int:
     return 1 + len(topic.configs) + (len(topic.assignments) or partitions)
 
 
-def _result(node: Node, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+def _result(node: Node, topic: CreatableTopic, *, validate_only: bool) -> Steps[CreatableTopicResult]:
     try:
-        return _create(node, topic, validate_only=validate_only)
+        return (yield from _create(node, topic, validate_only=validate_only))
     except Exception as error:
         return _refused(topic.name, refusal_of(error))
 
 
-def _create(node: Node, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+def _create(node: Node, topic: CreatableTopic, *, validate_only: bool) -> Steps[CreatableTopicResult]:
     name = topic.name
     reason = why_invalid(name)
     if node.topics.get(name) is not None:
@@ -96,7 +110,10 @@ def _create(node: Node, topic: CreatableTopic, *, validate_only: bool) -> Creata
     properties = {config.name: config.value or "" for config in topic.configs}
     node.configs.check_topic(properties)
     partitions = _partitions(node, topic)
-    topic_id = new_topic_id() if validate_only else node.topics.create(name, partitions, properties).topic_id
+    if validate_only:
+        topic_id = new_topic_id()
+    else:
+        topic_id = (yield from node.topics.creation(name, partitions, properties)).topic_id
     return CreatableTopicResult(
         name=name,
         topic_id=topic_id,

@@ -17,17 +17,27 @@ import uuid
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.refusals import refusal_of
+from tidelog.broker.slices import Work
+from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import NO_TOPIC_ID, TopicView
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
+
+AT_ONCE = 256
 
 
-def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> DeleteTopicsResponse:
+def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Message | Wide | Outcome:
+    return node.slices.answer(request, _work(node, message, request))
+
+
+def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
     wanted = [*message.topics, *(DeleteTopicState(name=name) for name in message.topic_names)]
     if not node.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if request.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
@@ -39,7 +49,9 @@ def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Delete
 
     names: Counter[str] = Counter()
     ids: Counter[uuid.UUID] = Counter()
-    for one in wanted:
+    for number, one in enumerate(wanted):
+        if number % AT_ONCE == AT_ONCE - 1:
+            yield None
         if one.name is None and one.topic_id == NO_TOPIC_ID:
             refuse(None, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "a topic without name and id")
         elif one.name is None:
@@ -49,6 +61,7 @@ def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Delete
         else:
             refuse(one.name, one.topic_id, ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     going: dict[str, TopicView] = {}
+    yield None
     for topic_id, count in ids.items():
         view = node.topics.by_id(topic_id)
         if count > 1:
@@ -57,6 +70,7 @@ def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Delete
             refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id")
         else:
             going[view.name] = view
+    yield None
     for name, count in names.items():
         view = node.topics.get(name)
         if count > 1:
@@ -68,13 +82,21 @@ def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Delete
             refuse(name, view.topic_id, ErrorCode.INVALID_REQUEST, "named by its id as well")
         else:
             going[name] = view
-    responses += [_delete(node, view) for view in going.values()]
+    responses += yield from node.topic_changes.side_by_side(
+        Job(name, _delete(node, view, is_by_id=view.topic_id in ids)) for name, view in going.items()
+    )
     return DeleteTopicsResponse(responses=responses)
 
 
-def _delete(node: Node, view: TopicView) -> DeletableTopicResult:
+def _delete(node: Node, view: TopicView, *, is_by_id: bool) -> Steps[DeletableTopicResult]:
+    now = node.topics.get(view.name)
+    if now is None or (is_by_id and now.topic_id != view.topic_id):  # Somebody else was faster.
+        if is_by_id:
+            return _response(None, view.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id")
+        return _response(view.name, NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {view.name!r}")
+    view = now
     try:
-        node.topics.delete(view)
+        yield from node.topics.deletion(view)
     except Exception as error:
         refusal = refusal_of(error)
         return _response(view.name, view.topic_id, refusal.code, refusal.reason)

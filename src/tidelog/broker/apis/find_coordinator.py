@@ -16,14 +16,17 @@ answers COORDINATOR_NOT_AVAILABLE until its controller has made it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.slices import Until, Work
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 GROUP = 0
 TRANSACTION = 1
@@ -33,11 +36,15 @@ _FIRST_BATCHED = 4
 _FIRST_WITH_SHARES = 6
 
 
-def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> FindCoordinatorResponse:
+def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Message | Wide | Outcome:
     """Name this broker, or say why not yet."""
+    return node.slices.answer(request, _work(node, message, request))
+
+
+def _work(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:
     is_batched = request.api_version >= _FIRST_BATCHED
     keys = message.coordinator_keys if is_batched else [message.key]
-    code, reason = _look(node, message.key_type, request.api_version)
+    code, reason = yield from _look(node, message.key_type, request.api_version)
     found = [_coordinator(node, request, key, code, reason) for key in keys]
     if is_batched:
         return FindCoordinatorResponse(coordinators=found)
@@ -47,11 +54,11 @@ def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Fin
     )
 
 
-def _look(node: Node, key_type: int, version: int) -> tuple[ErrorCode, str]:
+def _look(node: Node, key_type: int, version: int) -> Generator[Until | None, Any, tuple[ErrorCode, str]]:
     if key_type == GROUP:
-        return node.groups.log.ensure(), ""
+        return (yield from node.groups.log.ensuring()), ""
     if key_type == TRANSACTION:
-        return node.transactions.log.ensure(), ""
+        return (yield from node.transactions.log.ensuring()), ""
     if key_type == SHARE:
         return (ErrorCode.INVALID_REQUEST if version < _FIRST_WITH_SHARES else ErrorCode.COORDINATOR_NOT_AVAILABLE), ""
     return ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}"

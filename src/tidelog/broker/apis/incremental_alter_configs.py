@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.config_changes import Change, Resource, answers, change_all
+from tidelog.broker.slices import Work
 from tidelog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -20,9 +21,14 @@ from tidelog.wire.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 
-def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> IncrementalAlterConfigsResponse:
+def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Message | Wide | Outcome:
+    return node.slices.answer(request, _work(node, message))
+
+
+def _work(node: Node, message: IncrementalAlterConfigsRequest) -> Work:
     resources = [
         Resource(
             one.resource_type,
@@ -31,7 +37,7 @@ def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request
         )
         for one in message.resources
     ]
-    outcomes = change_all(node, resources, incremental=True, validate_only=message.validate_only)
+    outcomes = yield from change_all(node, resources, incremental=True, validate_only=message.validate_only)
     return IncrementalAlterConfigsResponse(responses=answers(outcomes))
 
 

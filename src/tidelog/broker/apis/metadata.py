@@ -25,13 +25,15 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.slices import Work, slowly
+from tidelog.broker.slices import Until, Work, slowly
+from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID, TopicView, why_invalid
 from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.errors import InvalidArgumentError, TidelogError
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import (
     MetadataRequest,
@@ -120,7 +122,7 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
 
 def _topics_of_names(
     node: Node, names: Collection[str], *, may_create: bool
-) -> Generator[None, None, list[MetadataResponseTopic]]:
+) -> Generator[Until | None, Any, list[MetadataResponseTopic]]:
     topics = []
     missing = []
     for count, name in enumerate(names):
@@ -144,13 +146,14 @@ def _topics_of_names(
         if len(missing) * (1 + node.config.num_partitions) > MAX_SIZE:
             logger.warning("somebody asked for %d topics that are not there: too many to create them at once", len(missing))
         else:
-            for name in missing:
-                _create(node, name)
+            yield from node.topic_changes.side_by_side(Job(name, _create(node, name)) for name in missing)
     return topics
 
 
-def _create(node: Node, name: str) -> None:
+def _create(node: Node, name: str) -> Steps[None]:
     """Create a topic that somebody wants to use. What keeps it from being created is told here: the answer has no room for it."""
+    if node.topics.get(name) is not None:
+        return  # Somebody else wanted to use it, too.
     try:
         if node.config.default_replication_factor != 1:
             raise InvalidArgumentError(
@@ -158,7 +161,7 @@ def _create(node: Node, name: str) -> None:
                 found=f"default.replication.factor={node.config.default_replication_factor}",
                 expected=1,
             )
-        node.topics.create(name, node.config.num_partitions, {})
+        yield from node.topics.creation(name, node.config.num_partitions, {})
     except TidelogError as error:
         logger.warning("could not create topic %s, which somebody asked for: %s", name, error)
 

@@ -151,14 +151,16 @@ class MetadataStore:
 
         Raises StorageError where the image is not what is on the disk, and cannot be brought back to it.
         """
-        if self._is_stale:
-            self.restore()
         change = Change(records)
-        for record in records:
-            self.image.replay(record)
-        with self._guard:
-            self._waiting.append(change)
-        return change
+        while True:
+            if self._is_stale:
+                self.restore()
+            for record in records:
+                self.image.replay(record)
+            with self._guard:
+                if not self._is_stale:  # Else a flush on another thread has failed since: this stands on what is not there.
+                    self._waiting.append(change)
+                    return change
 
     def commit(self, records: Sequence[Message]) -> None:
         """Append records and wait until they are on the disk. Raises StorageError; then nothing of them counts."""

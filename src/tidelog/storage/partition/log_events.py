@@ -5,6 +5,7 @@
 | `segment_finished` | a segment gets no more records: rolled, or put in place by compaction | `time_map_writer` |
 | `before_truncation` | the log is about to be cut | compaction, which must not be in the middle of it |
 | `after_truncation` | the log was cut | the cleaner's checkpoint |
+| `before_removal` | its folder is about to be renamed, to be removed | compaction |
 | `went_offline` | nothing is written to the log any more | who tells clients of it |
 
 `LogEvents` itself listens to nothing: it is what a log has that nobody keeps. `log_manager` makes the one that does.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidelog.log.names import TopicPartition
     from tidelog.storage.partition.log_state import LogState
     from tidelog.storage.segment.segment import LogSegment
 
@@ -30,6 +32,9 @@ class LogEvents:
 
     def after_truncation(self, log: LogState) -> None:
         """`log` was truncated."""
+
+    def before_removal(self, key: TopicPartition) -> None:
+        """A partition is about to be removed."""
 
     def went_offline(self, log: LogState) -> None:
         """`log` has met an I/O error."""
