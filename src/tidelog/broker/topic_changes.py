@@ -21,6 +21,7 @@ they are made. A handler has the changes of its request done side by side, and a
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
@@ -256,7 +257,9 @@ class _Run:
 
     def _came(self, calls: Made, results: list[Any] | BaseException) -> None:
         self._is_calling = False
-        waiting, self._calls = self._calls, {}
+        if not gc.isenabled():  # For a wide request: what it makes here stays, and must not all be looked at in the end.
+            gc.collect(1)
+        others, self._calls = self._calls, {}
         for number, (function, tasks) in enumerate(calls.items()):
             if not isinstance(results, BaseException) and number >= len(results):
                 self._calls[function] = tasks
@@ -268,7 +271,7 @@ class _Run:
                 else:
                     task.value = result
                 self.wake(task)
-        for function, tasks in waiting.items():
+        for function, tasks in others.items():
             self._calls.setdefault(function, []).extend(tasks)
 
 
