@@ -233,7 +233,7 @@ def test_a_folder_of_tidelogs_becomes_kafkas(tmp_path: Path) -> None:
     """Also one that was not always left cleanly: leader epochs are above 0 then, which Kafka's begin at."""
     folder = tmp_path / "ours"
     with tidelog.Broker(folder, transaction_state_log_num_partitions=2, offsets_topic_num_partitions=1) as broker:
-        create_topics(broker.bootstrap_servers, {"events": {}}, 3)
+        create_topics(broker.bootstrap_servers, {"events": {"retention.ms": "-1"}}, 3)
         ours = connect(broker.bootstrap_servers)
         begin(ours)
         broker.kill()
