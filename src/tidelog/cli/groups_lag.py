@@ -9,26 +9,18 @@ import click
 from tidelog.cli import notices
 from tidelog.cli.layout import Amount, json_line, show_span, table
 from tidelog.cli.missing import end_with_missing, tell_missing
-from tidelog.cli.options import group_isolation_option, json_option, run_clock, source_argument
+from tidelog.cli.options import json_option, lag_options, lag_times, run_clock, source_argument
 from tidelog.cli.output import print_lines
 from tidelog.client.offsets import Isolation
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.log.missing import MissingOffsets
-from tidelog.times import parse_duration
 
 _SHOWN_NAMES = 5
 
 
 @click.command("lag", short_help="Show how far behind all groups are.")
 @source_argument
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be given several times.")
-@group_isolation_option
-@click.option(
-    "--window", default="10m", show_default=True, metavar="TIME", help="The rates are those of this long before now: 90s, 1h."
-)
-@click.option(
-    "--max-lag", metavar="TIME", help="End with 1 if a group is further behind than this, or lost records to retention: 5m, 2h."
-)
+@lag_options
 @json_option
 @click.pass_context
 def lag_command(
@@ -56,10 +48,7 @@ def lag_command(
         summary_rows,
     )
 
-    window_ms = parse_duration(window)
-    if window_ms < 1:
-        raise click.UsageError("--window must be longer than nothing.")
-    max_lag_ms = None if max_lag is None else parse_duration(max_lag)
+    window_ms, max_lag_ms = lag_times(window, max_lag)
     wanted = tuple(dict.fromkeys(groups)) or None
     found = measure_all(plan(source, wanted, isolation, window_ms, run_clock(ctx)))
     missing = missing_of(source, wanted, found)

@@ -18,7 +18,7 @@ from tidelog.cli import notices
 from tidelog.client.addresses import is_address
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.errors import InvalidArgumentError
-from tidelog.times import LIKELY_MS, MAX_TIME_MS, doubtful_unit, format_time, parse_time
+from tidelog.times import LIKELY_MS, MAX_TIME_MS, doubtful_unit, format_time, parse_duration, parse_time
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -182,6 +182,36 @@ def group_isolation_option(function: Decorated) -> Decorated:
         show_default=True,
         help="What the group's consumers read with: whether aborted and open transactions count.",
     )(function)
+
+
+def lag_options(function: Decorated) -> Decorated:
+    """--group, --isolation, --window and --max-lag: whose lag, how it is measured, and from when on it is an alarm."""
+    for option in (
+        click.option(
+            "--max-lag",
+            metavar="TIME",
+            help="End with 1 if a group is further behind than this, or lost records to retention: 5m, 2h.",
+        ),
+        click.option(
+            "--window",
+            default="10m",
+            show_default=True,
+            metavar="TIME",
+            help="The rates are those of this long before now: 90s, 1h.",
+        ),
+        group_isolation_option,
+        click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be given several times."),
+    ):
+        function = option(function)
+    return function
+
+
+def lag_times(window: str, max_lag: str | None) -> tuple[int, int | None]:
+    """Return --window and --max-lag in ms. Raises UsageError, InvalidArgumentError."""
+    window_ms = parse_duration(window)
+    if window_ms < 1:
+        raise click.UsageError("--window must be longer than nothing.")
+    return window_ms, None if max_lag is None else parse_duration(max_lag)
 
 
 def message_format_option(function: Decorated) -> Decorated:

@@ -68,30 +68,25 @@ class _Patience(threading.local):
 _patience = _Patience()
 
 
-class waiting:  # noqa: N801 - it reads as a phrase where it stands
-    """A context in which reads do wait, whatever is around it."""
-
-    __slots__ = ("_before",)
-
-    def __enter__(self) -> None:
-        self._before = _patience.is_short
-        _patience.is_short = False
-
-    def __exit__(self, *_: object) -> None:
-        _patience.is_short = self._before
-
-
 class no_waiting:  # noqa: N801 - it reads as a phrase where it stands
     """A context in which `pread` does not wait. They may be nested."""
 
     __slots__ = ("_before",)
+    _is_short = True
 
     def __enter__(self) -> None:
         self._before = _patience.is_short
-        _patience.is_short = True
+        _patience.is_short = self._is_short
 
     def __exit__(self, *_: object) -> None:
         _patience.is_short = self._before
+
+
+class waiting(no_waiting):  # noqa: N801
+    """A context in which reads do wait, whatever is around it."""
+
+    __slots__ = ()
+    _is_short = False
 
 
 def must_not_wait() -> bool:

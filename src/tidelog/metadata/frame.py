@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from tidelog.errors import ProtocolError
 from tidelog.metadata.records import RECORD_TYPES
 from tidelog.wire.codec import Bytes, Message, decoder, encoder
+from tidelog.wire.encoder_source import varint_bytes
 
 FRAME_VERSION = 1
 
@@ -55,7 +56,7 @@ def encode_record(record: Message, version: int) -> bytes:
     cls = type(record)
     head = _HEADS.get((cls, version))
     if head is None:
-        head = _HEADS[cls, version] = b"".join(map(_uvarint, (FRAME_VERSION, cls.API_KEY, version)))
+        head = _HEADS[cls, version] = b"".join(map(varint_bytes, (FRAME_VERSION, cls.API_KEY, version)))
     return b"".join([head, *encoder(cls, version)(record)])
 
 
@@ -94,12 +95,3 @@ def _read_uvarint(value: Bytes, position: int) -> tuple[int, int]:
             return number, position
         shift += 7
     raise ProtocolError("the frame of a metadata record ends too early", position=position)
-
-
-def _uvarint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import group_isolation_option, run_clock, source_argument
+from tidelog.cli.options import lag_options, lag_times, run_clock, source_argument
 from tidelog.client.offsets import Isolation
-from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,14 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("lag", short_help="How far behind all groups are, by time.")
 @source_argument
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be given several times.")
-@group_isolation_option
-@click.option(
-    "--window", default="10m", show_default=True, metavar="TIME", help="The rates are those of this long before now: 90s, 1h."
-)
-@click.option(
-    "--max-lag", metavar="TIME", help="End with 1 if a group is further behind than this, or lost records to retention: 5m, 2h."
-)
+@lag_options
 @job_options
 @click.pass_context
 def command(
@@ -44,10 +36,7 @@ def command(
     The lag in time is the age of the next record that a group would be given. Brokers are asked by the workers themselves; a
     folder's groups are read from the folder.
     """
-    window_ms = parse_duration(window)
-    if window_ms < 1:
-        raise click.UsageError("--window must be longer than nothing.")
-    max_lag_ms = None if max_lag is None else parse_duration(max_lag)
+    window_ms, max_lag_ms = lag_times(window, max_lag)
     clock = run_clock(ctx)
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:
