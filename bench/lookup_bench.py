@@ -34,8 +34,8 @@ import pyarrow.parquet as pq
 
 from tidelog.clock import SystemClock
 from tidelog.ingest.importer import ImportOptions, import_file
-from tidelog.log.log_dir import LogDir
-from tidelog.log.time_search import find_offset
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.time_search import find_offset
 from tidelog.scanning.lookups import FoundOffsets, find_offsets
 
 OUT = Path(__file__).parent / "out"

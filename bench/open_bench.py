@@ -42,8 +42,8 @@ from bench.open_child import FAR_FUTURE_MS, memory_mb, open_files, process_start
 from bench.recovery_bench import HEAP_MB, JAVA_OPTIONS, LOADED, LOG4J
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.log import names
-from tidelog.log.checkpoints import write_offset_checkpoint
+from tidelog.formats import names
+from tidelog.formats.checkpoints import write_offset_checkpoint
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.storage.loading.loader import load

@@ -36,8 +36,8 @@ import numpy as np
 import tidelog
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.log.time_map import TimeMap
-from tidelog.log.time_map_file import rebuild_time_map, time_map_path
+from tidelog.formats.time_map import TimeMap
+from tidelog.reader.time_map_file import rebuild_time_map, time_map_path
 from tidelog.records.batch import read_header
 from tidelog.records.builder import binary_column, build_batch_v2_from_columns
 from tidelog.storage.segment.segment import LogSegment

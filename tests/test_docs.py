@@ -16,7 +16,7 @@ DOCS = sorted((ROOT / "docs").glob("**/*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
 TABLES = [ROOT / "docs" / "sources.md", ROOT / "docs" / "conformance.md"]
 
-# tests/log/test_time_index.py::test_look_up, perhaps with a class between and parameters behind
+# tests/formats/test_time_index.py::test_look_up, perhaps with a class between and parameters behind
 NODE_ID = re.compile(r"`(tests/[\w/.-]+\.py)((?:::\w+)*)(?:\[[^\]`]*\])?`")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)

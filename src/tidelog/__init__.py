@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from tidelog.client.client import connect as connect
     from tidelog.client.offsets import NotFound as NotFound
     from tidelog.errors import TidelogError as TidelogError
-    from tidelog.log.log import Log as Log
-    from tidelog.log.log_dir import LogDir as LogDir
-    from tidelog.log.time_search import FoundOffset as FoundOffset
-    from tidelog.log.time_search import find_offset as find_offset
+    from tidelog.reader.log import Log as Log
+    from tidelog.reader.log_dir import LogDir as LogDir
+    from tidelog.reader.time_search import FoundOffset as FoundOffset
+    from tidelog.reader.time_search import find_offset as find_offset
     from tidelog.scanning.report import ScanReport as ScanReport
     from tidelog.scanning.stream import scan as scan
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Broker": "tidelog.broker.embedded",
-    "FoundOffset": "tidelog.log.time_search",
-    "Log": "tidelog.log.log",
-    "LogDir": "tidelog.log.log_dir",
+    "FoundOffset": "tidelog.reader.time_search",
+    "Log": "tidelog.reader.log",
+    "LogDir": "tidelog.reader.log_dir",
     "NewRecord": "tidelog.client.client",
     "NotFound": "tidelog.client.offsets",
     "ScanReport": "tidelog.scanning.report",
     "TidelogError": "tidelog.errors",
     "connect": "tidelog.client.client",
-    "find_offset": "tidelog.log.time_search",
+    "find_offset": "tidelog.reader.time_search",
     "scan": "tidelog.scanning.stream",
 }
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker
-from tidelog.log import patience
-from tidelog.log.patience import NotCachedError
+from tidelog.formats import patience
+from tidelog.formats.patience import NotCachedError
 from tidelog.storage.segment import file_records
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.broker.arrivals import Arrivals
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 
 ONE, TWO, THREE = (TopicPartition("topic", index) for index in range(3))
 

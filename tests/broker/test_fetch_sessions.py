@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog.broker.fetch_reader import PartitionRead
 from tidelog.broker.fetch_sessions import EVICTION_MS, MAX_EPOCH, NO_ID, FetchedPartition, FetchSession, FetchSessions, next_epoch
 from tidelog.clock import ManualClock
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, PartitionData
 

@@ -28,8 +28,8 @@ from tidelog.client.lag import NextRecord
 from tidelog.client.next_records import next_records
 from tidelog.client.offsets import Isolation
 from tidelog.clock import ManualClock
-from tidelog.log.log_dir import LogDir
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.log_dir import LogDir
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_v2, build_end_txn_marker
 from tidelog.records.compression import Codec

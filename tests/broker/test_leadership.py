@@ -10,8 +10,8 @@ import confluent_kafka
 from tidelog import Broker
 from tidelog.broker.leadership import Leadership
 from tidelog.clock import ManualClock
-from tidelog.log.metadata_log import METADATA_DIR
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record

@@ -15,7 +15,7 @@ from tests.broker.raw import RawClient
 from tests.broker.test_topic_admin import new
 from tidelog.broker.topic_changes import Job
 from tidelog.errors import StorageError
-from tidelog.log.names import parse_topic_partition_name
+from tidelog.formats.names import parse_topic_partition_name
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_topics import CreateTopicsRequest

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import run
-from tests.log.golden import GOLDEN
-from tests.log.test_missing import one_partition
+from tests.reader.golden import GOLDEN
+from tests.reader.test_missing import one_partition
 from tests.storage.managers import die, started
 from tests.storage.partition_logs import NOW_MS, batch
 from tidelog.check.expected import Owner, expected_partitions, strangers
@@ -19,16 +19,16 @@ from tidelog.check.folder_verify import FolderReport, verify_folder
 from tidelog.check.partition_rules import SnapshotFacts, checkpoint_faults, epoch_faults, missing_snapshots
 from tidelog.clock import ManualClock
 from tidelog.errors import UnknownTopicOrPartitionError
+from tidelog.formats import names
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.ingest.importer import ImportOptions, import_file
-from tidelog.log import names
-from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.log.log_dir import LogDir
-from tidelog.log.names import TopicPartition
-from tidelog.log.partition_metadata import read_topic_id
 from tidelog.metadata import records as r
 from tidelog.metadata.batches import build_batch
 from tidelog.metadata.frame import encode_record
 from tidelog.metadata.image import MetadataImage
+from tidelog.reader.log_dir import LogDir
 from tidelog.storage.dir_lock import DirLock, is_locked
 from tidelog.storage.log_manager import LogManager
 

@@ -21,7 +21,7 @@ import pytest
 from tests.cli.conftest import KAFKA_2, KAFKA_3, ROOT, run, run_ok, run_process, start
 from tidelog.cli import record_writers
 from tidelog.clock import ManualClock
-from tidelog.log.time_map_file import rebuild_time_map
+from tidelog.reader.time_map_file import rebuild_time_map
 
 Expected = Callable[[str, str], list[dict[str, Any]]]
 

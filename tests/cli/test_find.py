@@ -189,7 +189,7 @@ def test_a_process_of_its_own_needs_neither_arrow_nor_rich() -> None:
     assert ran.exit_code == 0
     assert ran.json_lines[0]["offset"] == 0
     imported = {line.rsplit("|", 1)[1].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
-    assert "tidelog.log.time_search" in imported
+    assert "tidelog.reader.time_search" in imported
     assert not imported & {"pyarrow", "pyspark", "numpy", "rich", "asyncio", "tidelog.cli.cat"}
 
 

@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.cli.conftest import KAFKA_3, ROOT, run, start
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 
 TIMEOUT_S = 30
@@ -205,7 +205,7 @@ def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
         "prometheus_client",
         "tidelog.scanning",
         "tidelog.client",
-        "tidelog.log.log",
+        "tidelog.reader.log",
     )
     code = f"import sys, tidelog.cli.serve, tidelog.cli.serving; print([name for name in {unwanted!r} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tests.log.golden import GOLDEN, RELEASES
+from tests.reader.golden import GOLDEN, RELEASES
 from tidelog.client.client import Client
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tidelog
 from tests.broker.raw import RawClient
 from tests.examples import examples
-from tests.log.golden import Case, cases
+from tests.reader.golden import Case, cases
 from tidelog import NewRecord, NotFound
 from tidelog.client.client import Client
 from tidelog.client.producing import Produced
@@ -25,7 +25,7 @@ from tidelog.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.log.time_search import find_offset
+from tidelog.reader.time_search import find_offset
 from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tidelog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 

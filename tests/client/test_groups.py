@@ -15,7 +15,7 @@ from tests.broker.conftest import RunningBroker
 from tests.broker.raw import RawClient
 from tests.broker.transactions.producers import TransactionalProducer
 from tests.cli.conftest import run, run_ok
-from tests.log.golden import RELEASES
+from tests.reader.golden import RELEASES
 from tidelog import NewRecord
 from tidelog.client import group_lag, group_reset
 from tidelog.client.client import Client
@@ -40,10 +40,10 @@ from tidelog.client.offsets import Isolation
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, ProtocolError, UnknownTopicOrPartitionError
+from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_table import group_of
 from tidelog.groups.offsets_topic import partition_of
 from tidelog.groups.positions import source_position
-from tidelog.log.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.control import ControlType

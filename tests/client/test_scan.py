@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tidelog
 from tests.examples import examples
-from tests.log.golden import GOLDEN, RELEASES
+from tests.reader.golden import GOLDEN, RELEASES
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, UnknownTopicOrPartitionError
 from tidelog.scanning.brokers import MIN_SPLIT_OFFSETS, plan_from_brokers, read_any_split, read_broker_split
 from tidelog.scanning.plan import plan

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.log.test_missing import one_partition, take_away
+from tests.reader.test_missing import one_partition, take_away
 from tests.scanning.conftest import quiet as quiet
 from tests.scanning.logs import TOPIC, LogBuilder, Row, expected
 from tests.scanning.test_property import NOON, steps, write

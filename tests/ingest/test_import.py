@@ -27,7 +27,7 @@ from tests.ingest.folders import bases, headers, records
 from tidelog.clock import ManualClock, SystemClock
 from tidelog.errors import CorruptDataError
 from tidelog.ingest.importer import ImportOptions, import_file
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 from tidelog.records.compression import Codec
 from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager

@@ -14,13 +14,13 @@ import tidelog
 from tests.interop.engine_topics import BASE, Topic
 from tests.kafka import dump_log_segments
 from tests.kafka.tools import complaints
+from tidelog.check.indexes.index_verify import PartitionToVerify, VerifyOptions, verify_partitions
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
-from tidelog.log import names
-from tidelog.log.checkpoints import read_offset_checkpoint
-from tidelog.log.names import TopicPartition
-from tidelog.log.producer_snapshot import read_snapshot
-from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifyOptions, verify_partitions
+from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.storage.loading.loader import load
 from tidelog.storage.scheduler import Scheduler
 

@@ -27,7 +27,7 @@ from tests.kafka.clients import (
     wait_until_ended,
 )
 from tests.kafka.java import wait_until
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 
 BEGIN_MS = 1_600_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -19,7 +19,7 @@ from tests.kafka.clients import TIMEOUT_S, NewRow, Row, consume, flush, produce,
 from tests.kafka.java import wait_until
 from tests.kafka.tools import complaints
 from tests.kafka.wire import produce_batch
-from tidelog.log.log import Log
+from tidelog.reader.log import Log
 from tidelog.records import builder
 from tidelog.records.batch import BatchHeader
 from tidelog.records.builder import build_batch_v2

@@ -21,7 +21,7 @@ import tidelog
 from tests.broker.eos.processes import Served
 from tests.interop.spark_program import is_starved
 from tests.kafka.clients import consume, create_topics
-from tests.log.golden import GOLDEN
+from tests.reader.golden import GOLDEN
 from tidelog.cli.job import SUBMIT_SCRIPT
 from tidelog.spark import ensure_java
 

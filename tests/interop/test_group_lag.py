@@ -21,10 +21,10 @@ from tidelog.client.groups import commit_offsets
 from tidelog.client.lag import Precision
 from tidelog.client.offsets import Isolation
 from tidelog.clock import ManualClock, SystemClock
+from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.names import TopicPartition
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.log import names
-from tidelog.log.checkpoints import read_offset_checkpoint
-from tidelog.log.names import TopicPartition
 
 DAY = 1_373_414_400_000  # 2013-07-10
 RECORDS = 400

@@ -24,9 +24,9 @@ from tests.kafka.java import run_java
 from tests.storage.partition_logs import NOW_MS, batch, config, end_txn, messages, open_log, timed
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError, CorruptSnapshotError, TidelogError
-from tidelog.log.leader_epochs import LeaderEpochs
-from tidelog.log.names import file_name
-from tidelog.log.producer_snapshot import read_snapshot
+from tidelog.formats.leader_epochs import LeaderEpochs
+from tidelog.formats.names import file_name
+from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from tests.check.test_migration import SOURCE, golden_topics, migrate
 from tests.interop.engine_rounds import put_under
 from tests.kafka import Kafka391, dump_log_segments
 from tests.kafka.clients import NewRow, consume, consume_all, list_offsets, produce
 from tests.kafka.tools import complaints
-from tests.storage.test_migration import SOURCE, golden_topics, migrate
-from tidelog.log import names
+from tidelog.formats import names
 
 SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
 KEEPS_TIMES = re.compile(r"v[12]-|migrated-")

@@ -16,8 +16,8 @@ from tests.kafka import Kafka391
 from tests.kafka.golden_topics import BASE, Filler, plans
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
-from tidelog.log.leader_epochs import LeaderEpochs
-from tidelog.log.producer_snapshot import read_snapshot
+from tidelog.formats.leader_epochs import LeaderEpochs
+from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.storage.loading.loader import load
 from tidelog.storage.scheduler import Scheduler
 

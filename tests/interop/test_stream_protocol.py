@@ -27,7 +27,7 @@ from tests.kafka.clients import TIMEOUT_S
 from tests.kafka.java import wait_until
 from tests.spark.stream_query import Query, Rows
 from tidelog.errors import OffsetOutOfRangeError
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 
 STEPS = 30
 SEEDS = range(6)

@@ -20,7 +20,7 @@ from tests.interop.test_open_folder import wait_for_retention
 from tests.kafka import Kafka391
 from tests.kafka.clients import TIMEOUT_S, Row, consume
 from tests.kafka.java import wait_until
-from tidelog.log.time_map_file import read_time_map, rebuild_time_map, remove_stale_time_maps, time_map_path, write_time_map
+from tidelog.reader.time_map_file import read_time_map, rebuild_time_map, remove_stale_time_maps, time_map_path, write_time_map
 
 SETTINGS = {
     "grows": {},

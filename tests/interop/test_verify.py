@@ -16,9 +16,9 @@ from tests.interop import live_topics
 from tests.interop.live_topics import LiveTopic, Writer, wait_acknowledged
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import NewRow, produce
-from tidelog.log.log_dir import LogDir
-from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, rebuild_partitions
-from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.check.indexes.folder_rebuild import RebuildOptions, rebuild_partitions
+from tidelog.check.indexes.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.reader.log_dir import LogDir
 
 
 def partitions(folder: Path) -> Iterator[PartitionToVerify]:

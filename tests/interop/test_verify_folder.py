@@ -16,7 +16,7 @@ from tests.kafka.clients import TIMEOUT_S
 from tests.kafka.java import wait_until
 from tidelog.check.folder_verify import FolderReport, verify_folder
 from tidelog.errors import SegmentChangedError
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 from tidelog.storage.dir_lock import is_locked
 
 LOOKS = 5

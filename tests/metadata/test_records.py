@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.golden import GOLDEN
+from tests.reader.golden import GOLDEN
 from tidelog.errors import ProtocolError
-from tidelog.log.batch_walk import walk
-from tidelog.log.files import ReadOnlyFile
+from tidelog.formats.batch_walk import walk
+from tidelog.formats.files import ReadOnlyFile
 from tidelog.metadata.batches import ValueReader
 from tidelog.metadata.control_records import CONTROL_RECORDS
 from tidelog.metadata.frame import UnknownRecord, decode_record, encode_record, read_frame

@@ -33,7 +33,7 @@ MUTANTS = [
     Mutant(
         "KIP33-11",
         "another file name",
-        "log/names.py",
+        "formats/names.py",
         (('TIME_INDEX_SUFFIX = ".timeindex"', 'TIME_INDEX_SUFFIX = ".time.index"'),),
     ),
     Mutant(
@@ -50,7 +50,7 @@ MUTANTS = [
     Mutant(
         "KIP33-13 KIP33-110",
         "a little-endian entry",
-        "log/time_index.py",
+        "formats/time_index.py",
         (('struct.Struct(">qi")', 'struct.Struct("<qi")'),),
     ),
     Mutant(
@@ -89,7 +89,7 @@ MUTANTS = [
     Mutant(
         "KIP33-19",
         "the slot of the closing entry is given away",
-        "log/time_index.py",
+        "formats/time_index.py",
         (("return self.entries >= self.max_entries - 1", "return self.entries >= self.max_entries"),),
     ),
     Mutant(
@@ -106,7 +106,7 @@ MUTANTS = [
     Mutant(
         "KIP33-21",
         "an empty index says 0",
-        "log/time_index.py",
+        "formats/time_index.py",
         (
             (
                 "return TimestampOffset(-1, self.base_offset) if self.entries == 0 else",
@@ -117,7 +117,7 @@ MUTANTS = [
     Mutant(
         "KIP33-24 KIP33-30",
         "an entry also where the largest timestamp did not grow",
-        "log/time_index.py",
+        "formats/time_index.py",
         (("        if timestamp > last_timestamp:\n", "        if timestamp >= last_timestamp:\n"),),
     ),
     Mutant(
@@ -135,7 +135,7 @@ MUTANTS = [
     Mutant(
         "KIP33-39",
         "an entry at the target stays",
-        "log/time_index.py",
+        "formats/time_index.py",
         (
             (
                 "bisect_left(range(self.entries), offset - self.base_offset, key=self._relative)",
@@ -281,7 +281,7 @@ MUTANTS = [
     Mutant(
         "KIP33-52",
         "the search starts at the second segment",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 "    for segment in log.segments:\n        found, verdict",
@@ -292,7 +292,7 @@ MUTANTS = [
     Mutant(
         "KIP33-52",
         "the newest segment is asked first",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 "    for segment in log.segments:\n        found, verdict",
@@ -303,13 +303,13 @@ MUTANTS = [
     Mutant(
         "KIP33-52",
         "no segment is skipped by its last entry",
-        "log/time_search.py",
+        "reader/time_search.py",
         (('    if largest.timestamp < timestamp:\n        return None, "too early", largest\n', ""),),
     ),
     Mutant(
         "KIP33-53",
         "an equal timestamp is no match",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 '    if largest.timestamp < timestamp:\n        return None, "too early"',
@@ -320,7 +320,7 @@ MUTANTS = [
     Mutant(
         "KIP33-54 ART-43",
         "the search ends at the first segment that is late enough",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 "        if found is not None:\n            break\n    return found",
@@ -331,13 +331,13 @@ MUTANTS = [
     Mutant(
         "KIP33-53 LOOK-20",
         "the walk starts at the segment's start",
-        "log/segment_time.py",
+        "reader/segment_time.py",
         (("return 0 if known is None else known[1].position", "return 0"),),
     ),
     Mutant(
         "KIP33-32 KIP33-33 ART-45",
         "what follows the last entry is not looked at",
-        "log/segment_time.py",
+        "reader/segment_time.py",
         (
             (
                 '        if header.max_timestamp > largest.timestamp:\n            largest = LargestTimestamp(header.max_timestamp, header.last_offset, "log")',
@@ -348,7 +348,7 @@ MUTANTS = [
     Mutant(
         "LOOK-18 LOOK-24",
         "the starting offset does not count",
-        "log/segment_time.py",
+        "reader/segment_time.py",
         (
             (
                 "record = first_record_at(header, batch, timestamp, starting_offset, path=segment.log_path)",
@@ -359,7 +359,7 @@ MUTANTS = [
     Mutant(
         "LOOK-19 LOOK-22 KIP33-53",
         "the time index gives the entry after the target's",
-        "log/time_index.py",
+        "formats/time_index.py",
         (("slot = bisect_right(timestamps, timestamp) - 1", "slot = bisect_left(timestamps, timestamp)"),),
     ),
     Mutant(
@@ -369,14 +369,14 @@ MUTANTS = [
         (
             (
                 "    copies = 0\n    if start_offset < end_offset and not time.is_empty:",
-                "    copies = 0\n    if time.end_ms is not None:\n        from tidelog.log.time_search import find_from\n\n        late = find_from(log, time.end_ms, start_offset)\n        end_offset = end_offset if late is None else min(end_offset, late)\n    if start_offset < end_offset and not time.is_empty:",
+                "    copies = 0\n    if time.end_ms is not None:\n        from tidelog.reader.time_search import find_from\n\n        late = find_from(log, time.end_ms, start_offset)\n        end_offset = end_offset if late is None else min(end_offset, late)\n    if start_offset < end_offset and not time.is_empty:",
             ),
         ),
     ),
     Mutant(
         "LOOK-25 ART-41",
         "the log-start-offset checkpoint is not read",
-        "log/log_dir.py",
+        "reader/log_dir.py",
         (("log_start_offset=claims.log_start_offset,", "log_start_offset=None,"),),
     ),
     # --- timestamps at the append
@@ -452,7 +452,7 @@ MUTANTS = [
     Mutant(
         "KIP33-94",
         "a made-up file time is an answer",
-        "log/segment_time.py",
+        "reader/segment_time.py",
         (
             (
                 "    if batch is not None and _agrees(segment, entry, before, batch):\n",
@@ -463,7 +463,7 @@ MUTANTS = [
     Mutant(
         "KIP33-29 KIP33-119",
         "a segment that begins later than the last one ended ends the search",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 '    if largest.timestamp < timestamp:\n        return None, "too early", largest\n',
@@ -474,7 +474,7 @@ MUTANTS = [
     Mutant(
         "KIP33-68",
         "the last record of a time is the answer",
-        "log/segment_time.py",
+        "reader/segment_time.py",
         (
             (
                 "            found = FoundRecord(*record, header)\n            break\n",
@@ -485,7 +485,7 @@ MUTANTS = [
     Mutant(
         "KIP33-56 KIP33-60 KIP33-61",
         "a record later than asked, not equal",
-        "log/segment_time.py",
+        "reader/segment_time.py",
         (
             (
                 "    start = start_position(segment, timestamp, trace)\n",
@@ -496,7 +496,7 @@ MUTANTS = [
     Mutant(
         "KIP33-62 KIP33-111 LOOK-16",
         "an entry that does not agree with the log is used",
-        "log/segment_time.py",
+        "reader/segment_time.py",
         (
             (
                 "    if batch.max_timestamp != entry.timestamp or (batch.magic == 2 and batch.base_offset > entry.offset):\n        return False\n",
@@ -519,7 +519,7 @@ MUTANTS = [
     Mutant(
         "KIP33-90",
         "the largest timestamp starts at 0",
-        "log/time_index.py",
+        "formats/time_index.py",
         (("        last_timestamp = -1\n", "        last_timestamp = 0\n"),),
     ),
     Mutant(
@@ -543,13 +543,13 @@ MUTANTS = [
     Mutant(
         "ART-40",
         "earliest and latest come with a time",
-        "log/time_search.py",
+        "reader/time_search.py",
         (("return FoundOffset(log.log_start_offset, NO_TIMESTAMP,", "return FoundOffset(log.log_start_offset, 0,"),),
     ),
     Mutant(
         "ART-42 ART-36",
         "read_committed goes past the last stable offset",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 'offset = log.last_stable_offset if isolation == "read_committed" else log.log_end_offset',
@@ -560,7 +560,7 @@ MUTANTS = [
     Mutant(
         "ART-36",
         "a withheld record is an answer",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 'if found is None or (isolation == "read_committed" and found.offset >= log.last_stable_offset):',
@@ -571,7 +571,7 @@ MUTANTS = [
     Mutant(
         "ART-44",
         "no record is that late: the log end",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 "        return None\n    past = ",
@@ -582,7 +582,7 @@ MUTANTS = [
     Mutant(
         "LOOK-27",
         "the answer has no leader epoch",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 "return FoundOffset(found.offset, found.timestamp, found.header.leader_epoch, past)",
@@ -599,7 +599,7 @@ MUTANTS = [
     Mutant(
         "KIP33-101",
         "a topic of format v0 is searched by time",
-        "log/time_search.py",
+        "reader/time_search.py",
         (
             (
                 "if timestamp != EARLIEST and log.message_format == 0:",
@@ -610,7 +610,7 @@ MUTANTS = [
     Mutant(
         "LOOK-26",
         "each batch is opened",
-        "log/segment_time.py",
+        "reader/segment_time.py",
         (
             (
                 "        if header.max_timestamp < timestamp or header.last_offset < starting_offset:\n            continue\n        opened += 1",

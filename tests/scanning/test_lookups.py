@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.log.golden import Case, cases
+from tests.reader.golden import Case, cases
 from tests.scanning.logs import TOPIC
 from tests.scanning.test_property import NOON, steps, write
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
-from tidelog.log import proven_head
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.time_search import find_offset
+from tidelog.reader import proven_head
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.time_search import find_offset
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record, iter_records

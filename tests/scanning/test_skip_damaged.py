@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from tests.log.golden import GOLDEN
-from tests.log.test_missing import one_partition
+from tests.reader.golden import GOLDEN
+from tests.reader.test_missing import one_partition
 from tests.scanning.logs import LogBuilder
 from tidelog.errors import CorruptDataError, InvalidArgumentError, SegmentChangedError
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
 from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Codec
 

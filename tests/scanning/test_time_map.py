@@ -21,8 +21,8 @@ from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain,
 from tests.scanning.test_property import NOON, steps, write
 from tests.scanning.test_split import compact
 from tidelog.errors import CorruptBatchError, NotFoundError, SegmentChangedError
-from tidelog.log.time_map import TimeMap
-from tidelog.log.time_map_file import read_time_map, rebuild_time_map, time_map_path
+from tidelog.formats.time_map import TimeMap
+from tidelog.reader.time_map_file import read_time_map, rebuild_time_map, time_map_path
 from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec
 from tidelog.scanning.plan import plan

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import tidelog
 from tests.examples import examples
-from tests.log.build import batch
-from tidelog.log.time_map_file import rebuild_time_map, time_map_path, write_time_map
+from tests.reader.build import batch
+from tidelog.reader.time_map_file import rebuild_time_map, time_map_path, write_time_map
 
 T = 1_600_000_000_000
 SECOND = 1000

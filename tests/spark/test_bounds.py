@@ -26,7 +26,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedForMessageFormatError,
 )
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
 from tidelog.spark.columns import arrow_schema
 from tidelog.spark.options import ReadOptions, TopicPartition, parse_options

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.log.golden import GOLDEN
+from tests.reader.golden import GOLDEN
 from tidelog import errors
 from tidelog.errors import CorruptIndexError, RecordError, TidelogError, UnexpectedAppendOffsetError
-from tidelog.log.log import Log
+from tidelog.reader.log import Log
 from tidelog.spark.jobs.bundles import TASK_BYTES, TASK_PIECES, bundle
 from tidelog.spark.jobs.distribute import run_tasks
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.log import build
-from tests.log.build import LogBuilder
-from tests.log.golden import GOLDEN
+from tests.reader import build
+from tests.reader.build import LogBuilder
+from tests.reader.golden import GOLDEN
+from tidelog.check.indexes.folder_rebuild import RebuildOptions, rebuild_partitions
+from tidelog.check.indexes.index_verify import VerifyOptions, verify_partitions
+from tidelog.check.indexes.partition_interval import partitions_to_verify, select_partitions
 from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError, UnknownTopicOrPartitionError
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.spark.jobs.indexes import _check_shared, rebuild_indexes, verify_indexes
 from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, rebuild_partitions
-from tidelog.storage.index_tools.index_verify import VerifyOptions, verify_partitions
-from tidelog.storage.index_tools.partition_interval import partitions_to_verify, select_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,10 +20,10 @@ import pytest
 
 from tests.cli.conftest import ROOT, run, run_ok, run_process, start
 from tests.kafka.java import free_port, wait_until
-from tests.log.golden import GOLDEN
+from tests.reader.golden import GOLDEN
 from tidelog.cli.job import SUBMIT_SCRIPT
 from tidelog.errors import TidelogError
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.spark import ensure_java
 from tidelog.spark.bootstrap import Cut
 from tidelog.spark.jobs.job_session import job_session

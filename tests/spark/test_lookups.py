@@ -16,8 +16,8 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedForMessageFormatError,
 )
-from tidelog.log.log_dir import LogDir
-from tidelog.log.time_search import find_offset
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.time_search import find_offset
 from tidelog.spark.jobs import lookups
 from tidelog.spark.jobs.lookups import look_up
 from tidelog.spark.jobs.questions import epoch_ms, read_questions
@@ -155,7 +155,7 @@ def test_what_is_no_question(spark: SparkSession) -> None:
 
 
 def test_errors_of_workers_arrive_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
-    from tests.log.build import LogBuilder, batch
+    from tests.reader.build import LogBuilder, batch
 
     LogBuilder(tmp_path / "old-0").append(batch(0, [-1], magic=0)).close()
     damaged = LogBuilder(tmp_path / "bad-0").append(batch(0, [1000]), batch(1, [2000])).roll().append(batch(2, [3000])).close()

@@ -1,4 +1,4 @@
-"""The job `migrate` on the folder of Kafka 2.4.1. What it does to each segment: tests/storage/test_migration.py."""
+"""The job `migrate` on the folder of Kafka 2.4.1. What it does to each segment: tests/check/test_migration.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.log.build import LogBuilder, batch, marker
-from tests.log.golden import GOLDEN
-from tests.storage.test_migration import contents, faults, records
+from tests.check.test_migration import contents, faults, records
+from tests.reader.build import LogBuilder, batch, marker
+from tests.reader.golden import GOLDEN
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType

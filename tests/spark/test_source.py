@@ -13,7 +13,7 @@ import pytest
 
 from tests.spark.conftest import read_rows
 from tests.spark.golden import BASE_MS, RELEASES, expected, log_dir, rows
-from tidelog.log.time_map_file import rebuild_time_map
+from tidelog.reader.time_map_file import rebuild_time_map
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

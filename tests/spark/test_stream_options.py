@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidelog.errors import InvalidArgumentError
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.spark.options import EARLIEST, LATEST, OPTIONS, STREAM_OPTIONS
 from tidelog.spark.source import TidelogDataSource
 from tidelog.spark.stream.offsets import from_json, to_json

@@ -13,8 +13,8 @@ from tests.spark.golden import BASE_MS, RELEASES, expected, log_dir, rows
 from tests.spark.test_bounds import offsets, parse
 from tests.spark.test_options import refused
 from tidelog.errors import InvalidArgumentError, NotFoundError
-from tidelog.log.log_dir import LogDir
-from tidelog.log.time_map_file import rebuild_time_map
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.time_map_file import rebuild_time_map
 from tidelog.spark.source import TidelogReader
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.storage.partition_logs import NOW_MS
 from tidelog.clock import ManualClock
-from tidelog.log.metadata_log import metadata_dir
-from tidelog.log.partition_metadata import format_topic_id
+from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.reader.metadata_log import metadata_dir
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.metadata.topic_records import topic_records
 from tidelog.storage.topic import Topic

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.log.names import file_name
-from tidelog.log.offset_index import OffsetIndex, OffsetPosition
-from tidelog.log.time_index import TimeIndex, TimestampOffset
+from tidelog.formats.names import file_name
+from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
+from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.records.batch import CREATE_TIME, BatchHeader, iter_headers
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.compression import Codec

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidelog.clock import ManualClock
-from tidelog.log.names import TopicPartition
-from tidelog.log.producer_state import CompletedTxn
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from tidelog.records.control import ControlType, EndTxnMarker
 from tidelog.records.validation import AppendOrigin

@@ -13,7 +13,7 @@ import pytest
 
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.log.names import file_name
+from tidelog.formats.names import file_name
 from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.legacy import build_message_set

@@ -15,8 +15,8 @@ import tidelog
 from tests.storage.managers import QUIET, die, files, fill, managed, started
 from tests.storage.partition_logs import NOW_MS, batch, offsets, timed
 from tidelog.clock import ManualClock
-from tidelog.log.checkpoints import read_offset_checkpoint
-from tidelog.log.time_map_file import read_time_map, time_map_path
+from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.reader.time_map_file import read_time_map, time_map_path
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.segment import LogSegment

@@ -25,7 +25,7 @@ from tests.storage.compacting import (
 )
 from tests.storage.partition_logs import NOW_MS, headers
 from tidelog.clock import ManualClock
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.formats.txn_index import AbortedTxn
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.control import ControlType, control_key

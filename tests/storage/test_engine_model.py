@@ -22,8 +22,8 @@ from tests.storage.compacting import make_cleaner, to_clean
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import OutOfOrderSequenceError
-from tidelog.log.log import Log
-from tidelog.log.time_search import find_offset
+from tidelog.reader.log import Log
+from tidelog.reader.time_search import find_offset
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.compression import Codec

@@ -14,12 +14,12 @@ from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError
-from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.log.log import Log
-from tidelog.log.names import TopicPartition
-from tidelog.log.partition_metadata import read_topic_id, write_topic_id
-from tidelog.log.producer_snapshot import read_snapshot
+from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
+from tidelog.formats.producer_snapshot import read_snapshot
+from tidelog.reader.log import Log
 from tidelog.records.builder import Producer
 from tidelog.storage.handover import deletions, place, recover, stricter_settings, topics_to_hand
 from tidelog.storage.log_manager import LogManager

@@ -1,6 +1,6 @@
 """The broker's ListOffsets on a folder that it opens: no damage to an index there changes an answer.
 
-The logs, the damage, and what a plain reading gives are those of tests/log/test_hint_damage.py.
+The logs, the damage, and what a plain reading gives are those of tests/reader/test_hint_damage.py.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.examples import IS_SOAK
-from tests.log import hint_damage
-from tests.log.hint_damage import Sample
-from tests.log.test_hint_damage import Lies, plain_finds
+from tests.reader import hint_damage
+from tests.reader.hint_damage import Sample
+from tests.reader.test_hint_damage import Lies, plain_finds
 from tests.storage.partition_logs import NOW_MS, batch, config
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.log.special_times import LATEST, MAX_TIMESTAMP
+from tidelog.formats.special_times import LATEST, MAX_TIMESTAMP
 from tidelog.storage.loading.loader import load
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler

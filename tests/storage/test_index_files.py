@@ -1,7 +1,7 @@
 """The `.index` and `.timeindex` as files: OffsetIndexTest and TimeIndexTest where they are about files, full disks, and a model.
 
-Base 45, room for 30 entries. What an entry means, and when one is accepted, is tested with `log.offset_index` and
-`log.time_index`; here each look-up is asked of a live index, and of one that rests in its file.
+Base 45, room for 30 entries. What an entry means, and when one is accepted, is tested with `formats.offset_index` and
+`formats.time_index`; here each look-up is asked of a live index, and of one that rests in its file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidelog.errors import (
     OffsetOverflowError,
     StorageError,
 )
-from tidelog.log.offset_index import OffsetPosition
+from tidelog.formats.offset_index import OffsetPosition
 from tidelog.storage.segment import resting_indexes
 from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
-from tidelog.log.leader_epochs import EpochEntry
+from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 
 THREE = ((2, 6), (3, 8), (4, 11))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.build import open_descriptors
+from tests.reader.build import open_descriptors
 from tests.storage.partition_logs import (
     NOW_MS,
     bases,
@@ -24,7 +24,7 @@ from tests.storage.partition_logs import (
 )
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.log.names import file_name
+from tidelog.formats.names import file_name
 from tidelog.storage.loading import time_index_rebuild
 from tidelog.storage.loading.clean_end import find_clean_end
 from tidelog.storage.loading.loader import load

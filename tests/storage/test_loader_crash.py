@@ -16,7 +16,7 @@ from tests.examples import IS_SOAK
 from tests.storage.crash_states import CrashStates
 from tests.storage.partition_logs import NOW_MS, bases, batch, end_txn, headers, offsets, open_log, snapshots
 from tidelog.clock import ManualClock
-from tidelog.log.names import file_name
+from tidelog.formats.names import file_name
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.golden import GOLDEN, Case, cases
+from tests.reader.golden import GOLDEN, Case, cases
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.log.producer_snapshot import read_snapshot
+from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.records.batch import iter_headers
 from tidelog.records.records import iter_records
 from tidelog.storage.loading.loader import load

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.log import build
-from tests.log.build import LogBuilder
+from tests.reader import build
+from tests.reader.build import LogBuilder
 from tests.storage.crash_states import CrashStates
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.log.log import Log
-from tidelog.log.names import file_name, offset_from_file_name
+from tidelog.formats.names import file_name, offset_from_file_name
+from tidelog.reader.log import Log
 from tidelog.storage.loading import leftovers
 
 SUFFIXES = (".log", ".index", ".timeindex")

@@ -10,7 +10,7 @@ import pytest
 from tests.storage.partition_logs import NOW_MS, batch, offsets
 from tests.storage.test_loader_recovery import spy_on_recovery
 from tidelog.clock import ManualClock
-from tidelog.log import names
+from tidelog.formats import names
 from tidelog.storage.log_manager import LogManager
 
 

@@ -12,7 +12,7 @@ from tests.storage.partition_logs import NOW_MS, bases, batch, config, end_txn, 
 from tidelog.clock import ManualClock
 from tidelog.config import INT32_MAX
 from tidelog.errors import InvalidArgumentError
-from tidelog.log.names import file_name
+from tidelog.formats.names import file_name
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.storage.loading.overflow import split_overflowed_segment

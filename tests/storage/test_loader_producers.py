@@ -9,7 +9,7 @@ import pytest
 from tests.storage.partition_logs import NOW_MS, bases, batch, end_txn, messages, open_log, snapshots
 from tests.storage.test_loader_recovery import spy_on_recovery
 from tidelog.clock import ManualClock
-from tidelog.log.names import file_name
+from tidelog.formats.names import file_name
 from tidelog.records.batch import BatchHeader
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType

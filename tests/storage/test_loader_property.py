@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, batch, open_log, records
-from tidelog.log.names import file_name
+from tidelog.formats.names import file_name
 from tidelog.records.builder import Producer
 from tidelog.storage.partition.partition_log import PartitionLog
 

@@ -24,9 +24,9 @@ from tests.storage.partition_logs import (
 )
 from tidelog.clock import ManualClock
 from tidelog.config import INT32_MAX
-from tidelog.log.leader_epochs import EpochEntry
-from tidelog.log.names import file_name
-from tidelog.log.time_index import TimestampOffset
+from tidelog.formats.leader_epochs import EpochEntry
+from tidelog.formats.names import file_name
+from tidelog.formats.time_index import TimestampOffset
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType

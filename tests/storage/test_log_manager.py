@@ -15,8 +15,8 @@ from tests.storage.managers import QUIET, die, files, fill, managed, started
 from tests.storage.partition_logs import NOW_MS, batch, offsets
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, UnknownTopicOrPartitionError
-from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.log.names import TopicPartition
+from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.log_manager import LoadProgress, LogManager

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.golden import GOLDEN, RELEASES, expected
+from tests.reader.golden import GOLDEN, RELEASES, expected
 from tests.storage.managers import files, fill, managed, started
 from tests.storage.partition_logs import NOW_MS, offsets, records
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
-from tidelog.log.checkpoints import read_offset_checkpoint
+from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager

@@ -17,8 +17,8 @@ from tests.storage.managers import die, files, fill, managed, started
 from tests.storage.partition_logs import NOW_MS, batch, offsets
 from tidelog.clock import ManualClock
 from tidelog.errors import LogOfflineError, TidelogError, UnknownTopicOrPartitionError
-from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.log.names import TopicPartition
+from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager

@@ -24,9 +24,9 @@ from tidelog.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.log.checkpoints import read_offset_checkpoint
-from tidelog.log.metadata_log import ASIDE_DIR, METADATA_DIR
-from tidelog.log.partition_metadata import read_topic_id, write_topic_id
+from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
+from tidelog.reader.metadata_log import ASIDE_DIR, METADATA_DIR
 from tidelog.storage.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 

@@ -10,21 +10,21 @@ import pytest
 
 from tests.storage.managers import managed
 from tests.storage.partition_logs import NOW_MS, batch
+from tidelog.check.indexes.folder_rebuild import RebuildOptions, rebuild_partitions
+from tidelog.check.indexes.partition_interval import partitions_to_verify
+from tidelog.check.migration.folder_migration import begin, finish, index_transactions, transactions_to_index
+from tidelog.check.migration.segment_migration import migrate_segment
 from tidelog.clock import ManualClock
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.names import METADATA_TOPIC, TopicPartition
+from tidelog.formats.partition_metadata import write_topic_id
 from tidelog.ingest.importer import ImportOptions, import_file
-from tidelog.log.files import ReadOnlyFile
-from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.log.log_dir import LogDir
-from tidelog.log.names import METADATA_TOPIC, TopicPartition
-from tidelog.log.partition_metadata import write_topic_id
-from tidelog.log.segment import Segment
-from tidelog.log.time_map_file import is_bound, read_time_map, time_map_path
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.segment import Segment
+from tidelog.reader.time_map_file import is_bound, read_time_map, time_map_path
 from tidelog.scanning.plan import plan
 from tidelog.storage.handover import place
-from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, rebuild_partitions
-from tidelog.storage.index_tools.partition_interval import partitions_to_verify
-from tidelog.storage.migration.folder_migration import begin, finish, index_transactions, transactions_to_index
-from tidelog.storage.migration.segment_migration import migrate_segment
 from tidelog.storage.staged_write import StagedWrite
 
 CLOCK = ManualClock(NOW_MS)

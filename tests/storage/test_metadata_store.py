@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.golden import GOLDEN
+from tests.reader.golden import GOLDEN
 from tests.storage.crash_states import CrashStates
 from tests.storage.known_topics import write_old_file
 from tests.storage.managers import files, fill, managed, started
 from tests.storage.partition_logs import NOW_MS
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptDataError, InvalidArgumentError, StorageError
-from tidelog.log.metadata_log import METADATA_DIR, MetadataLog, list_segments, list_snapshots, metadata_dir, read_metadata_log
 from tidelog.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord, RegisterBrokerRecord
+from tidelog.reader.metadata_log import METADATA_DIR, MetadataLog, list_segments, list_snapshots, metadata_dir, read_metadata_log
 from tidelog.storage.metadata import metadata_store
 from tidelog.storage.metadata.leading import leading_records
 from tidelog.storage.metadata.metadata_store import MetadataStore

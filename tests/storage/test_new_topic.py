@@ -15,11 +15,11 @@ from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, TopicExistsError
-from tidelog.log import names
-from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.log.log_dir import LogDir
-from tidelog.log.metadata_log import METADATA_DIR
-from tidelog.log.names import TopicPartition
+from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.storage import new_topic
 from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.folder_topics import read_topics

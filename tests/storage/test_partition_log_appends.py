@@ -33,7 +33,7 @@ from tidelog.errors import (
     UnsupportedForMessageFormatError,
     kafka_error_code,
 )
-from tidelog.log.partition_metadata import read_topic_id
+from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec

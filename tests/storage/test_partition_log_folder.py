@@ -10,8 +10,8 @@ import pytest
 from tests.storage.partition_logs import NOW_MS, TOPIC_ID, bases, batch, config, headers, messages, offsets, open_log, snapshots
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptCheckpointError, InconsistentTopicIdError, LogOfflineError
-from tidelog.log.names import log_delete_dir_name
-from tidelog.log.partition_metadata import read_topic_id
+from tidelog.formats.names import log_delete_dir_name
+from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.records.builder import Producer
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.partition_metadata_file import PartitionMetadataFile

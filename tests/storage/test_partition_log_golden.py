@@ -9,8 +9,8 @@ import pytest
 
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.log.partition_metadata import read_topic_id
-from tidelog.log.producer_snapshot import read_snapshot
+from tidelog.formats.partition_metadata import read_topic_id
+from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, BatchHeader, iter_headers
 from tidelog.records.patch import set_base_offset_and_epoch, set_max_timestamp
 from tidelog.records.records import iter_records

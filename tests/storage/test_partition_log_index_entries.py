@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.storage.partition_logs import bases, batch, headers, offset_entries, open_log, records, time_entries, timed
-from tidelog.log.log import Log
-from tidelog.log.names import file_name
+from tidelog.formats.names import file_name
+from tidelog.reader.log import Log
 
 
 def test_the_last_entry_is_written_at_the_roll_and_at_the_close(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tidelog.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from tidelog.log.producer_snapshot import read_snapshot
+from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_v2
 from tidelog.records.control import ControlType

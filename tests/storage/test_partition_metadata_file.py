@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.errors import CorruptCheckpointError, InconsistentTopicIdError
-from tidelog.log.partition_metadata import format_topic_id, read_topic_id
+from tidelog.formats.partition_metadata import format_topic_id, read_topic_id
 from tidelog.storage.partition.partition_metadata_file import PartitionMetadataFile
 
 TOPIC_ID = uuid.UUID("12345678-1234-1234-1234-123456789abc")

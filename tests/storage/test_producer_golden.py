@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.golden import GOLDEN
+from tests.reader.golden import GOLDEN
 from tests.storage.producers import manager
 from tidelog.clock import ManualClock
-from tidelog.log import names
-from tidelog.log.producer_snapshot import read_snapshot
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.formats import names
+from tidelog.formats.producer_snapshot import read_snapshot
+from tidelog.formats.txn_index import AbortedTxn
 from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.control import EndTxnMarker, parse_end_txn_marker
 from tidelog.records.records import iter_records

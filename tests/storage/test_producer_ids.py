@@ -11,8 +11,8 @@ import pytest
 from tests.storage.partition_logs import NOW_MS
 from tidelog.clock import ManualClock
 from tidelog.errors import StorageError
-from tidelog.log.metadata_log import METADATA_DIR, read_metadata_log
 from tidelog.metadata.records import ProducerIdsRecord
+from tidelog.reader.metadata_log import METADATA_DIR, read_metadata_log
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.producers.producer_ids import BLOCK_SIZE, HIGHEST_ID, LOWEST_ID, ProducerIds
 

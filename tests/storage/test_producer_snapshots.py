@@ -11,7 +11,7 @@ import pytest
 from tests.storage.producers import DAY_MS, NOW_MS, PRODUCER, append, batch, end_txn, manager
 from tidelog.clock import ManualClock
 from tidelog.errors import StorageError, TransactionCoordinatorFencedError
-from tidelog.log.producer_snapshot import ProducerEntry, build_snapshot, read_snapshot
+from tidelog.formats.producer_snapshot import ProducerEntry, build_snapshot, read_snapshot
 from tidelog.records.control import ControlType
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.producers.producer_snapshots import flush_snapshot

@@ -17,7 +17,7 @@ from tidelog.errors import (
     TransactionCoordinatorFencedError,
     kafka_error_code,
 )
-from tidelog.log.producer_state import CompletedTxn
+from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import BatchHeader
 from tidelog.records.control import ControlType, EndTxnMarker
 from tidelog.records.validation import AppendOrigin

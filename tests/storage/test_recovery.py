@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.log.build import batch, marker
-from tests.log.golden import GOLDEN
+from tests.reader.build import batch, marker
+from tests.reader.golden import GOLDEN
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import OffsetOverflowError, StorageError
-from tidelog.log.leader_epochs import EpochEntry
-from tidelog.log.names import TopicPartition
-from tidelog.log.producer_snapshot import read_snapshot
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.formats.leader_epochs import EpochEntry
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.producer_snapshot import read_snapshot
+from tidelog.formats.txn_index import AbortedTxn
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.control import ControlType

@@ -22,8 +22,8 @@ from tests.storage.segment_files import (
 from tidelog.clock import ManualClock
 from tidelog.config import INT64_MAX, LogConfig
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, OffsetOverflowError
-from tidelog.log.offset_index import OffsetPosition
-from tidelog.log.producer_state import CompletedTxn
+from tidelog.formats.offset_index import OffsetPosition
+from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import build_message_set

@@ -21,8 +21,8 @@ from tests.storage.segment_files import (
 )
 from tidelog.config import INT64_MAX, LogConfig
 from tidelog.errors import CorruptIndexError, InvalidArgumentError, StorageError
-from tidelog.log.producer_state import CompletedTxn
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.formats.txn_index import AbortedTxn
+from tidelog.reader.producer_state import CompletedTxn
 from tidelog.storage.segment.segment import LogSegment
 
 

@@ -13,10 +13,10 @@ from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, DataDirNotFoundError, StorageError, UnknownTopicOrPartitionError
-from tidelog.log import names
-from tidelog.log.checkpoints import read_offset_checkpoint
-from tidelog.log.log_dir import LogDir
-from tidelog.log.names import TopicPartition
+from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.log_dir import LogDir
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.loading.loader import load

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.build import open_descriptors
+from tests.reader.build import open_descriptors
 from tidelog.errors import CorruptIndexError, InvalidArgumentError, StorageError
-from tidelog.log.txn_index import ENTRY_BYTES, AbortedTxn, TxnIndex
+from tidelog.formats.txn_index import ENTRY_BYTES, AbortedTxn, TxnIndex
 from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 FOUR = [AbortedTxn(0, 0, 10, 11), AbortedTxn(1, 5, 15, 13), AbortedTxn(2, 18, 35, 25), AbortedTxn(3, 32, 50, 40)]

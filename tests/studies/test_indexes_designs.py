@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidelog.clock import ManualClock
-from tidelog.log.log import Log
-from tidelog.log.time_search import find_offset
+from tidelog.reader.log import Log
+from tidelog.reader.time_search import find_offset
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.studies.indexes.builders import AppendTimeIndex, EntryFiles, GranularIndex, MinuteMap, WideOffsetIndex

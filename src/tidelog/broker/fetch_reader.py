@@ -10,7 +10,7 @@
 | below the log start, above the log end | OFFSET_OUT_OF_RANGE |
 | the partition is not there, its disk fails | KAFKA_STORAGE_ERROR |
 
-Reads do not wait for a disk: what is not in memory raises `NotCachedError`, see `tidelog.log.patience`. Many bytes are sent as
+Reads do not wait for a disk: what is not in memory raises `NotCachedError`, see `formats.patience`. Many bytes are sent as
 they are mapped, few are copied; the most recently used mappings are kept.
 """
 
@@ -27,7 +27,7 @@ from tidelog.errors import (
     TidelogError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.log.patience import NotCachedError
+from tidelog.formats.patience import NotCachedError
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation

@@ -29,8 +29,8 @@ from tidelog.broker.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, Fetch
 from tidelog.broker.slices import Elsewhere, Work
 from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
-from tidelog.log.names import TopicPartition
-from tidelog.log.patience import NotCachedError, no_waiting
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.patience import NotCachedError, no_waiting
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.fetch import (

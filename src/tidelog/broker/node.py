@@ -27,7 +27,7 @@ from tidelog.broker.transactions.transactions import Transactions
 from tidelog.broker.unsent_bytes import UnsentBytes
 from tidelog.broker.wide_requests import WideRequests
 from tidelog.clock import Clock
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.log_manager import LogManager
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.config import PropertyValue
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.log_manager import KEEP_EVERYTHING
 from tidelog.storage.steps import Steps, run_steps
 from tidelog.wire.error_codes import ErrorCode

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tidelog.check.indexes.index_finding import Finding
 from tidelog.errors import TidelogError
-from tidelog.log.missing import MissingOffsets
-from tidelog.storage.index_tools.index_finding import Finding
+from tidelog.reader.missing import MissingOffsets
 
 FindingKind = Literal["missing", "fault", "note"]
 

@@ -2,8 +2,8 @@
 
 | looked at | by |
 |---|---|
-| batches, indexes, time maps, aborted transactions | `tidelog.storage.index_tools` |
-| segments, heads, ends, partitions that are missing | `tidelog.log.missing` |
+| batches, indexes, time maps, aborted transactions | `tidelog.check.indexes` |
+| segments, heads, ends, partitions that are missing | `tidelog.reader.missing` |
 | leader epochs, producer snapshots, checkpoints, gaps inside segments | `partition_rules` |
 | topics and partitions that should be there, their ids | `expected`, from the folder's `__cluster_metadata-0` |
 
@@ -21,6 +21,8 @@ from pathlib import Path
 
 from tidelog.check.expected import Owner, expected_partitions, strangers
 from tidelog.check.finding import FolderFinding
+from tidelog.check.indexes.index_verify import VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.check.indexes.partition_interval import partitions_to_verify
 from tidelog.check.partition_rules import (
     SnapshotFacts,
     batch_facts,
@@ -37,21 +39,19 @@ from tidelog.errors import (
     StorageError,
     TidelogError,
 )
-from tidelog.log import names
-from tidelog.log.checkpoints import read_offset_checkpoint
-from tidelog.log.leader_epochs import LeaderEpochs
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.metadata_log import MetadataLog, metadata_dir, read_metadata_log
-from tidelog.log.missing import MissingOffsets, is_compacted_log
-from tidelog.log.names import TopicPartition
-from tidelog.log.partition_metadata import parse_topic_id, read_topic_id
-from tidelog.log.producer_snapshot import read_snapshot
-from tidelog.log.segment import Segment
+from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.leader_epochs import LeaderEpochs
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.partition_metadata import parse_topic_id, read_topic_id
+from tidelog.formats.producer_snapshot import read_snapshot
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.metadata_log import MetadataLog, metadata_dir, read_metadata_log
+from tidelog.reader.missing import MissingOffsets, is_compacted_log
+from tidelog.reader.segment import Segment
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.dir_lock import is_locked
-from tidelog.storage.index_tools.index_verify import VerifiedPartition, VerifyOptions, verify_partitions
-from tidelog.storage.index_tools.partition_interval import partitions_to_verify
 from tidelog.storage.meta_properties import META_PROPERTIES, read_meta_properties
 
 SETTLES_SECONDS = 6.0

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tidelog.log.leader_epochs import LeaderEpochs
+from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.records.batch import BatchHeader
 
 

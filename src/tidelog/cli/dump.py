@@ -29,15 +29,15 @@ from tidelog.cli.layout import json_line, one_line, show_time, table
 from tidelog.cli.options import json_option
 from tidelog.cli.output import print_lines
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, NotFoundError, StorageError
-from tidelog.log import names
-from tidelog.log.checkpoints import parse_number, read_lines, read_offset_checkpoint
-from tidelog.log.files import ReadOnlyFile
-from tidelog.log.index_entries import IndexEntries
-from tidelog.log.offset_index import OffsetIndex
-from tidelog.log.partition_metadata import read_topic_id
-from tidelog.log.producer_snapshot import ProducerEntry, parse_snapshot
-from tidelog.log.time_index import TimeIndex
-from tidelog.log.txn_index import AbortedTxn, TxnIndex
+from tidelog.formats import names
+from tidelog.formats.checkpoints import parse_number, read_lines, read_offset_checkpoint
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.index_entries import IndexEntries
+from tidelog.formats.offset_index import OffsetIndex
+from tidelog.formats.partition_metadata import read_topic_id
+from tidelog.formats.producer_snapshot import ProducerEntry, parse_snapshot
+from tidelog.formats.time_index import TimeIndex
+from tidelog.formats.txn_index import AbortedTxn, TxnIndex
 
 TEMPORARY_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX, ".tmp")
 

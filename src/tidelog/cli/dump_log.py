@@ -20,10 +20,10 @@ from tidelog.cli.layout import TIMESTAMP_TYPES, json_line, one_line, show_bytes,
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
 from tidelog.errors import CorruptBatchError, CorruptDataError, SegmentChangedError
-from tidelog.log.batch_walk import check_crc_by_pieces
-from tidelog.log.files import ReadOnlyFile
-from tidelog.log.metadata_log import ASIDE_DIR, METADATA_DIR
+from tidelog.formats.batch_walk import check_crc_by_pieces
+from tidelog.formats.files import ReadOnlyFile
 from tidelog.metadata.json_form import try_show_value
+from tidelog.reader.metadata_log import ASIDE_DIR, METADATA_DIR
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, compute_crc, read_header
 from tidelog.records.compression import Bytes
 from tidelog.records.control import ControlType, parse_control_type, parse_end_txn_marker

@@ -31,12 +31,12 @@ from tidelog.cli.options import (
 from tidelog.cli.output import print_lines
 from tidelog.client.addresses import is_address
 from tidelog.errors import UnsupportedForMessageFormatError
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.missing import MissingOffsets
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, Isolation, find_offset
-from tidelog.log.trace import Trace
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, Isolation, find_offset
+from tidelog.reader.trace import Trace
 
 TARGETS = {"earliest": EARLIEST, "latest": LATEST, "max": MAX_TIMESTAMP}
 """Words for `--at` → the special timestamps of Kafka's ListOffsets."""

@@ -37,8 +37,8 @@ from tidelog.cli.output import print_lines
 from tidelog.client.addresses import is_address
 from tidelog.client.offsets import Isolation
 from tidelog.errors import InvalidArgumentError, NotFoundError
+from tidelog.formats.names import TopicPartition
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.log.names import TopicPartition
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tidelog.client.group_reset import PartitionReset, Target
     from tidelog.client.groups import GroupDescription, GroupListing
     from tidelog.client.lag import PartitionLag, Retention, TimeToEnd
-    from tidelog.log.missing import MissingOffsets
+    from tidelog.reader.missing import MissingOffsets
 
 _ENDS = ("earliest", "latest")
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d{1,10}(?:,\d{1,10})*))?")

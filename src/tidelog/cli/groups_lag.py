@@ -13,7 +13,7 @@ from tidelog.cli.options import json_option, lag_options, lag_times, run_clock, 
 from tidelog.cli.output import print_lines
 from tidelog.client.offsets import Isolation
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.log.missing import MissingOffsets
+from tidelog.reader.missing import MissingOffsets
 
 _SHOWN_NAMES = 5
 

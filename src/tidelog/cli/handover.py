@@ -23,9 +23,9 @@ from tidelog.cli.progress import ProgressBar
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError
-from tidelog.log import names
-from tidelog.log.json_files import read_json, understanding, write_json
-from tidelog.log.partition_metadata import format_topic_id, parse_topic_id
+from tidelog.formats import names
+from tidelog.formats.json_files import read_json, understanding, write_json
+from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id
 from tidelog.storage.dir_lock import DirLock
 from tidelog.storage.handover import (
     DELETING,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
-    from tidelog.log.log_dir import LogDir
+    from tidelog.reader.log_dir import LogDir
 
 logger = logging.getLogger("tidelog.serve")
 
@@ -40,7 +40,7 @@ class HoleSearch:
         self._stopping.set()
 
     def _run(self) -> None:
-        from tidelog.log.log_dir import LogDir
+        from tidelog.reader.log_dir import LogDir
 
         try:
             log_dir = LogDir(self._directory)

@@ -13,20 +13,20 @@ from contextlib import nullcontext
 
 import click
 
+from tidelog.check.indexes.folder_rebuild import RebuildOptions, RebuiltFile, RebuiltPartition, rebuild_partitions
+from tidelog.check.indexes.index_finding import Finding
+from tidelog.check.indexes.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.check.indexes.partition_interval import partitions_to_verify, select_partitions
+from tidelog.check.indexes.partition_rebuild import checked_out_dir
+from tidelog.check.indexes.partition_verify import checked_time_map_dir
 from tidelog.cli import notices
 from tidelog.cli.index_options import interval_option, jobs_option, out_option, processors, time_map_dir_option, time_maps_option
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
 from tidelog.cli.options import directory_argument, json_option, optional_topic
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.index_tools.folder_rebuild import RebuildOptions, RebuiltFile, RebuiltPartition, rebuild_partitions
-from tidelog.storage.index_tools.index_finding import Finding
-from tidelog.storage.index_tools.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
-from tidelog.storage.index_tools.partition_interval import partitions_to_verify, select_partitions
-from tidelog.storage.index_tools.partition_rebuild import checked_out_dir
-from tidelog.storage.index_tools.partition_verify import checked_time_map_dir
 
 FAULTS_FOUND = 1
 """Exit code of a run that found a fault."""

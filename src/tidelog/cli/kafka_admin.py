@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, StorageError, TidelogError
-from tidelog.log.partition_metadata import parse_topic_id
+from tidelog.formats.partition_metadata import parse_topic_id
 from tidelog.storage.handover import TopicToHand
 
 TIMEOUT_S = 30.0

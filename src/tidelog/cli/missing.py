@@ -9,7 +9,7 @@ import click
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line
 from tidelog.cli.output import print_lines
-from tidelog.log.missing import MissingOffsets
+from tidelog.reader.missing import MissingOffsets
 
 
 def tell_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:

@@ -29,7 +29,7 @@ from tidelog.cli.options import (
 from tidelog.cli.output import print_lines
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 from tidelog.storage.partition.retention_forecast import Forecast, Keeper, forecast
 from tidelog.storage.topic_settings import Source, TopicSettings
 from tidelog.times import parse_duration

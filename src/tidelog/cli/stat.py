@@ -26,10 +26,10 @@ from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
 from tidelog.client.addresses import is_address
 from tidelog.errors import TidelogError
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.missing import MissingOffsets
-from tidelog.log.segment import Segment
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.segment import Segment
 from tidelog.records.batch import BatchHeader
 from tidelog.records.kernel import Rows
 from tidelog.records.scanner import scan_batch

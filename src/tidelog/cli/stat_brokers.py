@@ -21,8 +21,8 @@ from tidelog.client.cluster import NO_LEADER, PartitionState
 from tidelog.client.offsets import OffsetAnswer
 from tidelog.client.sizes import log_sizes
 from tidelog.errors import UnsupportedVersionError
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import FoundOffset
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.time_search import FoundOffset
 
 _HEADER = (
     *("topic", "partition", "leader", "in sync", "log start", "high watermark", "last stable"),

@@ -13,14 +13,14 @@ import click
 
 from tidelog.check.finding import FolderFinding
 from tidelog.check.folder_verify import PartitionReport, verify_folder
+from tidelog.check.indexes.index_verify import VerifyOptions
+from tidelog.check.indexes.partition_verify import checked_time_map_dir
 from tidelog.cli import notices
 from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
 from tidelog.cli.options import directory_argument, json_option
 from tidelog.cli.output import print_lines
-from tidelog.log.partition_metadata import format_topic_id
-from tidelog.storage.index_tools.index_verify import VerifyOptions
-from tidelog.storage.index_tools.partition_verify import checked_time_map_dir
+from tidelog.formats.partition_metadata import format_topic_id
 
 
 @click.command("verify", short_help="Say whether a data folder is whole and sound.")

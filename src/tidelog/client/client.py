@@ -17,8 +17,8 @@ from tidelog.client.producing import BATCH_BYTES, Appender, Produced
 from tidelog.client.ranges import bounds_for_times
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import InvalidArgumentError, ProtocolError
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.compression import Codec
 from tidelog.records.records import Bounds, Record, iter_records

@@ -36,7 +36,7 @@ from tidelog.errors import (
     ProtocolError,
     TidelogError,
 )
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import MAX_OFFSET, BatchHeader, iter_headers
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.records import iter_records

@@ -35,10 +35,10 @@ from tidelog.client.sizes import log_sizes
 from tidelog.client.topic_configs import retention_configs
 from tidelog.clock import Clock
 from tidelog.errors import ProtocolError, TidelogError, UnsupportedVersionError
+from tidelog.formats.names import TopicPartition
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
-from tidelog.log.missing import MissingOffsets
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import EARLIEST, LATEST, FoundOffset
+from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.time_search import EARLIEST, LATEST, FoundOffset
 from tidelog.records.records import Bounds, iter_records
 
 WINDOW_MS = 10 * 60 * 1000

@@ -36,8 +36,8 @@ from tidelog.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import MAX_TIMESTAMP, FoundOffset
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.time_search import MAX_TIMESTAMP, FoundOffset
 from tidelog.records.records import Bounds, iter_records
 from tidelog.wire.error_codes import ErrorCode
 

@@ -26,8 +26,8 @@ from tidelog.client.fetching import CONSUMER, MAX_BATCH_BYTES, NEWEST_VERSION, N
 from tidelog.client.lag import NextRecord, search
 from tidelog.client.offsets import Isolation, list_offsets
 from tidelog.errors import CorruptBatchError, ProtocolError, TidelogError
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import EARLIEST, FoundOffset
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.time_search import EARLIEST, FoundOffset
 from tidelog.records.batch import MAX_OFFSET
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode

@@ -23,8 +23,8 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection
 from tidelog.client.failures import RETRIABLE, error_for
 from tidelog.errors import InvalidArgumentError, ProtocolError, TidelogError
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import EARLIEST, MAX_TIMESTAMP, FoundOffset
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.time_search import EARLIEST, MAX_TIMESTAMP, FoundOffset
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_offsets import (
@@ -57,7 +57,7 @@ OffsetAnswer: TypeAlias = FoundOffset | NotFound
 def list_offsets(
     cluster: Cluster, targets: Mapping[TopicPartition, int], isolation: Isolation = "read_uncommitted"
 ) -> dict[TopicPartition, OffsetAnswer]:
-    """Return the offset for each partition's time (ms), or for LATEST, EARLIEST and MAX_TIMESTAMP of `log.time_search`.
+    """Return the offset for each partition's time (ms), or for LATEST, EARLIEST and MAX_TIMESTAMP of `reader.time_search`.
 
     Raises InvalidArgumentError (no isolation level), UnknownTopicOrPartitionError, UnsupportedVersionError (the broker is too old
     for a target), BrokerUnreachableError, BrokerError.

@@ -33,7 +33,7 @@ from tidelog.errors import (
     RecordValidationError,
     TidelogError,
 )
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE, increment_sequence
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
 from tidelog.records.compression import Codec

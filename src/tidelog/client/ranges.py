@@ -24,8 +24,8 @@ from typing import NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import Isolation, NotFound, OffsetAnswer, list_offsets
 from tidelog.errors import ProtocolError, UnsupportedVersionError
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 
 
 class PartitionBounds(NamedTuple):

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.log.json_files import make_folder, read_json, understanding, write_json, write_new_json
-from tidelog.log.names import TopicPartition
+from tidelog.formats.json_files import make_folder, read_json, understanding, write_json, write_new_json
+from tidelog.formats.names import TopicPartition
 
 MIRROR_FILE = "mirror.json"
 GROUPS_FILE = "groups.json"

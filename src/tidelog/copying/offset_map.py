@@ -54,8 +54,8 @@ from tidelog.copying.offset_map_file import (
     stage_chunk,
 )
 from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError
-from tidelog.log.checkpoints import replace_file
-from tidelog.log.names import TopicPartition
+from tidelog.formats.checkpoints import replace_file
+from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import NO_TIMESTAMP
 
 __all__ = ["MapRun", "OffsetMap", "OffsetMapWriter", "PartitionMap", "TargetPosition", "runs_of_records"]

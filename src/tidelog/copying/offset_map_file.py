@@ -36,8 +36,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from tidelog.errors import CorruptDataError, StorageError
-from tidelog.log.files import read_whole
-from tidelog.log.names import TopicPartition
+from tidelog.formats.files import read_whole
+from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import NO_TIMESTAMP
 
 SUFFIX = ".offsetmap"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tidelog.client.addresses import is_address
 from tidelog.client.cluster import Cluster
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.scanning.bounds import HIGH_WATERMARK, READ_COMMITTED, OffsetRanges
 from tidelog.scanning.brokers import AnySplit, BrokerPlan, plan_from_brokers
 from tidelog.scanning.plan import ScanPlan, plan

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from tidelog.client.fetching import PartitionFetcher
 from tidelog.copying.column_rebuilding import Rebuilder, SourceRun, TimeRule, shifted, time_array
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP, BatchHeader, check_crc
 from tidelog.records.builder import pack_header_v2
 from tidelog.records.columns import Columns

@@ -1,4 +1,4 @@
 """The bytes of record batches: headers, records, codecs, control records, builders, and the column kernel.
 
-Pure: no files, no clock, no event loop, no Arrow. `log/` and everything above it may call.
+Pure: no files, no clock, no event loop, no Arrow. `formats/` and everything above it may call.
 """

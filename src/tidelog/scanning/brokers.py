@@ -30,7 +30,7 @@ from tidelog.client.ranges import bounds_for_times
 from tidelog.client.sizes import log_sizes
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.records.columns import Columns
 from tidelog.scanning.arrow import BATCH_ROWS, Assembler, coalesce
 from tidelog.scanning.bounds import (

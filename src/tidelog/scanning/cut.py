@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog.errors import SegmentChangedError
-from tidelog.log.salvaged_segment import SalvagedSegment
-from tidelog.log.segment import Segment
+from tidelog.reader.salvaged_segment import SalvagedSegment
+from tidelog.reader.segment import Segment
 from tidelog.records.batch import BatchHeader
 
 

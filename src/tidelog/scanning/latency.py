@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.log.batch_walk import walk
+from tidelog.formats.batch_walk import walk
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 from tidelog.records.columns import Columns
 from tidelog.scanning.reader import read_split

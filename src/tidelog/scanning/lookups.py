@@ -1,4 +1,4 @@
-"""Many searches by time in one partition at once: `log.time_search.find_offset` for each of a million times, in one pass.
+"""Many searches by time in one partition at once: `reader.time_search.find_offset` for each of a million times, in one pass.
 
 The answer to a time is the first record, by offset, that reaches it. So the answers to times in ascending order never go back,
 and one walk through the log finds them all:
@@ -6,7 +6,7 @@ and one walk through the log finds them all:
 | step | shared by all times |
 |---|---|
 | which segment | from segment to segment, on with the first one whose largest timestamp reaches the smallest time still open |
-| where in it | its time index says where to begin (`log.segment_time` checks the entry, as for a single search) |
+| where in it | its time index says where to begin (`reader.segment_time` checks the entry, as for a single search) |
 | the batches | walked once; one is decoded only if its largest timestamp reaches a time still open |
 | the records | many batches together: the running maximum of their timestamps, in which all open times are bisected |
 | a gap | where the index says that the next open time is `JUMP_BYTES` or more away, the walk begins anew there |
@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tidelog.errors import InvalidArgumentError, SegmentChangedError, UnsupportedForMessageFormatError
-from tidelog.log import segment_time
-from tidelog.log.log import Log
-from tidelog.log.segment import Segment
+from tidelog.reader import segment_time
+from tidelog.reader.log import Log
+from tidelog.reader.segment import Segment
 from tidelog.records.columns import Columns
 
 NONE = -1
@@ -55,7 +55,7 @@ class FoundOffsets(NamedTuple):
 def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
     """Return what `find_offset` returns for each of `timestamps` (epoch ms, in any order, repeated or not).
 
-    As there, records that are missing from the folder change answers: `log.missing` says whether any are.
+    As there, records that are missing from the folder change answers: `reader.missing` says whether any are.
 
     Raises InvalidArgumentError for a negative one, UnsupportedForMessageFormatError in a v0 topic, and what reading the log
     raises (CorruptDataError, SegmentChangedError).

@@ -29,13 +29,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidelog.clock import Clock
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.missing import MissingOffsets
-from tidelog.log.salvaged_segment import SalvagedSegment
-from tidelog.log.segment import Segment
-from tidelog.log.segment_time import largest_timestamp, start_position
-from tidelog.log.time_map_file import AnyPath, TimeMaps
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.salvaged_segment import SalvagedSegment
+from tidelog.reader.segment import Segment
+from tidelog.reader.segment_time import largest_timestamp, start_position
+from tidelog.reader.time_map_file import AnyPath, TimeMaps
 from tidelog.records.batch import NO_TIMESTAMP
 from tidelog.scanning.bounds import (
     HIGH_WATERMARK,

@@ -1,9 +1,9 @@
 """Both ends of a time range, pruned with a segment's time map.
 
 A block of the map is read if its times and its offsets may be wanted. What is left out holds no wanted record: the map was made
-from the very batches. Of a map that is bound to its log (`log.time_map_file`) the file's stamp says so. With any other, a copied
-folder's or that of a segment that has grown, the blocks are compared with the log, as far as a scan without a map would read it:
-that costs about a copy of these bytes in memory, and no look at a record.
+from the very batches. Of a map that is bound to its log (`reader.time_map_file`) the file's stamp says so. With any other, a
+copied folder's or that of a segment that has grown, the blocks are compared with the log, as far as a scan without a map would
+read it: that costs about a copy of these bytes in memory, and no look at a record.
 
 The batches at the ends of each run that is read are looked at once more here.
 
@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from tidelog.errors import CorruptIndexError
-from tidelog.log.file_stamp import UNKNOWN
-from tidelog.log.segment import Segment
-from tidelog.log.time_map import TimeMap
-from tidelog.log.time_map_file import FoundMap, TimeMaps, check_blocks, first_batch, last_batch, tell_unused
+from tidelog.formats.file_stamp import UNKNOWN
+from tidelog.formats.time_map import TimeMap
+from tidelog.reader.segment import Segment
+from tidelog.reader.time_map_file import FoundMap, TimeMaps, check_blocks, first_batch, last_batch, tell_unused
 from tidelog.scanning.bounds import TimeRange
 from tidelog.scanning.cut import Extent
 from tidelog.scanning.report import ScanReport

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
-from tidelog.log.batch_walk import check_crc_by_pieces
-from tidelog.log.files import ReadOnlyFile
+from tidelog.formats.batch_walk import check_crc_by_pieces
+from tidelog.formats.files import ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
 from tidelog.records.columns import Columns
 from tidelog.scanning.arrow import BATCH_BYTES, BATCH_ROWS, GONE, MIN_BATCH_ROWS, Assembler, coalesce

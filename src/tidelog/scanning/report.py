@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from tidelog.log.missing import MissingOffsets
-from tidelog.log.salvage import LeftOut
+from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.salvage import LeftOut
 
 
 @dataclass(slots=True)

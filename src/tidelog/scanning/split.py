@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
-from tidelog.log import names
-from tidelog.log.files import FileIdentity, ReadOnlyFile
+from tidelog.formats import names
+from tidelog.formats.files import FileIdentity, ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
 from tidelog.scanning.bounds import TimeRange
 

@@ -14,8 +14,8 @@ from tidelog.client.addresses import is_address
 from tidelog.client.cluster import Cluster
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError, SegmentChangedError
-from tidelog.log.files import ReadOnlyFile
-from tidelog.log.time_map_file import AnyPath
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.reader.time_map_file import AnyPath
 from tidelog.scanning.arrow import BATCH_ROWS, coalesce
 from tidelog.scanning.bounds import LOG_END, READ_UNCOMMITTED, OffsetRanges, check_positive
 from tidelog.scanning.brokers import BrokerPlan, plan_from_brokers, read_broker_rows, scan_cluster

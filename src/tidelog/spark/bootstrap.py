@@ -33,10 +33,10 @@ from tidelog.client.addresses import is_address
 from tidelog.client.ranges import bounds_for_times
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
-from tidelog.log.json_files import read_json, understanding, write_json, write_new_json
-from tidelog.log.log_dir import LogDir
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import find_offset
+from tidelog.formats.json_files import read_json, understanding, write_json, write_new_json
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.time_search import find_offset
 from tidelog.scanning.bounds import HIGH_WATERMARK, READ_COMMITTED
 from tidelog.scanning.brokers import scan_cluster
 from tidelog.scanning.plan import plan

@@ -11,7 +11,7 @@
 
 What a folder should hold and does not is an error too, or with `failOnDataLoss=false` a notice.
 
-Offsets for times are found by `tidelog.log.time_search` in a folder, and by the brokers where these are read from. Only the
+Offsets for times are found by `tidelog.reader.time_search` in a folder, and by the brokers where these are read from. Only the
 driver comes here.
 """
 
@@ -21,8 +21,8 @@ import logging
 from collections.abc import Iterable
 
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from tidelog.log.log_dir import LogDir
-from tidelog.log.missing import MissingOffsets
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
 from tidelog.spark.java_pattern import compile_java_pattern
 from tidelog.spark.options import EARLIEST, LATEST, Bound, ReadOptions, TopicPartition
 from tidelog.spark.places import Partition, Place, Topics

@@ -4,7 +4,7 @@
 |---|---|---|
 | topics and partitions | the folders' names | Metadata |
 | log start, log end | checkpoints and files; the log end | ListOffsets; the high watermark or the last stable offset |
-| the first offset for a time | `tidelog.log.time_search` | ListOffsets: their own answer |
+| the first offset for a time | `tidelog.reader.time_search` | ListOffsets: their own answer |
 
 Logs of a folder are opened one by one, where a bound asks for it; brokers are asked for all partitions at once.
 """
@@ -18,10 +18,10 @@ from typing import Protocol
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.errors import ProtocolError, UnsupportedForMessageFormatError
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import EARLIEST, LATEST, find_offset
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.time_search import EARLIEST, LATEST, find_offset
 from tidelog.spark.options import Isolation, ReadOptions
 
 

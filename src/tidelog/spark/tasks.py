@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from tidelog.log.missing import MissingOffsets
+from tidelog.reader.missing import MissingOffsets
 from tidelog.scanning.brokers import AnySplit, BrokerPlan, plan_from_brokers
 from tidelog.scanning.plan import ScanPlan, plan
 from tidelog.spark.bounds import OffsetRange, missing_partitions, resolve_ranges, select_partitions, tell_missing

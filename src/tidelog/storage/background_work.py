@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.compaction.cleaner import Cleaner
 from tidelog.storage.compaction.cleaner_manager import CleanerManager
 from tidelog.storage.compaction.log_cleaner import LogCleaner

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from tidelog.errors import StorageError
-from tidelog.log.checkpoints import replace_file, sync_directory
+from tidelog.formats.checkpoints import replace_file, sync_directory
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 NO_BROKER_EPOCH = -1

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.log import names
-from tidelog.log.metadata_log import METADATA_DIR
-from tidelog.log.names import TopicPartition
-from tidelog.log.partition_metadata import format_topic_id
+from tidelog.formats import names
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 from tidelog.storage.segment import descriptors

@@ -19,9 +19,9 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError
-from tidelog.log import names
-from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.log.names import TopicPartition
+from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("tidelog.storage")

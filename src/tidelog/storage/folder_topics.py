@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidelog.log.metadata_log import read_metadata_log
+from tidelog.reader.metadata_log import read_metadata_log
 from tidelog.storage.topic import Topic
 from tidelog.storage.topics_file import read_topics_file
 

@@ -26,7 +26,7 @@ from tidelog.clock import Clock
 from tidelog.errors import BrokerError, NotFoundError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 from tidelog.groups.positions import are_positions
-from tidelog.log.missing import MissingOffsets
+from tidelog.reader.missing import MissingOffsets
 from tidelog.storage.groups_folder import FolderGroups
 
 TASK_GROUPS = 50

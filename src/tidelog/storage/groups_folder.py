@@ -29,14 +29,14 @@ from tidelog.client.lag import (
 )
 from tidelog.client.offsets import Isolation
 from tidelog.errors import UnsupportedForMessageFormatError
+from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_table import GroupTable, Observer, StoredGroup
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.missing import MissingOffsets
-from tidelog.log.names import TopicPartition
-from tidelog.log.segment import Segment
-from tidelog.log.time_search import find_offset
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.segment import Segment
+from tidelog.reader.time_search import find_offset
 from tidelog.records.batch import BatchHeader
 from tidelog.records.state_batches import StateBatch, state_batches
 from tidelog.storage.partition.retention_forecast import ABOVE_HIGH_WATERMARK, forecast

@@ -36,16 +36,17 @@ from typing import NamedTuple
 from tidelog.clock import Clock
 from tidelog.config import LogConfig, PropertyValue
 from tidelog.errors import CorruptBatchError, CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
-from tidelog.log import names, transactions
-from tidelog.log.checkpoints import sync_directory, sync_file, write_offset_checkpoint
-from tidelog.log.files import ReadOnlyFile
-from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.log.log_dir import LogDir
-from tidelog.log.names import TopicPartition
-from tidelog.log.partition_metadata import read_topic_id, write_topic_id
-from tidelog.log.producer_snapshot import build_snapshot, parse_snapshot
-from tidelog.log.segment import Segment
-from tidelog.log.time_map_file import write_time_maps
+from tidelog.formats import names
+from tidelog.formats.checkpoints import sync_directory, sync_file, write_offset_checkpoint
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
+from tidelog.formats.producer_snapshot import build_snapshot, parse_snapshot
+from tidelog.reader import transactions
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.segment import Segment
+from tidelog.reader.time_map_file import write_time_maps
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, iter_headers, read_header
 from tidelog.records.patch import set_leader_epoch
 from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE

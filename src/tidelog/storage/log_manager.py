@@ -35,7 +35,7 @@ from typing import NamedTuple, TypeVar
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.storage import data_folder
 from tidelog.storage.background_work import BackgroundWork
 from tidelog.storage.clean_shutdown import NO_BROKER_EPOCH, take_clean_shutdown, write_clean_shutdown

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError, StorageError
-from tidelog.log.checkpoints import replace_file
-from tidelog.log.files import read_whole
-from tidelog.log.partition_metadata import parse_topic_id
+from tidelog.formats.checkpoints import replace_file
+from tidelog.formats.files import read_whole
+from tidelog.formats.partition_metadata import parse_topic_id
 
 META_PROPERTIES = "meta.properties"
 _LINE = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*)")

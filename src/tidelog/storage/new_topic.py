@@ -35,12 +35,12 @@ from types import TracebackType
 from tidelog.clock import Clock
 from tidelog.config import CREATE_TIME, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, TidelogError, TopicExistsError
-from tidelog.log import names
-from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
-from tidelog.log.metadata_log import METADATA_DIR, metadata_dir
-from tidelog.log.names import TopicPartition
-from tidelog.log.partition_metadata import read_topic_id
+from tidelog.formats import names
+from tidelog.formats.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.metadata.records import RemoveTopicRecord
+from tidelog.reader.metadata_log import METADATA_DIR, metadata_dir
 from tidelog.storage import data_folder
 from tidelog.storage.dir_checkpoints import DirCheckpoints
 from tidelog.storage.dir_lock import DirLock
@@ -185,7 +185,7 @@ class NewTopic:
         for log in self.logs:
             log.flush(force_active=True)
             log.close()
-        from tidelog.log.time_map_file import (
+        from tidelog.reader.time_map_file import (
             write_time_maps,
         )  # A broker, which only looks for unfinished topics, starts without it.
 

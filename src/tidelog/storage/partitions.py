@@ -29,8 +29,8 @@ from typing import NamedTuple
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import LogOfflineError, StorageError, TidelogError, UnknownTopicOrPartitionError
-from tidelog.log import names
-from tidelog.log.names import TopicPartition
+from tidelog.formats import names
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.dir_checkpoints import DirCheckpoints
 from tidelog.storage.loading.loader import RecoveryProgress, load
 from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents

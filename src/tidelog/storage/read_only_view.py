@@ -24,7 +24,7 @@ from typing import Self
 
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.log import names
+from tidelog.formats import names
 
 LINKED_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 

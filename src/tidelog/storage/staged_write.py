@@ -29,10 +29,10 @@ from types import TracebackType
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, LogOfflineError, StorageError, UnknownTopicOrPartitionError
-from tidelog.log import names
-from tidelog.log.checkpoints import sync_directory, sync_file
-from tidelog.log.leader_epochs import LeaderEpochs
-from tidelog.log.names import TopicPartition
+from tidelog.formats import names
+from tidelog.formats.checkpoints import sync_directory, sync_file
+from tidelog.formats.leader_epochs import LeaderEpochs
+from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.patch import set_base_offset_and_epoch
 from tidelog.storage import data_folder
@@ -213,7 +213,7 @@ def finish_interrupted_writes(directory: Path, clock: Clock) -> None:
 
 def log_end(folder: Path) -> int:
     """Return where a partition ends, all of it on the disk. Raises StorageError where it ends inside a batch."""
-    from tidelog.log.log import Log  # A broker, which only looks for unfinished writes, starts without it.
+    from tidelog.reader.log import Log  # A broker, which only looks for unfinished writes, starts without it.
 
     with Log.open(folder) as log:
         if not log.segments:

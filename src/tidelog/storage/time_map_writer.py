@@ -1,4 +1,4 @@
-"""Time maps of the segments that a manager finishes: written in the background, a slice at a time (`log.time_map_file`).
+"""Time maps of the segments that a manager finishes: written in the background, a slice at a time (`reader.time_map_file`).
 
 | when | which segment | |
 |---|---|---|
@@ -21,8 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidelog.errors import CorruptDataError, StorageError
-from tidelog.log.files import Notices
-from tidelog.log.offset_index import OffsetPosition
+from tidelog.formats.files import Notices
+from tidelog.formats.offset_index import OffsetPosition
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 from tidelog.storage.segment.segment import LogSegment
@@ -77,7 +77,7 @@ class _Ahead:
         self._size_bytes = size_bytes
 
     def __call__(self) -> None:
-        from tidelog.log.time_map_file import write_time_map
+        from tidelog.reader.time_map_file import write_time_map
 
         if self._size_bytes:
             write_time_map(self._path, end_position=self._size_bytes, notices=_UnlessGone(self._path))
@@ -85,7 +85,7 @@ class _Ahead:
 
     def undo(self) -> None:
         """Remove the map of a segment that went before it was there."""
-        from tidelog.log.time_map_file import remove_time_map
+        from tidelog.reader.time_map_file import remove_time_map
 
         with suppress(StorageError):
             remove_time_map(self._path)
@@ -163,7 +163,7 @@ class TimeMapWriter:
 
     def _map(self, one: _Waiting, end_position: int) -> bool:
         # What reads and writes maps is loaded with the first of them: a broker's start needs none of it.
-        from tidelog.log.time_map_file import write_time_map
+        from tidelog.reader.time_map_file import write_time_map
 
         segment = one.segment
         return end_position > 0 and write_time_map(segment.log.path, end_position=end_position) is not None

@@ -38,10 +38,10 @@ from tidelog.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.log import names
-from tidelog.log.checkpoints import sync_directory
-from tidelog.log.names import TopicPartition
-from tidelog.log.partition_metadata import format_topic_id, read_topic_id
+from tidelog.formats import names
+from tidelog.formats.checkpoints import sync_directory
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.partition_metadata import format_topic_id, read_topic_id
 from tidelog.metadata.records import TOPIC_RESOURCE, RemoveTopicRecord
 from tidelog.storage.data_folder import FolderContents, new_topic_id
 from tidelog.storage.manager_config import ManagerConfig

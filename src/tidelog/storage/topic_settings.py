@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, unaliased
-from tidelog.log.metadata_log import read_metadata_log
+from tidelog.reader.metadata_log import read_metadata_log
 from tidelog.storage.meta_properties import read_meta_properties
 from tidelog.storage.topics_file import read_topics_file
 

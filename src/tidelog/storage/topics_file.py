@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
-from tidelog.log.json_files import read_json
-from tidelog.log.partition_metadata import parse_topic_id
+from tidelog.formats.json_files import read_json
+from tidelog.formats.partition_metadata import parse_topic_id
 from tidelog.storage.topic import Topic
 
 TOPICS_FILE = "tidelog-topics.json"

@@ -33,10 +33,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.errors import StorageError
-from tidelog.log import names
-from tidelog.log.checkpoints import sync_directory, write_offset_checkpoint
-from tidelog.log.json_files import read_json, understanding, write_json
-from tidelog.log.names import TopicPartition
+from tidelog.formats import names
+from tidelog.formats.checkpoints import sync_directory, write_offset_checkpoint
+from tidelog.formats.json_files import read_json, understanding, write_json
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.dir_checkpoints import DirCheckpoints
 
 logger = logging.getLogger("tidelog.storage")
@@ -149,7 +149,7 @@ def finish_committed(directory: Path, journal: Journal) -> None:
     except OSError as error:
         raise StorageError(f"cannot move a segment into place: {error.strerror}", path=directory) from error
     if moved:
-        from tidelog.log.time_map_file import write_time_maps  # A broker starts without it.
+        from tidelog.reader.time_map_file import write_time_maps  # A broker starts without it.
 
         write_time_maps(moved)  # Not before: the move changes the files' stamps.
 
@@ -209,7 +209,7 @@ def _make_fit(folder: Path, restage: Restage) -> None:
 
 
 def _log_end_offset(folder: Path) -> int:
-    from tidelog.log.log import Log  # Of use after a crash only: a broker starts without it.
+    from tidelog.reader.log import Log  # Of use after a crash only: a broker starts without it.
 
     with Log.open(folder) as log:
         return log.log_end_offset

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.refusals import Refused, refusal_of
 from tidelog.broker.topics import INTERNAL_TOPICS
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,

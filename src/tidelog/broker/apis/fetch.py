@@ -44,7 +44,7 @@ from tidelog.broker.fetching import Fetch
 from tidelog.broker.node import Node
 from tidelog.broker.slices import Elsewhere, Work
 from tidelog.broker.wide_requests import AT_ONCE, discarded
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import (
     FetchableTopicResponse,

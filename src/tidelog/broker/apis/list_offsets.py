@@ -40,9 +40,9 @@ from tidelog.broker.node import Node
 from tidelog.broker.slices import Elsewhere, Work
 from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
-from tidelog.log.names import TopicPartition
-from tidelog.log.patience import NotCachedError
-from tidelog.log.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from tidelog.formats.names import TopicPartition
+from tidelog.formats.patience import NotCachedError
+from tidelog.formats.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.list_offsets import (

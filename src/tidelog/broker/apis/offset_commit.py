@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
 from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions
+from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset
-from tidelog.log.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,

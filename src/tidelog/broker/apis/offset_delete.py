@@ -19,7 +19,7 @@ from tidelog.broker.api import Api, Request
 from tidelog.broker.groups.committing import Codes, by_topic, unknown_partitions
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.subscriptions import subscribed_topics
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.offset_delete import (

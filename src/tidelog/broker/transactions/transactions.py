@@ -31,7 +31,7 @@ from tidelog.broker.transactions.transaction import (
 )
 from tidelog.broker.transactions.transaction_records import read_transactions, transaction_entry, transaction_key
 from tidelog.errors import StorageError, TidelogError
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.records.state_batches import Entry
 from tidelog.wire.error_codes import ErrorCode

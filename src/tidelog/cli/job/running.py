@@ -28,7 +28,7 @@ from tidelog.cli.layout import table
 from tidelog.cli.missing import end_with_missing, print_missing
 from tidelog.cli.output import print_lines
 from tidelog.client.addresses import is_address
-from tidelog.log.log_dir import LogDir
+from tidelog.reader.log_dir import LogDir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

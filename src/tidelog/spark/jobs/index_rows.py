@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidelog.check.indexes.index_finding import Finding
+from tidelog.check.indexes.partition_rebuild import RebuiltPartition
+from tidelog.check.indexes.partition_verify import VerifiedPartition
 from tidelog.spark.jobs.result import JobResult, Summary
-from tidelog.storage.index_tools.index_finding import Finding
-from tidelog.storage.index_tools.partition_rebuild import RebuiltPartition
-from tidelog.storage.index_tools.partition_verify import VerifiedPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

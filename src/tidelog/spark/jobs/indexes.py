@@ -4,7 +4,7 @@
     rebuild_indexes(spark, "/backup/kafka", out_dir="/indexes", missing_only=True)
 
 The unit of work is a segment, so that one partition keeps all workers busy. The rules are those of `tidelog index verify` and
-`tidelog index rebuild`, from the same functions (`storage.index_tools`), and so are the files, byte for byte.
+`tidelog index rebuild`, from the same functions (`check.indexes`), and so are the files, byte for byte.
 
 | where | what |
 |---|---|
@@ -24,19 +24,12 @@ from contextlib import nullcontext
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from tidelog.errors import InvalidArgumentError, SegmentChangedError, StorageError
-from tidelog.log.log_dir import LogDir
-from tidelog.log.segment import Segment
-from tidelog.spark.jobs.bundles import bundle
-from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
-from tidelog.spark.jobs.index_rows import rebuilt_result, verified_result
-from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.index_tools.partition_interval import partitions_to_verify, select_partitions
-from tidelog.storage.index_tools.partition_rebuild import PartitionRebuild, RebuildRules, RebuiltPartition, checked_out_dir
-from tidelog.storage.index_tools.partition_verify import PartitionVerification, VerifiedPartition, checked_time_map_dir
-from tidelog.storage.index_tools.segment_index_check import Survey
-from tidelog.storage.index_tools.segment_rebuild import SegmentToRebuild, rebuild_segment
-from tidelog.storage.index_tools.segment_verify import (
+from tidelog.check.indexes.partition_interval import partitions_to_verify, select_partitions
+from tidelog.check.indexes.partition_rebuild import PartitionRebuild, RebuildRules, RebuiltPartition, checked_out_dir
+from tidelog.check.indexes.partition_verify import PartitionVerification, VerifiedPartition, checked_time_map_dir
+from tidelog.check.indexes.segment_index_check import Survey
+from tidelog.check.indexes.segment_rebuild import SegmentToRebuild, rebuild_segment
+from tidelog.check.indexes.segment_verify import (
     SURVEYED_SEGMENTS,
     SegmentToVerify,
     SurveySeed,
@@ -45,6 +38,13 @@ from tidelog.storage.index_tools.segment_verify import (
     make_survey,
     prepare_segment,
 )
+from tidelog.errors import InvalidArgumentError, SegmentChangedError, StorageError
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.segment import Segment
+from tidelog.spark.jobs.bundles import bundle
+from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
+from tidelog.spark.jobs.index_rows import rebuilt_result, verified_result
+from tidelog.storage.dir_lock import DirLock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -58,7 +58,7 @@ def latency(
     """
     import pyarrow as pa
 
-    from tidelog.log.log_dir import LogDir
+    from tidelog.reader.log_dir import LogDir
     from tidelog.scanning.latency import SCHEMA
     from tidelog.scanning.plan import plan
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from tidelog.log.missing import MissingOffsets
+    from tidelog.reader.missing import MissingOffsets
 
 QUESTIONS_PER_TASK = 250_000
 """At most about so many in one task: they are in its worker's memory together."""
@@ -94,7 +94,7 @@ def look_up(
 
 def _missing(directory: Path, ends: dict[_Place, int | None]) -> Iterator[MissingOffsets]:
     """Yield what is missing of partitions up to an offset, None: to where the log should end."""
-    from tidelog.log.log_dir import LogDir
+    from tidelog.reader.log_dir import LogDir
 
     log_dir = LogDir(directory)
     for (topic, partition), end in ends.items():
@@ -142,8 +142,8 @@ def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Plac
     """
     from pyspark.sql import functions as f
 
-    from tidelog.log.log_dir import LogDir
-    from tidelog.log.names import TopicPartition
+    from tidelog.formats.names import TopicPartition
+    from tidelog.reader.log_dir import LogDir
 
     is_bad = f.col(_MS).isNull() | (f.col(_MS) < 0)
     # Text, so that every type can be shown; NULL is no text.
@@ -208,8 +208,8 @@ def _answers(table: pa.Table, directory: Path, starts: dict[_Place, int]) -> lis
     import numpy as np
     import pyarrow as pa
 
-    from tidelog.log import names
-    from tidelog.log.log import Log
+    from tidelog.formats import names
+    from tidelog.reader.log import Log
     from tidelog.scanning.lookups import NONE, find_offsets
 
     columns = {name.lower(): table.column(name) for name in table.schema.names}

@@ -10,7 +10,7 @@
 | new_segments | 1; more where a segment had to be split |
 | torn_bytes | behind the last whole batch (a crash tore an append), and left out; 0 but in a last segment |
 
-Segments are the unit of work, small ones some to a task; `tidelog.storage.migration` says what is kept.
+Segments are the unit of work, small ones some to a task; `tidelog.check.migration` says what is kept.
 The old folder is only read, and until all is done the new one is called ``….unfinished``.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tidelog.storage.migration.folder_migration import TransactionsToIndex
-    from tidelog.storage.migration.segment_migration import MigratedSegment, SegmentToMigrate
+    from tidelog.check.migration.folder_migration import TransactionsToIndex
+    from tidelog.check.migration.segment_migration import MigratedSegment, SegmentToMigrate
 
 SCHEMA = (
     "topic string, partition int, base_offset long, batches long, records long, converted_batches long, "
@@ -57,9 +57,9 @@ def migrate(
     """
     from pathlib import Path
 
+    from tidelog.check.migration import folder_migration
     from tidelog.clock import SystemClock
-    from tidelog.log.log_dir import LogDir
-    from tidelog.storage.migration import folder_migration
+    from tidelog.reader.log_dir import LogDir
 
     parallelism = spark.sparkContext.defaultParallelism
     migration = folder_migration.begin(Path(directory).absolute(), Path(out_dir).absolute(), topic)
@@ -79,14 +79,14 @@ def migrate(
 
 
 def _migrate(tasks: list[SegmentToMigrate]) -> Iterator[Row]:
-    from tidelog.storage.migration.segment_migration import migrate_segment
+    from tidelog.check.migration.segment_migration import migrate_segment
 
     for task in tasks:
         yield (migrate_segment(task),)
 
 
 def _index_transactions(task: TransactionsToIndex) -> list[Row]:
-    from tidelog.storage.migration.folder_migration import index_transactions
+    from tidelog.check.migration.folder_migration import index_transactions
 
     index_transactions(task)
     return []

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.config import LogConfig, PropertyValue
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.segment import Segment
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.segment import Segment
 from tidelog.records.batch import LOG_APPEND_TIME
 from tidelog.records.columns import Columns
 from tidelog.spark.jobs.bundles import bundle

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from tidelog.errors import OffsetOutOfRangeError
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import MAX_OFFSET
 from tidelog.spark.stream.offsets import Positions
 

@@ -23,13 +23,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tidelog.errors import NotFoundError, SegmentChangedError, UnsupportedForMessageFormatError
-from tidelog.log import names
-from tidelog.log.log import Log
-from tidelog.log.log_dir import LogDir
-from tidelog.log.missing import MissingOffsets
-from tidelog.log.names import TopicPartition
-from tidelog.log.salvage import LeftOut
-from tidelog.log.time_search import find_from, find_offset
+from tidelog.formats import names
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.salvage import LeftOut
+from tidelog.reader.time_search import find_from, find_offset
 from tidelog.scanning.brokers import AnySplit
 from tidelog.scanning.plan import plan
 from tidelog.scanning.reader import read_split

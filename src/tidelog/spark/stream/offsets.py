@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 
 Positions = Mapping[TopicPartition, int]
 

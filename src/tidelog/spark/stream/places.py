@@ -12,8 +12,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidelog.log.missing import MissingOffsets
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.missing import MissingOffsets
 from tidelog.scanning.brokers import AnySplit
 from tidelog.spark.places import Partition
 from tidelog.spark.stream.batch_ranges import Span

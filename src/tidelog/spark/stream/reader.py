@@ -30,8 +30,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from tidelog.clock import SteadyClock, SystemClock
 from tidelog.errors import UnknownTopicOrPartitionError
-from tidelog.log.missing import MissingOffsets
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.missing import MissingOffsets
 from tidelog.spark.bounds import resolve_ranges, select_partitions, tell_missing
 from tidelog.spark.options import LATEST
 from tidelog.spark.plain_errors import plainly

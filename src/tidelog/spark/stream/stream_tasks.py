@@ -19,8 +19,8 @@ import pyarrow as pa
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import NotFound, list_offsets
 from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
-from tidelog.log.names import TopicPartition
-from tidelog.log.time_search import EARLIEST
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.time_search import EARLIEST
 from tidelog.scanning.brokers import AnySplit, BrokerSplit, read_broker_split, scan_cluster
 from tidelog.scanning.reader import read_split
 from tidelog.scanning.report import ScanReport

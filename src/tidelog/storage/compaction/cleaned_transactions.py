@@ -20,7 +20,7 @@ import heapq
 from collections.abc import Iterable
 
 from tidelog.config import INT64_MAX
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.formats.txn_index import AbortedTxn
 from tidelog.records.batch import BatchHeader, PathLike
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.records import iter_records

@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeVar
 
 from tidelog.clock import Clock
 from tidelog.errors import CorruptBatchError, OffsetOverflowError, StorageError
-from tidelog.log import names
+from tidelog.formats import names
 from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, iter_headers, read_header
 from tidelog.records.compaction import KeyMapper
 from tidelog.records.filter import filter_to

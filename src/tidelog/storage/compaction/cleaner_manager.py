@@ -26,8 +26,8 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
-from tidelog.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.log.names import TopicPartition
+from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean, cleanable_offsets, max_compaction_delay_ms
 from tidelog.storage.partition.partition_log import PartitionLog
 

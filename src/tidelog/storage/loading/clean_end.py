@@ -12,8 +12,8 @@ import os
 from struct import Struct
 
 from tidelog.errors import CorruptBatchError, StorageError
-from tidelog.log import names
-from tidelog.log.offset_index import OffsetPosition
+from tidelog.formats import names
+from tidelog.formats.offset_index import OffsetPosition
 from tidelog.records.batch import BatchHeader
 from tidelog.storage.segment.segment import LogSegment
 

@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.log import names
-from tidelog.log.checkpoints import sync_directory
+from tidelog.formats import names
+from tidelog.formats.checkpoints import sync_directory
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -26,8 +26,8 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, CorruptIndexError, StorageError
-from tidelog.log import names
-from tidelog.log.leader_epochs import EpochEntry
+from tidelog.formats import names
+from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.storage.loading.leftovers import clear_leftovers, remove_orphan_indexes
 from tidelog.storage.loading.loading import LoadingLog
 from tidelog.storage.loading.log_recovery import LogRecovery, Progress, RecoveryProgress

@@ -13,8 +13,8 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import StorageError
-from tidelog.log import names
-from tidelog.log.checkpoints import sync_directory
+from tidelog.formats import names
+from tidelog.formats.checkpoints import sync_directory
 from tidelog.storage.loading.producer_rebuild import rebuild_producer_state
 from tidelog.storage.partition.file_deletion import delete_segment_files
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache

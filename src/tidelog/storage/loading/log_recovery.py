@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from tidelog.config import INT64_MAX
 from tidelog.errors import CorruptBatchError, SegmentChangedError
-from tidelog.log.files import ReadOnlyFile
-from tidelog.log.offset_index import OffsetIndex
-from tidelog.log.time_index import TimeIndex
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.offset_index import OffsetIndex
+from tidelog.formats.time_index import TimeIndex
 from tidelog.records.batch import BatchHeader
 from tidelog.storage.loading.clean_end import find_clean_end
 from tidelog.storage.loading.loading import LoadingLog

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import CorruptBatchError
-from tidelog.log.leader_epochs import EpochEntry
+from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.records import batch_kernel
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptBatchError, CorruptIndexError, InvalidArgumentError, InvalidOffsetError, OffsetOverflowError
-from tidelog.log import names
+from tidelog.formats import names
 from tidelog.records.batch import BatchHeader
 from tidelog.records.records import iter_records
 from tidelog.storage.partition.segment_replacement import replace_segments

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 
-from tidelog.log.checkpoints import replace_file
-from tidelog.log.time_index import TimeIndex
+from tidelog.formats.checkpoints import replace_file
+from tidelog.formats.time_index import TimeIndex
 from tidelog.storage.loading.log_scan import scan_log
 from tidelog.storage.loading.recovery import to_scan
 from tidelog.storage.segment.segment import LogSegment

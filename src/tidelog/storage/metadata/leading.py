@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.config import INT32_MAX
-from tidelog.log.names import TopicPartition
+from tidelog.formats.names import TopicPartition
 from tidelog.metadata.records import (
     NO_LEADER_CHANGE,
     BrokerRegistrationChangeRecord,

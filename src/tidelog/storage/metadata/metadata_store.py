@@ -34,10 +34,9 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError, StorageError, TidelogError
-from tidelog.log import names
-from tidelog.log.checkpoints import sync_directory
-from tidelog.log.files import Notices
-from tidelog.log.metadata_log import ASIDE_DIR, MetadataLog, list_segments, list_snapshots, metadata_dir, read_metadata_log
+from tidelog.formats import names
+from tidelog.formats.checkpoints import sync_directory
+from tidelog.formats.files import Notices
 from tidelog.metadata.batches import build_batch, build_control_batch, build_snapshot
 from tidelog.metadata.control_records import KRaftVersionRecord, LeaderChangeMessage, Voter
 from tidelog.metadata.frame import encode_record
@@ -49,6 +48,7 @@ from tidelog.metadata.records import (
     FeatureLevelRecord,
 )
 from tidelog.metadata.versions import LEVEL_3_9, METADATA_VERSION, record_version
+from tidelog.reader.metadata_log import ASIDE_DIR, MetadataLog, list_segments, list_snapshots, metadata_dir, read_metadata_log
 from tidelog.storage.metadata.quorum_state import read_quorum_state, write_quorum_state
 from tidelog.wire.fields import ZERO_UUID, Message
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.errors import CorruptCheckpointError
-from tidelog.log.checkpoints import replace_file
-from tidelog.log.json_files import read_object
-from tidelog.log.metadata_log import QUORUM_STATE
+from tidelog.formats.checkpoints import replace_file
+from tidelog.formats.json_files import read_object
+from tidelog.reader.metadata_log import QUORUM_STATE
 
 NO_VOTE = -1
 _NO_ID = base64.urlsafe_b64encode(bytes(16)).decode().rstrip("=")

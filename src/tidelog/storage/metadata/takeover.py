@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptCheckpointError, StorageError
-from tidelog.log.checkpoints import sync_directory
-from tidelog.log.json_files import read_json
+from tidelog.formats.checkpoints import sync_directory
+from tidelog.formats.json_files import read_json
 from tidelog.metadata.records import TOPIC_RESOURCE, ProducerIdsRecord
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.metadata.topic_records import config_records, partition_records, topic_records

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterable
 
 from tidelog.errors import StorageError
-from tidelog.log.names import DELETED_SUFFIX
+from tidelog.formats.names import DELETED_SUFFIX
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment
 
@@ -45,7 +45,7 @@ def delete_segment_files(segments: Iterable[LogSegment], scheduler: Scheduler | 
 def forget_time_map(segment: LogSegment) -> None:
     """Remove the time map of a segment that is deleted or truncated; one that stays is not believed, so that is no error."""
     # Loaded with the first segment that goes: a broker's start needs none of it.
-    from tidelog.log.time_map_file import remove_time_map
+    from tidelog.reader.time_map_file import remove_time_map
 
     try:
         remove_time_map(segment.log.path)

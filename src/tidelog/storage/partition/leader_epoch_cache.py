@@ -1,6 +1,6 @@
 """The leader epochs of one partition, written through to ``leader-epoch-checkpoint`` (KIP-101; spec §14).
 
-The rules are those of `log.leader_epochs`; this owns the file.
+The rules are those of `formats.leader_epochs`; this owns the file.
 
 ===============  =====================================================================================
 assign           written and synced before it returns, and only if the epochs changed: no entry is ever missing
@@ -19,8 +19,8 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tidelog.log.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.log.names import LEADER_EPOCH_CHECKPOINT
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.names import LEADER_EPOCH_CHECKPOINT
 
 Defer = Callable[[Callable[[], None]], object]
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, LogOfflineError, OffsetOutOfRangeError, StorageError
-from tidelog.log import names
-from tidelog.log.checkpoints import sync_directory
-from tidelog.log.names import DELETED_SUFFIX, file_name
-from tidelog.log.offset_index import OffsetPosition
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.formats import names
+from tidelog.formats.checkpoints import sync_directory
+from tidelog.formats.names import DELETED_SUFFIX, file_name
+from tidelog.formats.offset_index import OffsetPosition
+from tidelog.formats.txn_index import AbortedTxn
 from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Bytes
 from tidelog.storage.partition.file_deletion import delete_segment_files, forget_time_map

@@ -27,7 +27,7 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import LogOfflineError, StorageError
-from tidelog.log.names import TopicPartition, parse_topic_partition_name
+from tidelog.formats.names import TopicPartition, parse_topic_partition_name
 from tidelog.storage.partition.flushing import FlushJob
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.local_log import LocalLog

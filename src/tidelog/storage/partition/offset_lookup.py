@@ -1,6 +1,6 @@
 """Offsets by time in a log that is written here: the answers to ListOffsets (KIP-79, KIP-734; spec §13).
 
-The targets and their answers are those of `log.time_search`, which searches folders of anybody's; this goes by the segments in
+The targets and their answers are those of `reader.time_search`, which searches folders of anybody's; this goes by the segments in
 memory and their indexes. Both differ from Kafka in the same two things: where Kafka picks one segment and says "none" if that
 has no match, the search goes on to the next one; and a record below the log start is not the latest of the log. So "none" is
 said only where it is true.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelog.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
-from tidelog.log.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, UNKNOWN_OFFSET
+from tidelog.formats.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, UNKNOWN_OFFSET
 from tidelog.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
 from tidelog.records.records import max_timestamp_record
 from tidelog.storage.partition.log_state import LogState

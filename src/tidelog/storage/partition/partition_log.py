@@ -29,8 +29,8 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, StorageError, TidelogError
-from tidelog.log.leader_epochs import UNDEFINED_EPOCH
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.formats.leader_epochs import UNDEFINED_EPOCH
+from tidelog.formats.txn_index import AbortedTxn
 from tidelog.records.compression import Bytes
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition import offset_lookup, retention, truncation

@@ -2,7 +2,7 @@
 
 The id is noted at once and written lazily: with the next append, close or renaming, whichever comes first. So thousands of new
 partitions cost no file writes before they are used, and no record ever lies in a folder that does not say whose it is.
-The format is `log.partition_metadata`'s. `PartitionLog` owns one.
+The format is `formats.partition_metadata`'s. `PartitionLog` owns one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import uuid
 from pathlib import Path
 
 from tidelog.errors import InconsistentTopicIdError
-from tidelog.log.names import PARTITION_METADATA
-from tidelog.log.partition_metadata import format_topic_id, read_topic_id, write_topic_id
+from tidelog.formats.names import PARTITION_METADATA
+from tidelog.formats.partition_metadata import format_topic_id, read_topic_id, write_topic_id
 
 
 class PartitionMetadataFile:

@@ -6,8 +6,8 @@ until next year and retention.ms; such a record is named. What is above the high
 
 `forecast` goes by the largest timestamps; `forecast_by` by times that the caller has, so that other rules can be compared.
 
-Works on a log opened for reading, of any folder; nothing is written. The largest timestamps come from `log.segment_time`, which
-does not take an index's word for them.
+Works on a log opened for reading, of any folder; nothing is written. The largest timestamps come from `reader.segment_time`,
+which does not take an index's word for them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.config import LogConfig
-from tidelog.log import segment_time
-from tidelog.log.log import Log
-from tidelog.log.segment import Segment
+from tidelog.reader import segment_time
+from tidelog.reader.log import Log
+from tidelog.reader.segment import Segment
 from tidelog.storage.partition.retention import Reason, SegmentFacts, due
 
 

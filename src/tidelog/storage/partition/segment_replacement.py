@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.log.checkpoints import sync_directory
-from tidelog.log.names import CLEANED_SUFFIX, SWAP_SUFFIX
+from tidelog.formats.checkpoints import sync_directory
+from tidelog.formats.names import CLEANED_SUFFIX, SWAP_SUFFIX
 from tidelog.storage.partition.file_deletion import delete_segment_files
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment

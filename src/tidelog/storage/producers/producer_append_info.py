@@ -24,8 +24,8 @@ from tidelog.errors import (
     ProducerError,
     TransactionCoordinatorFencedError,
 )
-from tidelog.log.names import TopicPartition
-from tidelog.log.producer_state import CompletedTxn
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import (
     CONTROL_BIT,
     NO_PRODUCER_EPOCH,

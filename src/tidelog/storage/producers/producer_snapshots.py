@@ -1,4 +1,4 @@
-"""The ``.snapshot`` files of one partition: listed, written, read, removed (spec §9.1; the format is `log.producer_snapshot`).
+"""The ``.snapshot`` files of one partition: listed, written, read, removed (spec §9.1; format: `formats.producer_snapshot`).
 
 The folder is listed when a snapshot is first asked for. A file that is found damaged is the caller's to remove; one that
 somebody else removed meanwhile is simply gone. Owned by `ProducerStateManager`.
@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tidelog.errors import CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
-from tidelog.log import names
-from tidelog.log.producer_snapshot import ProducerEntry, build_snapshot, read_snapshot
+from tidelog.formats import names
+from tidelog.formats.producer_snapshot import ProducerEntry, build_snapshot, read_snapshot
 
 
 class ProducerSnapshots:

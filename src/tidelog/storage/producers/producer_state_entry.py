@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.log.producer_snapshot import ProducerEntry
+from tidelog.formats.producer_snapshot import ProducerEntry
 from tidelog.records.batch import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,

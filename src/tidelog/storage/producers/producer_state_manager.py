@@ -20,8 +20,8 @@ from types import MappingProxyType
 
 from tidelog.clock import Clock
 from tidelog.errors import CorruptSnapshotError, InvalidArgumentError
-from tidelog.log.names import TopicPartition
-from tidelog.log.producer_state import CompletedTxn
+from tidelog.formats.names import TopicPartition
+from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import NO_PRODUCER_ID, BatchHeader
 from tidelog.records.control import EndTxnMarker
 from tidelog.records.validation import AppendOrigin

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidelog.log.producer_state import CompletedTxn
+from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import CONTROL_BIT, BatchHeader
 from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
 from tidelog.records.records import iter_records

@@ -1,8 +1,8 @@
 """What the time index of a segment says that was opened from disk, checked against the log before a search goes by it.
 
 A crash may have left it short, and the disk may have changed it since; no checksum would tell. Entries that this process has made
-are believed. Of others the rule is that of `log.segment_time`: the batch that an entry is about has its timestamp, and no batch
-before reaches it. For that all headers are read, up to `HEAD_BYTES`, once; beyond, those from the entry before on. An entry
+are believed. Of others the rule is that of `reader.segment_time`: the batch that an entry is about has its timestamp, and no
+batch before reaches it. For that all headers are read, up to `HEAD_BYTES`, once; beyond, those from the entry before on. An entry
 that was found true is not looked at again.
 
 An index that lies is not asked any more: the headers of the whole segment are read, once, and answer in its place.
@@ -14,9 +14,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptBatchError
-from tidelog.log.batch_walk import iter_times
-from tidelog.log.proven_head import ProvenHead, WalkBudget
-from tidelog.log.time_index import TimestampOffset
+from tidelog.formats.batch_walk import iter_times
+from tidelog.formats.time_index import TimestampOffset
+from tidelog.reader.proven_head import ProvenHead, WalkBudget
 from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
 
 if TYPE_CHECKING:

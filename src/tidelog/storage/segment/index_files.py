@@ -1,6 +1,6 @@
 """The `.index` and `.timeindex` of a segment, written: entries in memory, and the sparse file that holds them (spec §2).
 
-What the entries mean, and when one is accepted, is in `log.offset_index` and `log.time_index`; this owns the files.
+What the entries mean, and when one is accepted, is in `formats.offset_index` and `formats.time_index`; this owns the files.
 
 | state | entries | the file | descriptors |
 |---|---|---|---|
@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from tidelog.errors import SegmentChangedError, StorageError
-from tidelog.log.files import ReadOnlyFile
-from tidelog.log.index_entries import IndexEntries
-from tidelog.log.offset_index import OffsetIndex, OffsetPosition
-from tidelog.log.time_index import TimeIndex, TimestampOffset
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.index_entries import IndexEntries
+from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
+from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.storage.segment.descriptors import open_file
 from tidelog.storage.segment.file_records import delete_file, write_rest
 from tidelog.storage.segment.resting_indexes import in_memory

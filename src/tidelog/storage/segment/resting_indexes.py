@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TypeVar
 
-from tidelog.log.index_entries import IndexEntries
+from tidelog.formats.index_entries import IndexEntries
 
 MAX_BYTES = 16 * 1024 * 1024
 TAKEN_AT = 3

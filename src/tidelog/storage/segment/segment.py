@@ -41,10 +41,10 @@ from typing import NamedTuple
 from tidelog.clock import Clock
 from tidelog.config import INT32_MAX, INT64_MAX, LogConfig
 from tidelog.errors import CorruptBatchError, CorruptIndexError, OffsetOverflowError, StorageError
-from tidelog.log.names import LOG_SUFFIX, file_name
-from tidelog.log.producer_state import CompletedTxn
-from tidelog.log.time_index import TimestampOffset
-from tidelog.log.txn_index import AbortedTxn
+from tidelog.formats.names import LOG_SUFFIX, file_name
+from tidelog.formats.time_index import TimestampOffset
+from tidelog.formats.txn_index import AbortedTxn
+from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Bytes
 from tidelog.storage.segment.file_records import LogFile

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.log.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from tidelog.formats.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from tidelog.storage.segment.file_records import LogFile
 from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
 from tidelog.storage.segment.txn_index_file import TxnIndexFile

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
-from tidelog.log.offset_index import OffsetPosition
-from tidelog.log.txn_index import AbortedTxn, CollectedTxns
+from tidelog.formats.offset_index import OffsetPosition
+from tidelog.formats.txn_index import AbortedTxn, CollectedTxns
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
 from tidelog.records.records import first_record_at
 from tidelog.records.search_kernel import first_match

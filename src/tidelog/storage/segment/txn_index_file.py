@@ -1,6 +1,6 @@
 """The writable ``.txnindex`` of a segment: the transactions whose ABORT marker lies in it (spec §2, §5.4; KIP-98).
 
-The entries and their rules are those of `log.txn_index`; this owns the file. It is created by the first entry, grows by 34
+The entries and their rules are those of `formats.txn_index`; this owns the file. It is created by the first entry, grows by 34
 bytes at a time without preallocation, and is opened when first used: a segment without aborted transactions costs nothing.
 What was read once is kept in memory until `close`.
 
@@ -15,8 +15,8 @@ import os
 from pathlib import Path
 
 from tidelog.errors import StorageError
-from tidelog.log.checkpoints import sync_directory
-from tidelog.log.txn_index import ENTRY_BYTES, AbortedTxn, CollectedTxns, TxnIndex
+from tidelog.formats.checkpoints import sync_directory
+from tidelog.formats.txn_index import ENTRY_BYTES, AbortedTxn, CollectedTxns, TxnIndex
 from tidelog.storage.segment.descriptors import open_file
 
 

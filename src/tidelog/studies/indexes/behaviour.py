@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from tidelog.clock import ManualClock
-from tidelog.log.names import HIGH_WATERMARK_CHECKPOINT
-from tidelog.log.time_index import TimeIndex
+from tidelog.formats.names import HIGH_WATERMARK_CHECKPOINT
+from tidelog.formats.time_index import TimeIndex
 from tidelog.storage.loading.log_recovery import RecoveryProgress
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog

@@ -19,7 +19,7 @@ import struct
 from pathlib import Path
 from typing import ClassVar
 
-from tidelog.log.names import file_name
+from tidelog.formats.names import file_name
 from tidelog.studies.indexes.written_log import Append
 from tidelog.studies.workload import MINUTE_MS
 

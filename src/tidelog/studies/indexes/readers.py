@@ -23,9 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.log.index_entries import IndexEntries
-from tidelog.log.names import file_name
-from tidelog.log.time_index import TimeIndex, TimestampOffset
+from tidelog.formats.index_entries import IndexEntries
+from tidelog.formats.names import file_name
+from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.studies.indexes.builders import (
     TIME_ENTRY,
     WIDE_ENTRY,

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME, PropertyValue
-from tidelog.log.names import file_name
+from tidelog.formats.names import file_name
 from tidelog.studies.case import Case, Measurement
 from tidelog.studies.indexes.builders import AppendTimeIndex, EntryFiles, GranularIndex, MinuteMap, WideOffsetIndex
 from tidelog.studies.indexes.readers import (

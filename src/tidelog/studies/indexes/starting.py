@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidelog.log.offset_index import OffsetIndex
+from tidelog.formats.offset_index import OffsetIndex
 from tidelog.records.records import iter_records
 from tidelog.storage.loading.log_scan import scan_log
 from tidelog.studies.indexes.builders import EntryFiles

@@ -16,9 +16,9 @@ import numpy as np
 
 from tidelog.clock import ManualClock
 from tidelog.config import PropertyValue
-from tidelog.log.log import Log
-from tidelog.log.offset_index import OffsetIndex
-from tidelog.log.segment import Segment
+from tidelog.formats.offset_index import OffsetIndex
+from tidelog.reader.log import Log
+from tidelog.reader.segment import Segment
 from tidelog.records.batch import BatchHeader
 from tidelog.records.records import first_record_at
 from tidelog.storage.log_manager import LogManager

@@ -29,7 +29,7 @@ import numpy as np
 
 from tidelog.clock import ManualClock
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME, LogConfig
-from tidelog.log.log import Log
+from tidelog.reader.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.retention_forecast import forecast

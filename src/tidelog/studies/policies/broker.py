@@ -19,7 +19,7 @@ import numpy as np
 from tidelog.clock import ManualClock
 from tidelog.config import CREATE_TIME, INT64_MAX, LOG_APPEND_TIME, PropertyValue
 from tidelog.errors import InvalidTimestampError
-from tidelog.log.log import Log
+from tidelog.reader.log import Log
 from tidelog.records.batch import iter_headers
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog

@@ -1,0 +1,262 @@
+"""The offset index and the time index of one segment, entry by entry: for those that are not just what the log says.
+
+| a file | of a finished segment | of the last segment of a running broker |
+|---|---|---|
+| is missing | a fault | right, as long as nothing is due: it is made with its first entry |
+| ends in zeros | a fault: Kafka would take them for entries | right: room that was preallocated |
+| has entries behind the right ones that are wrong | faults | right, if none are missing before: a truncation leaves them |
+| ends with the largest timestamp (time index) | it must | it need not |
+| tells of batches that were appended while it was read | a fault | right, and passed over |
+
+What a file tells of the log behind a batch that is wrong there can be neither right nor wrong, and is passed over in both.
+
+`prepare` reads, `survey` finds the rules that a partition was indexed by, `check` compares.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from tidelog.check.indexes.batch_table import EVERY_BATCH, BatchTable
+from tidelog.check.indexes.broker_starts import Starts
+from tidelog.check.indexes.index_content import TIME_ENTRY_BYTES, IndexContent, index_path, read_indexes
+from tidelog.check.indexes.index_finding import Finding, shortened
+from tidelog.check.indexes.index_interval import IntervalVotes
+from tidelog.check.indexes.offset_entry_forms import Form, FormSurvey, OffsetEntry, read_entries, set_verdict
+from tidelog.check.indexes.offset_index_check import IndexRules, add_gaps, chain_of, check_offset_index
+from tidelog.check.indexes.time_entry_forms import TimeEntry, TimeEntryReader, TimeForm, TimeFormSurvey
+from tidelog.check.indexes.time_index_check import CheckedTimes, check_time_index, required_rises
+from tidelog.formats import names
+from tidelog.reader.segment import Segment
+from tidelog.storage.loading.log_scan import scan_log
+
+OWN_INTERVAL_GAPS = 8
+"""So many gaps may tell that a segment was indexed with another interval than the rest of its partition."""
+
+_Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
+
+
+class Prepared(NamedTuple):
+    """A segment with its batches and what its indexes hold."""
+
+    segment: Segment
+    is_live: bool
+    """The last segment of a folder that was not closed: its indexes may be preallocated, and unfinished."""
+    is_cut: bool
+    """There is more of the log than its batches: something is wrong with it, or it grows."""
+    table: BatchTable
+    offsets: IndexContent | None
+    offset_entries: list[OffsetEntry]
+    times: IndexContent | None
+    time_entries: list[TimeEntry]
+    reader: TimeEntryReader
+
+
+def prepare(segment: Segment, size_bytes: int, *, is_live: bool) -> Prepared:
+    """Read a segment, whose `.log` is looked at up to `size_bytes`. Raises StorageError, SegmentChangedError."""
+    table = BatchTable(scan_log(segment.file, size_bytes, segment.base_offset, EVERY_BATCH))
+    offsets, times = read_indexes(segment)
+    reader = TimeEntryReader(table, segment.file, segment.next_base_offset)
+    times = None if times is None else _with_zero_entry(times, table)
+    offset_entries = [] if offsets is None else read_entries(offsets.data, table, segment.file)
+    time_entries = [] if times is None else reader.read(times.data)
+    is_cut = (segment.file.size_bytes() if is_live else size_bytes) > table.end_position
+    if is_cut:
+        offset_entries = _up_to(offset_entries, lambda entry: entry.position < table.end_position)
+        time_entries = _up_to(time_entries, lambda entry: entry.relative < table.next_offset - table.base_offset)
+    return Prepared(segment, is_live, is_cut, table, offsets, offset_entries, times, time_entries, reader)
+
+
+def _with_zero_entry(times: IndexContent, table: BatchTable) -> IndexContent:
+    """Time 0 at the base is an entry of zeros, which looks like padding."""
+    is_first = bool(table.timestamps) and (table.timestamps[0], table.last_offsets[table.risen_at[0]]) == (0, 0)
+    if times.data or not times.padding_bytes or not is_first:
+        return times
+    return times._replace(data=bytes(TIME_ENTRY_BYTES), padding_bytes=times.padding_bytes - TIME_ENTRY_BYTES)
+
+
+def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_Entry]:
+    """Return the entries without those behind the last one about what was seen of the log."""
+    end = len(entries)
+    while end and not is_known(entries[end - 1]):
+        end -= 1
+    return entries[:end]
+
+
+# --- by which rules
+
+
+class Survey:
+    """What the indexes of a partition tell of the rules that they were written by."""
+
+    def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None) -> None:
+        """`preferred` are intervals that are likely; one that is given is not looked for."""
+        self.forms = FormSurvey()
+        self.times = TimeFormSurvey()
+        self._votes = IntervalVotes()
+        self._preferred = preferred
+        self._given = given_interval_bytes
+
+    def add(self, prepared: Iterable[Prepared]) -> None:
+        """Take some of the partition's segments."""
+        every = list(prepared)
+        for one in every:
+            self._add_forms(one)
+        for one in every:
+            self._vote(self._votes, one)
+
+    def add_usual(self, one: Prepared) -> None:
+        """Take a segment whose indexes are by the newest rules."""
+        self._add_forms(one)
+        self._vote(self._votes, one)
+
+    def _add_forms(self, one: Prepared) -> None:
+        self.forms.add(one.offset_entries, one.table, _timestamps(one), one.segment.file)
+        self.times.add(one.time_entries, one.reader)
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the indexes were written by an older release than 3.9.1."""
+        return self.forms.is_older or self.times.is_older
+
+    def rules(self, one: Prepared) -> IndexRules:
+        """Return the rules that a segment was indexed by."""
+        forms = self.forms.accepted
+        if self._given is not None:
+            return IndexRules(self._given, forms)
+        interval = self._votes.best(self._preferred)
+        votes = IntervalVotes()
+        self._vote(votes, one)
+        if votes.closed >= OWN_INTERVAL_GAPS and 2 * votes.explained(interval) < votes.count:
+            interval = votes.best(self._preferred)
+        return IndexRules(interval, forms)
+
+    def _vote(self, votes: IntervalVotes, one: Prepared) -> None:
+        forms = self.forms.accepted
+        rules = IndexRules(0, forms)
+        add_gaps(votes, one.table, chain_of(_trusted(one, forms), forms), has_sets=rules.has_sets)
+
+
+def _timestamps(one: Prepared) -> frozenset[int]:
+    return frozenset(entry.timestamp for entry in one.time_entries if entry.form is not None)
+
+
+def _trusted(one: Prepared, forms: frozenset[Form]) -> list[OffsetEntry]:
+    """Return the entries with those taken for wrong that the rules, or the time index, contradict."""
+    times = _timestamps(one)
+    return [
+        entry._replace(form=None)
+        if entry.form not in forms or (entry.form is Form.SET and times and set_verdict(entry, one.table, times) is False)
+        else entry
+        for entry in one.offset_entries
+    ]
+
+
+# --- the comparison
+
+
+class Checked(NamedTuple):
+    """What a comparison comes to."""
+
+    findings: list[Finding]
+    rules: IndexRules
+    """Those that the segment was compared by."""
+    forms: Counter[tuple[str, Form | TimeForm]]
+    """Entries that are right, by the file's suffix and their form."""
+
+
+def check(one: Prepared, survey: Survey, restarts: Iterable[int] = ()) -> Checked:
+    """Compare a segment's offset index and time index with its log.
+
+    `restarts` are offsets at which the broker may have been started, as something else tells.
+    """
+    rules = survey.rules(one)
+    forms: Counter[tuple[str, Form | TimeForm]] = Counter()
+    entries = _trusted(one, rules.forms)
+    starts = _starts(one, survey, rules, restarts)
+    findings: list[Finding] = []
+    indexed: list[OffsetEntry] = []
+    if one.offsets is None:
+        is_due = one.table.beyond(rules.interval_bytes) < len(one.table)
+        findings += _missing_file(one, names.INDEX_SUFFIX, is_due=is_due)
+    else:
+        content = one.offsets
+        checked = check_offset_index(content, entries, one.table, rules, starts)
+        if checked.findings and one.is_live and content.padding_bytes:
+            first = min(finding.slot or 0 for finding in checked.findings)
+            before = check_offset_index(content, entries[:first], one.table, rules, starts)
+            if not before.findings:
+                checked = before
+                findings.append(_stale(content.path, len(entries) - first))
+        indexed = checked.trusted
+        findings += shortened(checked.findings)
+        forms.update((names.INDEX_SUFFIX, entry.form) for entry in indexed if entry.form is not None)
+        findings += [_started(content.path, position) for position in checked.started_at]
+        findings += _length_faults(content, one.is_live)
+    times = _check_times(one, survey, indexed)
+    forms.update({(names.TIME_INDEX_SUFFIX, form): count for form, count in times.forms.items()})
+    return Checked(findings + times.findings, rules, forms)
+
+
+def _check_times(one: Prepared, survey: Survey, indexed: list[OffsetEntry]) -> CheckedTimes:
+    content = one.times
+    if content is None:
+        is_due = bool(required_rises(one.table, indexed, is_finished=False))
+        return CheckedTimes(_missing_file(one, names.TIME_INDEX_SUFFIX, is_due=is_due), Counter())
+    is_finished = not (one.is_cut or (one.is_live and content.padding_bytes))
+    required = required_rises(one.table, indexed, is_finished=is_finished)
+    checked = check_time_index(content, one.time_entries, one.table, required, one.reader, survey.times)
+    findings: list[Finding] = []
+    if checked.findings and one.is_live and content.padding_bytes:
+        first = min(finding.slot or 0 for finding in checked.findings)
+        before = check_time_index(content, one.time_entries[:first], one.table, required, one.reader, survey.times)
+        if not before.findings:
+            checked = before
+            findings.append(_stale(content.path, len(one.time_entries) - first))
+    findings += shortened(checked.findings)
+    return CheckedTimes([*findings, *_length_faults(content, one.is_live)], checked.forms)
+
+
+def _starts(one: Prepared, survey: Survey, rules: IndexRules, offsets: Iterable[int]) -> Starts:
+    table = one.table
+    entries = [entry if survey.times.accepts(entry, one.reader) else entry._replace(form=None) for entry in one.time_entries]
+    chain = chain_of(_trusted(one, rules.forms), rules.forms)
+    explained = required_rises(table, chain, is_finished=True)
+    return Starts(table, entries, explained, offsets, lambda batch: survey.is_older or one.reader.kind(batch).magic < 2)
+
+
+# --- what is said
+
+
+def _missing_file(one: Prepared, suffix: str, *, is_due: bool) -> list[Finding]:
+    if len(one.table) == 0 or (one.is_live and not is_due):
+        return []
+    return [Finding(index_path(one.segment.log_path, suffix), "the file is missing")]
+
+
+def _length_faults(content: IndexContent, is_live: bool) -> list[Finding]:
+    findings = []
+    end = len(content.data)
+    if content.padding_bytes and not is_live:
+        what = f"{content.padding_bytes} bytes of zeros behind the entries, which Kafka takes for entries"
+        findings.append(Finding(content.path, what, position=end))
+    if content.ragged_bytes:
+        what = f"a broken length, {content.ragged_bytes} bytes too many"
+        findings.append(Finding(content.path, what, position=end + content.padding_bytes))
+    return findings
+
+
+def _stale(path: Path, count: int) -> Finding:
+    return Finding(path, f"{_count(count)} behind the right ones, left by a truncation", is_fault=False)
+
+
+def _started(path: Path, position: int) -> Finding:
+    what = f"entries are counted anew from byte {position} of the log on: its broker was started again there"
+    return Finding(path, what, is_fault=False)
+
+
+def _count(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"

@@ -1,0 +1,172 @@
+"""What a time index entry says of its segment, and by whose rule (spec §2.1, §16).
+
+An entry's timestamp must be one that was the largest so far at some batch. What its offset is depends on who wrote it:
+
+| form | the offset is | written by |
+|---|---|---|
+| `LAST` | the last of the batch that first reached the timestamp | Kafka 3.9.1, Tidelog; older ones for many batches |
+| `RECORD` | that of the record which first reached it | older ones, for batches that they did not change |
+| `TEXT` | one above the log's last at that moment | nobody: KIP-33's text has it so |
+| `FILE_TIME` | the first one or the next, the timestamp the file's | nobody: the same text, for segments without timestamps |
+| `UNSTORED` | a message's of v0; the time is that of its append | Kafka, for v0 topics with LogAppendTime: v0 cannot hold it |
+
+An entry of no form is wrong.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Sequence
+from struct import iter_unpack
+from typing import NamedTuple
+
+from tidelog.check.indexes.batch_table import BatchTable
+from tidelog.errors import CorruptDataError
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
+from tidelog.records.records import first_record_at
+
+
+class TimeForm(enum.Enum):
+    """See the module."""
+
+    LAST = "with the batch's last offset"
+    RECORD = "with the very record's offset"
+    TEXT = "with the next offset, as KIP-33's text has it"
+    FILE_TIME = "with the file's time, as KIP-33's text has it"
+    UNSTORED = "with append times of messages of v0, which cannot store them"
+
+
+class TimeEntry(NamedTuple):
+    """An entry with what it is taken for."""
+
+    slot: int
+    timestamp: int
+    relative: int
+    form: TimeForm | None
+    """None: it is wrong."""
+    batch: int
+    """The batch that first reached the timestamp; -1 if none did."""
+
+
+class _Kind(NamedTuple):
+    """What an older broker's rule depended on."""
+
+    magic: int
+    codec: int
+    timestamp_type: int
+
+
+class TimeEntryReader:
+    """Reads the time index of one segment."""
+
+    def __init__(self, table: BatchTable, log: ReadOnlyFile, next_base_offset: int | None) -> None:
+        self.base_offset = table.base_offset
+        self._table = table
+        self._log = log
+        self._next_offsets = {table.next_offset, next_base_offset}
+
+    def read(self, data: bytes) -> list[TimeEntry]:
+        """Return the entries, each with its form. Raises StorageError."""
+        entries = []
+        for slot, (timestamp, relative) in enumerate(iter_unpack(">qi", data)):
+            batch = self._table.rise(timestamp)
+            if batch is not None and self._table.last_offsets[batch] == relative:
+                form: TimeForm | None = TimeForm.LAST
+            elif batch is not None:
+                form = self._form_of_rise(timestamp, relative, batch)
+            else:
+                form = self._form_without_rise(relative, is_alone=len(data) == 12)
+            entries.append(TimeEntry(slot, timestamp, relative, form, -1 if batch is None else batch))
+        return entries
+
+    def _form_of_rise(self, timestamp: int, relative: int, batch: int) -> TimeForm | None:
+        table = self._table
+        if relative < table.last_offsets[batch]:
+            return TimeForm.RECORD if self.record_offset(timestamp, batch) == relative + table.base_offset else None
+        behind = table.holding(relative)  # every batch before ends below the offset
+        if behind > table.next_rise(batch):
+            return None
+        if behind < len(table):
+            header = self._header(behind)
+            is_next = header.magic < 2 or header.base_offset >= relative + table.base_offset
+        else:
+            is_next = relative + table.base_offset in self._next_offsets
+        return TimeForm.TEXT if is_next else None
+
+    def _form_without_rise(self, relative: int, *, is_alone: bool) -> TimeForm | None:
+        table = self._table
+        ending = table.ending_at(relative)
+        if ending is not None and self._header(ending).magic == 0:
+            return TimeForm.UNSTORED
+        if table.timestamps or not is_alone:
+            return None
+        is_first = len(table) > 0 and 0 <= relative <= table.last_offsets[0]
+        is_next = relative + table.base_offset in self._next_offsets
+        return TimeForm.FILE_TIME if is_first or is_next or relative == 0 else None
+
+    def record_offset(self, timestamp: int, batch: int) -> int | None:
+        """Return the offset of the first record in a batch that reaches a timestamp."""
+        try:
+            header = self._header(batch)
+            found = first_record_at(header, self._log.read(header.position, header.size), timestamp, path=self._log.path)
+        except CorruptDataError:
+            return None
+        return None if found is None else found[0]
+
+    def kind(self, batch: int) -> _Kind:
+        """Return what the rule of an older broker depended on."""
+        header = self._header(batch)
+        return _Kind(header.magic, header.attributes & 7, header.timestamp_type)
+
+    def _header(self, batch: int) -> BatchHeader:
+        position = self._table.positions[batch]
+        return read_header(self._log.read(position, HEADER_BYTES), 0, position, self._log.path)
+
+
+MOST_COMPARED = 200
+"""Entries of one segment that are looked at to find out by which rule it was written."""
+
+
+class TimeFormSurvey:
+    """What forms the time indexes of a partition have; `accepts` says whether an entry is by somebody's rule."""
+
+    def __init__(self) -> None:
+        self._records: Counter[_Kind] = Counter()
+        self._lasts: Counter[_Kind] = Counter()
+        self._texts = self.entries = 0
+        """Entries of the partition, those of segments that were not looked at more closely included."""
+
+    def add(self, entries: Sequence[TimeEntry], reader: TimeEntryReader) -> None:
+        """Take the entries of one segment."""
+        self.entries += len(entries)
+        for entry in entries:
+            self._texts += entry.form is TimeForm.TEXT
+            if entry.form is TimeForm.RECORD:
+                self._records[reader.kind(entry.batch)] += 1
+        if not self._records:
+            return
+        for entry in [one for one in entries if one.form is TimeForm.LAST][:MOST_COMPARED]:
+            kind = reader.kind(entry.batch)
+            if (
+                kind in self._records
+                and reader.record_offset(entry.timestamp, entry.batch) != entry.relative + reader.base_offset
+            ):
+                self._lasts[kind] += 1
+
+    @property
+    def is_older(self) -> bool:
+        """Whether some are by the rules of older releases only; one may be damage."""
+        return sum(self._records.values()) > 1
+
+    def accepts(self, entry: TimeEntry, reader: TimeEntryReader) -> bool:
+        """Say whether an entry counts as right."""
+        if entry.form is TimeForm.TEXT:
+            # One among many is one too much.
+            return self._texts > 1 or self.entries == 1
+        if entry.form is not TimeForm.RECORD:
+            return entry.form is not None
+        # Beside entries of the other rule, once or twice may be damage.
+        kind = reader.kind(entry.batch)
+        return self._lasts[kind] == 0 or self._records[kind] >= 3

@@ -1,0 +1,125 @@
+"""Whether a transaction index is right and complete: an entry for each transaction that was aborted in the segment (spec §2.1).
+
+What must be in it comes from the producers' state, replayed over the log. What compaction and retention have taken from the log
+may still be in the index: an entry of a transaction that left nothing but its marker, or that began before anything that is left;
+and the last stable offset, which other producers' transactions held back that are not seen any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tidelog.check.indexes.index_content import IndexContent
+from tidelog.check.indexes.index_finding import Finding
+from tidelog.errors import CorruptDataError
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.txn_index import ENTRY_BYTES, AbortedTxn
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
+from tidelog.records.control import ControlType
+from tidelog.records.markers import end_txn_marker
+
+
+def check_txn_index(
+    path: Path,
+    content: IndexContent | None,
+    aborted: Sequence[AbortedTxn],
+    log: ReadOnlyFile,
+    markers: Sequence[int],
+    has_lost_records: Callable[[], bool],
+) -> list[Finding]:
+    """Compare a file (None: there is none) with the transactions that were aborted in the log.
+
+    `markers` are the positions of batches that may be markers, in order; `has_lost_records` says whether records were taken from
+    the partition. Raises StorageError.
+    """
+    if content is None:
+        if not aborted:
+            return []
+        return [Finding(path, f"the file is missing, {len(aborted)} transactions were aborted", expected=_show(aborted[0]))]
+    findings = []
+    expected = {txn.last_offset: txn for txn in aborted}
+    seen: set[int] = set()
+    before = -1
+    data = content.data + bytes(content.padding_bytes)
+    for slot in range(len(data) // ENTRY_BYTES):
+        place = slot, slot * ENTRY_BYTES
+        try:
+            entry = AbortedTxn.from_bytes(data[place[1] : place[1] + ENTRY_BYTES])
+        except CorruptDataError as error:
+            findings.append(Finding(path, error.message, *place, f"{error.found}", f"{error.expected}"))
+            continue
+        txn = expected.get(entry.last_offset)
+        what = _fault(entry, txn, before, log, markers)
+        if what is None and txn is not None and entry != txn and not has_lost_records():
+            # Earlier than anything that the log shows: that is right only where something was taken from it.
+            what = "the transaction is not told as the log has it"
+        if what is not None:
+            findings.append(Finding(path, what, *place, _show(entry), None if txn is None else _show(txn)))
+        else:
+            seen.add(entry.last_offset)
+            before = entry.last_offset
+    wrong = {finding.expected for finding in findings}
+    for offset, txn in expected.items():
+        if offset not in seen and _show(txn) not in wrong:
+            findings.append(Finding(path, "an aborted transaction is missing", expected=_show(txn)))
+    if content.ragged_bytes:
+        findings.append(Finding(path, f"a broken length, {content.ragged_bytes} bytes too many", position=len(data)))
+    return findings
+
+
+def _fault(entry: AbortedTxn, txn: AbortedTxn | None, before: int, log: ReadOnlyFile, markers: Sequence[int]) -> str | None:
+    """Return what is wrong with an entry, None of one that may be right."""
+    if entry.last_offset <= before:
+        return "an entry out of order"
+    if entry == txn:
+        return None
+    if txn is None:
+        if _abort_marker_of(entry, log, markers):
+            return None
+        return "no marker of an abort is there"
+    if txn.producer_id != entry.producer_id:
+        return "the transaction is another producer's"
+    if not 0 <= entry.first_offset <= txn.first_offset:
+        return "the transaction begins elsewhere"
+    if not 0 <= entry.last_stable_offset <= txn.last_stable_offset:
+        return "the last stable offset is another one"
+    return None
+
+
+def _abort_marker_of(entry: AbortedTxn, log: ReadOnlyFile, markers: Sequence[int]) -> bool:
+    for position in markers:
+        header = _header(log, position)
+        if header.base_offset == entry.last_offset:
+            if not header.is_control or header.producer_id != entry.producer_id:
+                return False
+            try:
+                marker = end_txn_marker(header, log.read(position, header.size), log.path)
+            except CorruptDataError:
+                return False
+            # Compaction may have emptied the marker's batch as well.
+            return marker is None or marker.type is ControlType.ABORT
+    return False
+
+
+def has_gaps(log: ReadOnlyFile, base_offset: int) -> bool:
+    """Whether records were taken from the segment of that base, as compaction does. Raises StorageError."""
+    position, next_offset, size = 0, base_offset, log.size_bytes()
+    while position + HEADER_BYTES <= size:
+        try:
+            header = _header(log, position)
+        except CorruptDataError:
+            break
+        if header.base_offset != next_offset or 0 <= header.record_count <= header.last_offset - header.base_offset:
+            return True
+        position, next_offset = header.end_position, header.next_offset
+    return False
+
+
+def _header(log: ReadOnlyFile, position: int) -> BatchHeader:
+    return read_header(log.read(position, HEADER_BYTES), 0, position, log.path)
+
+
+def _show(txn: AbortedTxn) -> str:
+    stable = f"last stable offset {txn.last_stable_offset}"
+    return f"producer {txn.producer_id}, offsets {txn.first_offset} to {txn.last_offset}, {stable}"

@@ -1,0 +1,118 @@
+"""Checkpoint files: the small text files that Kafka keeps offsets in (spec §7).
+
+::
+
+    0                        version
+    2                        number of entries
+    flights 0 1200           topic partition offset, in any order
+    flights 1 900
+
+A file of no bytes, or of one line, has no entries. Anything else that does not parse is CorruptCheckpointError; whether
+that is fatal is the caller's business (Kafka goes on as if the file were empty, and so does `log_dir`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tidelog.errors import CorruptCheckpointError, StorageError
+from tidelog.formats.files import read_whole
+from tidelog.formats.names import TopicPartition
+
+VERSION = 0
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_SHOWN_CHARACTERS = 60
+
+
+def read_lines(path: Path) -> list[list[str]]:
+    """Return the fields of each entry; no file, no entries. Raises CorruptCheckpointError, StorageError."""
+    try:
+        text = read_whole(path).decode()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointError("a checkpoint that is no UTF-8", path=path, position=error.start) from None
+    except OSError as error:
+        raise StorageError(f"cannot read a checkpoint: {error.strerror}", path=path) from error
+    lines = text.splitlines()
+    if not lines:
+        return []
+    version = parse_number(lines[0], path, 1)
+    if version != VERSION:
+        raise CorruptCheckpointError("a checkpoint's version", path=path, found=version, expected=VERSION)
+    if len(lines) == 1:
+        return []
+    expected = parse_number(lines[1], path, 2)
+    entries = [line.split() for line in lines[2:] if line.strip()]
+    if len(entries) != expected:
+        raise CorruptCheckpointError("a checkpoint's number of entries", path=path, found=len(entries), expected=expected)
+    return entries
+
+
+def write_lines(path: Path, entries: Iterable[str]) -> None:
+    """Replace the file by one with these entries: written beside it, synced, renamed. Raises StorageError."""
+    lines = list(entries)
+    text = "".join(f"{line}\n" for line in (str(VERSION), str(len(lines)), *lines))
+    replace_file(path, text.encode())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write `data` to ``<path>.tmp``, sync it and rename it to `path`, so that a reader sees the old or the new file whole."""
+    temporary = Path(f"{path}.tmp")
+    try:
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError:
+            # On a full disk what was begun must not stay.
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StorageError(f"cannot write a file: {error.strerror}", path=path) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames and creations in `directory` durable."""
+    sync_file(directory)  # which a directory is, too
+
+
+def sync_file(path: Path) -> None:
+    """Make what was written to a file durable, whoever wrote it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def parse_number(text: str, path: Path, line: int) -> int:
+    """Read an int64 of a text file. Raises CorruptCheckpointError, which tells the line."""
+    if not _NUMBER.fullmatch(text.strip()) or not -(2**63) <= int(text) < 2**63:
+        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+        raise CorruptCheckpointError(f"line {line} is no number of 64 bits", path=path, found=repr(shown))
+    return int(text)
+
+
+def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
+    """Return the offsets of recovery-point, replication (high watermark), log-start-offset or cleaner checkpoints."""
+    offsets = {}
+    for line, fields in enumerate(read_lines(path), start=3):
+        if len(fields) != 3:
+            raise CorruptCheckpointError(f"line {line} of a checkpoint", path=path, found=len(fields), expected="3 fields")
+        topic, partition, offset = fields
+        offsets[TopicPartition(topic, parse_number(partition, path, line))] = parse_number(offset, path, line)
+    return offsets
+
+
+def write_offset_checkpoint(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace an offset checkpoint."""
+    write_lines(path, (f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()))

@@ -1,0 +1,194 @@
+"""Fixed-size entries, on file or in memory: what the offset index and the time index have in common (spec §2).
+
+Neither index has a header, a count or a checksum; the number of entries follows from the length alone. A live index is
+preallocated, so that its length says how much it can hold: behind the entries come zeros. And Kafka only moves a counter
+back when it truncates, so that stale entries may stand between the last real one and the zeros. Therefore
+
+* on file, the zero tail is told apart by bisection (a few reads of one entry) and cut off;
+* everything else that an entry says is a hint, which the segment checks against the batch it points to.
+
+In memory (`create`, `from_bytes`) the same class takes the append rules of a segment being written.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from tidelog.errors import CorruptIndexError, InvalidArgumentError, OffsetOverflowError, SegmentChangedError
+from tidelog.formats.files import ReadOnlyFile
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class IndexEntries:
+    """Entries of `entry_bytes` each; subclasses know what they mean. Not for use by itself."""
+
+    entry_bytes: ClassVar[int]
+
+    twin: Any = None
+    """The same entries in memory, kept by whoever reads them from a file over and over."""
+    look_ups = 0
+    """How often they were read, as far as he counts."""
+
+    def __init__(self, base_offset: int, *, file: ReadOnlyFile | None, data: bytearray, max_index_bytes: int) -> None:
+        self.base_offset = base_offset
+        self._file = file
+        self._data = data
+        self.length_bytes = len(data)
+        self.max_entries = max_index_bytes // self.entry_bytes
+        self.entries = len(data) // self.entry_bytes
+        if file is not None:
+            self.length_bytes = file.size_bytes()
+            self.max_entries = self.length_bytes // self.entry_bytes
+            self.entries = self._count_entries()
+
+    @classmethod
+    def open(cls, path: Path | ReadOnlyFile, base_offset: int) -> Self:
+        """Open an index file for look-ups. Nothing but a few entries is read, now or later.
+
+        Raises SegmentChangedError where there is no such file.
+        """
+        return cls(
+            base_offset, file=path if isinstance(path, ReadOnlyFile) else ReadOnlyFile(path), data=bytearray(), max_index_bytes=0
+        )
+
+    @classmethod
+    def create(cls, base_offset: int, max_index_bytes: int) -> Self:
+        """Begin an empty index in memory that holds at most `max_index_bytes`, rounded down to whole entries."""
+        if max_index_bytes < cls.entry_bytes:
+            raise InvalidArgumentError("an index too small for one entry", found=max_index_bytes, expected=cls.entry_bytes)
+        return cls(base_offset, file=None, data=bytearray(), max_index_bytes=max_index_bytes)
+
+    @classmethod
+    def from_bytes(cls, base_offset: int, data: bytes | bytearray) -> Self:
+        """Take the bytes of an index that was closed cleanly: every slot is an entry, and the index is full (spec §2.2)."""
+        return cls(base_offset, file=None, data=bytearray(data), max_index_bytes=len(data))
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is read; None in memory."""
+        return None if self._file is None else self._file.path
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from the file so far."""
+        return 0 if self._file is None else self._file.bytes_read
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the entries, without a preallocated tail."""
+        return self.entries * self.entry_bytes
+
+    def to_bytes(self) -> bytes:
+        """Return the entries as the file of a closed index holds them."""
+        return self._read(0, self.size_bytes)
+
+    def entries_from(self, slot: int) -> bytes:
+        """Return the bytes of the entries from `slot` on."""
+        position = slot * self.entry_bytes
+        return bytes(self._data[position:]) if self._file is None else self._read(position, self.size_bytes - position)
+
+    def close(self) -> None:
+        """Close the file; a later look-up opens it again."""
+        if self._file is not None:
+            self._file.close()
+
+    def resize(self, new_size_bytes: int) -> bool:
+        """Change what the index can hold (in memory); False if that is what it holds already."""
+        new_max = new_size_bytes // self.entry_bytes
+        if new_max == self.max_entries:
+            return False
+        self.max_entries = new_max
+        if self.entries > new_max:
+            self.keep(new_max)
+        return True
+
+    def trim_to_valid_size(self) -> bool:
+        """Give the room behind the entries back, as a roll and a close do."""
+        return self.resize(self.size_bytes)
+
+    def truncate(self) -> None:
+        """Remove every entry."""
+        self.keep(0)
+
+    def relative_offset(self, offset: int) -> int:
+        """Return `offset` relative to the base. Raises OffsetOverflowError where an int32 cannot tell it."""
+        relative = offset - self.base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            raise OffsetOverflowError(
+                f"offset {offset} does not fit the segment of base {self.base_offset}",
+                found=relative,
+                expected=f"0..{MAX_RELATIVE_OFFSET}",
+                path=self.path,
+            )
+        return relative
+
+    def _require_memory(self) -> None:
+        if self._file is not None:
+            raise InvalidArgumentError("an index opened for reading takes no entries", path=self.path)
+
+    def _append(self, raw: bytes) -> None:
+        self._data += raw
+        self.entries += 1
+        self.length_bytes += len(raw)
+
+    def keep(self, entries: int) -> None:
+        """Keep the first so many entries (in memory), remove the others."""
+        if self._file is not None:
+            raise InvalidArgumentError("an index opened for reading cannot be truncated", path=self.path)
+        del self._data[entries * self.entry_bytes :]
+        self._forget_columns()
+        self.entries = entries
+        self.length_bytes = len(self._data)
+
+    def _forget_columns(self) -> None:
+        """Drop what a subclass has made of the entries in memory: some of them go."""
+
+    def _unpack(self, entry: struct.Struct, slot: int) -> tuple[Any, ...]:
+        """Return the fields of a slot that is known to be there. What look-ups by bisection live on."""
+        if self._file is None:
+            return entry.unpack_from(self._data, slot * entry.size)
+        return entry.unpack(self._read(slot * entry.size, entry.size))
+
+    def _raw(self, slot: int) -> bytes:
+        if not 0 <= slot < self.entries:
+            raise InvalidArgumentError(f"no entry {slot} in an index of {self.entries}", path=self.path)
+        return self._read(slot * self.entry_bytes, self.entry_bytes)
+
+    def _read(self, position: int, length: int) -> bytes:
+        if self._file is None:
+            return bytes(self._data[position : position + length])
+        data = self._file.read(position, length)
+        if len(data) < length:
+            raise SegmentChangedError("an index became shorter while it was read", path=self.path, position=position)
+        return data
+
+    def _count_entries(self) -> int:
+        """Return the number of slots before the zero tail: the last slot first, then by bisection.
+
+        A true zero in slot 0 (timestamp 0 at the base) counts when an entry follows: slot 0 is probed only if slot 1 is zero.
+        """
+        slots = self.length_bytes // self.entry_bytes
+        zero = bytes(self.entry_bytes)
+        if slots == 0 or self._read((slots - 1) * self.entry_bytes, self.entry_bytes) != zero:
+            return slots
+        low, high = 0, slots - 1  # slot `high` is zero, slots below `low` are not
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle * self.entry_bytes, self.entry_bytes) == zero:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndexError if the file's length is broken; subclasses look at entries too (spec §2.7)."""
+        if self.length_bytes % self.entry_bytes:
+            raise CorruptIndexError(
+                "an index of a broken length",
+                path=self.path,
+                found=f"{self.length_bytes} bytes",
+                expected=f"a multiple of {self.entry_bytes}",
+            )

@@ -1,0 +1,114 @@
+"""Small files of our own, for what Kafka has no file for: one JSON object with its version, replaced as a whole.
+
+::
+
+    {"version": 1, ...}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tidelog.errors import CorruptCheckpointError, StorageError
+from tidelog.formats.checkpoints import replace_file, sync_directory
+from tidelog.formats.files import read_whole
+
+
+def read_json(path: Path, version: int, what: str) -> dict[str, Any] | None:
+    """Return the object in a file, None where there is no file; `what` is how errors call it.
+
+    Raises CorruptCheckpointError for anything but an object of that version, StorageError.
+    """
+    content = read_object(path, what)
+    if content is not None and content.get("version") != version:
+        found = repr(content["version"]) if "version" in content else "none"
+        raise CorruptCheckpointError(f"{what}: its version", path=path, found=found, expected=version)
+    return content
+
+
+def read_object(path: Path, what: str) -> dict[str, Any] | None:
+    """Return the object in a file of any version. Raises CorruptCheckpointError for anything but an object, StorageError."""
+    try:
+        content = json.loads(read_whole(path))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot read {what}: {error.strerror or error}", path=path) from error
+    except (ValueError, RecursionError) as error:  # The latter for a thousand brackets in one another.
+        raise CorruptCheckpointError(f"{what}: no JSON: {error}", path=path) from None
+    if not isinstance(content, dict):
+        raise CorruptCheckpointError(f"{what}: no object", path=path, found=type(content).__name__)
+    return content
+
+
+def write_json(path: Path, version: int, content: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    """Replace the file. Raises StorageError."""
+    replace_file(path, _encoded(version, content, indent))
+
+
+def write_new_json(path: Path, version: int, content: Mapping[str, Any], *, indent: int | None = 2) -> bool:
+    """Write a file that is not there yet, whole or not at all; False if there is one, maybe since a moment, which stays as it is.
+
+    Of several that write at once just one is told True. Raises StorageError.
+    """
+    # Each writer has a name of its own: nobody may take away what another one has begun.
+    temporary = Path(f"{path}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(_encoded(version, content, indent))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            if not path.exists():
+                raise  # A symbolic link to nothing.
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if path.exists():
+                return False
+            temporary.replace(path)  # A file system without links: nothing there is both whole and exclusive.
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StorageError(f"cannot write a file: {error.strerror or error}", path=path) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return True
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def _encoded(version: int, content: Mapping[str, Any], indent: int | None) -> bytes:
+    text = json.dumps({"version": version, **content}, indent=indent, ensure_ascii=False)
+    try:
+        return f"{text}\n".encode()
+    except UnicodeEncodeError:  # Of a path whose bytes are no UTF-8 Python has lone surrogates; JSON can say them in ASCII.
+        return f"{json.dumps({'version': version, **content}, indent=indent)}\n".encode()
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for such files, if it is not there. Raises StorageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make a folder: {error.strerror or error}", path=path) from error
+
+
+@contextlib.contextmanager
+def understanding(path: Path, what: str) -> Iterator[None]:
+    """While an object is taken apart: raise CorruptCheckpointError where it is not as it should be."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:  # OverflowError: Infinity for a number.
+        raise CorruptCheckpointError(f"{what}: not what belongs there: {error!r}", path=path) from error

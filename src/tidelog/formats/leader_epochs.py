@@ -1,0 +1,112 @@
+"""Leader epochs: from which offset on each leader wrote (KIP-101; spec §14), kept in ``leader-epoch-checkpoint``.
+
+A checkpoint file (see `checkpoints`) of lines ``epoch start_offset``, both ascending. The newest epoch covers everything
+to the log end. The rules here are plain functions on a list; nothing is written but by `write`.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
+from tidelog.formats.checkpoints import parse_number, read_lines, write_lines
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the first offset written in it."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """The epochs of one log, oldest first."""
+
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
+        self.entries: list[EpochEntry] = []
+        for entry in entries:
+            self.assign(entry.epoch, entry.start_offset)
+
+    @classmethod
+    def read(cls, path: Path) -> LeaderEpochs:
+        """Read a checkpoint; no file, no epochs. Raises CorruptCheckpointError."""
+        entries = []
+        for line, fields in enumerate(read_lines(path), start=3):
+            if len(fields) != 2:
+                raise CorruptCheckpointError(f"line {line} of a checkpoint", path=path, found=len(fields), expected="2 fields")
+            epoch, start_offset = (parse_number(field, path, line) for field in fields)
+            if epoch < 0 or start_offset < 0:
+                raise CorruptCheckpointError(
+                    f"line {line}: a leader epoch", path=path, found=f"{epoch} {start_offset}", expected=">= 0"
+                )
+            entries.append(EpochEntry(epoch, start_offset))
+        return cls(entries)
+
+    def write(self, path: Path) -> None:
+        """Replace the checkpoint."""
+        write_lines(path, (f"{entry.epoch} {entry.start_offset}" for entry in self.entries))
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        """The newest epoch."""
+        return self.entries[-1] if self.entries else None
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        """The oldest epoch."""
+        return self.entries[0] if self.entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that `epoch` begins at `start_offset`; False if that says nothing new.
+
+        What contradicts it is dropped from the tail: entries of the same or a later epoch, or that start at or behind it.
+        Raises InvalidArgumentError for negative values.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise InvalidArgumentError("a leader epoch", found=f"{epoch} at {start_offset}", expected=">= 0")
+        latest = self.latest
+        if latest is not None and epoch == latest.epoch and start_offset >= latest.start_offset:
+            return False
+        while self.entries and (self.entries[-1].epoch >= epoch or self.entries[-1].start_offset >= start_offset):
+            self.entries.pop()
+        self.entries.append(EpochEntry(epoch, start_offset))
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return (epoch, end offset) of the last epoch at or below `epoch`, (-1, -1) if that is not known (spec §14)."""
+        latest = self.latest
+        if epoch == UNDEFINED_EPOCH or latest is None:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == latest.epoch:
+            return epoch, log_end_offset
+        above = bisect.bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
+        if above == len(self.entries):
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        found = self.entries[above - 1].epoch if above else epoch
+        return found, self.entries[above].start_offset
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """Return the epoch that `offset` was written in, None below the first."""
+        above = bisect.bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        return self.entries[above - 1].epoch if above else None
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop the epochs that start at or behind `end_offset`; a negative one changes nothing."""
+        if end_offset >= 0:
+            self.entries = [entry for entry in self.entries if entry.start_offset < end_offset]
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop what ends at or before `start_offset`; the epoch that covers it then starts there."""
+        below = [entry for entry in self.entries if entry.start_offset <= start_offset]
+        if start_offset >= 0 and below:
+            self.entries = [EpochEntry(below[-1].epoch, start_offset), *self.entries[len(below) :]]
+
+    def clear(self) -> None:
+        """Forget every epoch."""
+        self.entries = []

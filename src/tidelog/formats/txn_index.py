@@ -1,0 +1,138 @@
+"""The transaction index: the aborted transactions whose ABORT marker lies in a segment (spec §2.1, §5.4; KIP-98).
+
+=====  ======  ==================================================================================
+ 0     int16   version, 0
+ 2     int64   producer id
+10     int64   first offset of the transaction
+18     int64   last offset: that of the ABORT marker
+26     int64   last stable offset when the marker was appended
+=====  ======  ==================================================================================
+
+Appended unpadded; the last offsets grow strictly. The file exists only where a transaction was aborted. By itself it is
+not enough for read_committed: transactions still open, or aborted behind its end, come from the producer state.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.errors import CorruptIndexError, InvalidArgumentError
+from tidelog.formats.files import ReadOnlyFile
+
+_ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size
+VERSION = 0
+
+
+class AbortedTxn(NamedTuple):
+    """An aborted transaction: its producer's transactional records in [first_offset, last_offset] do not count."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def to_bytes(self) -> bytes:
+        """Return the entry as the file holds it."""
+        return _ENTRY.pack(VERSION, *self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> AbortedTxn:
+        """Read one entry. Raises CorruptIndexError for another length or version."""
+        if len(data) != ENTRY_BYTES:
+            raise CorruptIndexError("an aborted transaction's entry", found=f"{len(data)} bytes", expected=ENTRY_BYTES)
+        version, *fields = _ENTRY.unpack(data)
+        if version != VERSION:
+            raise CorruptIndexError("an aborted transaction's version", found=version, expected=VERSION)
+        return cls(*fields)
+
+
+class CollectedTxns(NamedTuple):
+    """What one index gives for a fetch; `is_complete` if no later segment's index needs a look."""
+
+    aborted: list[AbortedTxn]
+    is_complete: bool
+
+
+class TxnIndex:
+    """The aborted transactions of one segment, oldest first, in memory."""
+
+    def __init__(self, base_offset: int, entries: Iterable[AbortedTxn] = (), path: Path | None = None) -> None:
+        self.base_offset = base_offset
+        self.path = path
+        self.aborted: list[AbortedTxn] = list(entries)
+
+    @classmethod
+    def open(cls, path: Path | ReadOnlyFile, base_offset: int) -> TxnIndex:
+        """Read a file. Raises CorruptIndexError for a broken length, version or order, SegmentChangedError if it is gone."""
+        file = path if isinstance(path, ReadOnlyFile) else ReadOnlyFile(path)
+        with file:
+            data = file.read(0, file.size_bytes())
+        if len(data) % ENTRY_BYTES:
+            raise CorruptIndexError(
+                "a transaction index of a broken length",
+                path=file.path,
+                found=f"{len(data)} bytes",
+                expected=f"a multiple of {ENTRY_BYTES}",
+            )
+        index = cls(base_offset, path=file.path)
+        for position in range(0, len(data), ENTRY_BYTES):
+            try:
+                index.append(AbortedTxn.from_bytes(data[position : position + ENTRY_BYTES]))
+            except (CorruptIndexError, InvalidArgumentError) as error:
+                raise CorruptIndexError(
+                    error.message, path=file.path, position=position, found=error.found, expected=error.expected
+                ) from None
+        return index
+
+    @property
+    def last_offset(self) -> int | None:
+        """The last marker's offset, None of an empty index."""
+        return self.aborted[-1].last_offset if self.aborted else None
+
+    def append(self, txn: AbortedTxn) -> None:
+        """Add an entry. Raises InvalidArgumentError unless its last offset is above the last one's."""
+        if self.aborted and txn.last_offset <= self.aborted[-1].last_offset:
+            raise InvalidArgumentError(
+                "a transaction index grows only",
+                path=self.path,
+                found=txn.last_offset,
+                expected=f"more than {self.aborted[-1].last_offset}",
+            )
+        self.aborted.append(txn)
+
+    def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> CollectedTxns:
+        """Return what a fetch of [fetch_offset, upper_bound_offset) must know, as Kafka collects it (spec §5.4)."""
+        aborted = []
+        for txn in self.aborted:
+            if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound_offset:
+                aborted.append(txn)
+            if txn.last_stable_offset >= upper_bound_offset:
+                return CollectedTxns(aborted, True)
+        return CollectedTxns(aborted, False)
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries from the first whose last offset is at or above `offset`."""
+        self.aborted = [txn for txn in self.aborted if txn.last_offset < offset]
+
+    def reset(self) -> None:
+        """Remove every entry."""
+        self.aborted = []
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndexError if a marker lies below the segment's base (spec §2.7)."""
+        for txn in self.aborted:
+            if txn.last_offset < self.base_offset:
+                raise CorruptIndexError(
+                    "an aborted transaction below its segment's base",
+                    path=self.path,
+                    found=txn.last_offset,
+                    expected=f">= {self.base_offset}",
+                )
+
+    def to_bytes(self) -> bytes:
+        """Return the entries as the file holds them."""
+        return b"".join(txn.to_bytes() for txn in self.aborted)

@@ -1,0 +1,272 @@
+"""A data folder (one entry of Kafka's ``log.dirs``): all its partitions, and the checkpoints that belong to them (spec §1, §7).
+
+Only partitions are seen: folders going, unclaimed or arriving (``-delete``, ``-stray``, ``-future``), the metadata log and
+the remote index cache are not, nor is a folder that holds no file of a log. A checkpoint that is damaged counts as empty, as
+in Kafka, and a notice says so. Listing reads names only; a partition is opened when it is asked for.
+
+`missing_partitions` are those that a checkpoint names and that have no folder:
+
+| named in | counts because |
+|---|---|
+| recovery-point, log-start-offset, cleaner | Kafka rewrites them when it deletes a partition |
+| replication only | it was written later than the recovery points: at a deletion it is not rewritten at once |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.errors import (
+    CorruptBatchError,
+    CorruptCheckpointError,
+    DataDirNotFoundError,
+    InvalidArgumentError,
+    NotFoundError,
+    StorageError,
+    TidelogError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.formats import names
+from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.formats.files import Notices
+from tidelog.formats.names import MAX_NAME_LENGTH, TopicPartition
+from tidelog.reader.log import Log
+from tidelog.reader.missing import Claims, MissingOffsets
+
+if TYPE_CHECKING:
+    from tidelog.metadata.image import MetadataImage
+
+_SHOWN_PARTITIONS = 5
+_FILES_OF_A_LOG = (names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)
+
+
+class LogDir:
+    """A data folder at `path`; with `skip_damaged` its logs are read around damage. Raises DataDirNotFoundError for none."""
+
+    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
+        self.path = Path(path)
+        self.skip_damaged = skip_damaged
+        self.notices = Notices()
+        if not self._partitions:
+            hint = ""
+            if any(name.endswith(_FILES_OF_A_LOG) for name in self._names):
+                hint = "; this is a partition's folder, its parent is the data folder"
+            elif lost := self.missing_partitions():
+                shown = ", ".join(f"{one.topic}-{one.partition}" for one in lost[:_SHOWN_PARTITIONS])
+                hint = f", but checkpoints name {len(lost)}: {shown}{', ...' if len(lost) > _SHOWN_PARTITIONS else ''}"
+            raise DataDirNotFoundError(f"no partition of a Kafka log here{hint}", path=self.path)
+
+    def __repr__(self) -> str:
+        return f"LogDir({str(self.path)!r})"
+
+    def topics(self) -> dict[str, list[int]]:
+        """Return the partitions of each topic, both in order."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(self._partitions):
+            topics.setdefault(topic, []).append(partition)
+        return topics
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return a topic's partitions in order. Raises UnknownTopicOrPartitionError."""
+        found = sorted(key.partition for key in self._partitions if key.topic == topic)
+        if not found:
+            lost = len(self.missing_partitions(topic))
+            hint = f", but a checkpoint names it: {lost} partition{'s are' if lost > 1 else ' is'} missing" if lost else ""
+            raise UnknownTopicOrPartitionError(f"no topic {topic!r}{hint}", path=self.path)
+        return found
+
+    def directory(self, topic: str, partition: int) -> Path:
+        """Return a partition's folder. Raises UnknownTopicOrPartitionError."""
+        if TopicPartition(topic, partition) not in self._partitions:
+            known = ", ".join(str(number) for number in self.partitions(topic))
+            if any(lost.partition == partition for lost in self.missing_partitions(topic)):
+                known += "; a checkpoint names it: it is missing"
+            raise UnknownTopicOrPartitionError(f"no partition {partition} of topic {topic!r}, only {known}", path=self.path)
+        return self.path / names.log_dir_name(topic, partition)
+
+    def log(self, topic: str, partition: int, message_format: int | None = None) -> Log:
+        """Open a partition, with the checkpoints' log start offset and high watermark.
+
+        Raises UnknownTopicOrPartitionError, and what `Log.open` raises.
+        """
+        directory = self.directory(topic, partition)
+        # Before the folder is listed: what they say was there then.
+        claims = self.claims(TopicPartition(topic, partition))
+        try:
+            return Log.open(
+                directory,
+                log_start_offset=claims.log_start_offset,
+                high_watermark=claims.high_watermark,
+                message_format=message_format,
+                claims=claims,
+                skip_damaged=self.skip_damaged,
+            )
+        except NotFoundError as error:
+            raise UnknownTopicOrPartitionError(f"partition {partition} of topic {topic!r} is gone", path=directory) from error
+
+    def is_there(self, key: TopicPartition) -> bool:
+        """Return whether a partition's folder is there at this moment, or on its way in or out."""
+        name, there = names.log_dir_name(*key), self._list()
+        return (name in there and self._holds_a_log(name)) or _is_moving(name, there)
+
+    def claims(self, key: TopicPartition) -> Claims:
+        """Return what the folder's checkpoints say of a partition."""
+        return Claims(
+            self.recovery_points.get(key),
+            self.high_watermarks.get(key),
+            self.log_start_offsets.get(key),
+            self.cleaner_offsets.get(key),
+            is_set_compacted=partial(self._is_set_compacted, key.topic),
+        )
+
+    def _is_set_compacted(self, topic: str) -> bool:
+        """Return whether the cluster's metadata, where they are in the folder, say that a topic is compacted."""
+        return self._image is not None and "compact" in self._image.topic_config(topic).get("cleanup.policy", "")
+
+    @cached_property
+    def _image(self) -> MetadataImage | None:
+        # Not before somebody asks: it takes a while to read.
+        from tidelog.reader.metadata_log import read_metadata_log
+
+        try:
+            found = read_metadata_log(self.path)
+        except TidelogError:
+            return None
+        return None if found is None else found.image
+
+    def missing(self, topic: str | None = None, partitions: Iterable[int] | None = None) -> list[MissingOffsets]:
+        """Return what is missing: partitions, unless some are named, and offsets of those that are there; of a topic, or of all.
+
+        Reads the end of each segment. Of a log that is damaged at its end a notice says so. Raises
+        UnknownTopicOrPartitionError for a partition that is named, SegmentChangedError, StorageError.
+        """
+        found = [] if partitions else self.missing_partitions(topic)
+        for name, known in self.topics().items():
+            if topic in (None, name):
+                for partition in partitions or known:
+                    with self.log(name, partition) as log:
+                        found += self.missing_of(log)
+        return found
+
+    def missing_of(self, log: Log, start_offset: int = 0) -> list[MissingOffsets]:
+        """Return `Log.missing` from an offset on; nothing, and a notice, where the log's end is damaged."""
+        try:
+            return log.missing(start_offset)
+        except CorruptBatchError as error:
+            self.notices.tell(log.directory, f"what is missing is not known: {error}")
+            return []
+
+    def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
+        """Return the partitions, of one topic or of all, that a checkpoint names and that have no folder; in order."""
+        named = {
+            names.RECOVERY_POINT_CHECKPOINT: self.recovery_points,
+            names.LOG_START_OFFSET_CHECKPOINT: self.log_start_offsets,
+            names.CLEANER_CHECKPOINT: self.cleaner_offsets,
+        }
+        if self._is_written_later(names.HIGH_WATERMARK_CHECKPOINT, names.RECOVERY_POINT_CHECKPOINT):
+            named[names.HIGH_WATERMARK_CHECKPOINT] = self.high_watermarks
+        keys = {key for offsets in named.values() for key in offsets if topic in (None, key.topic)}
+        keys -= self._partitions
+        if not keys:
+            return []
+        # Folders may have come since they were listed; one that goes, or moves, has a suffix for a while.
+        there = self._list()
+        found = []
+        for key in sorted(keys):
+            name = names.log_dir_name(*key)
+            if key.topic == names.METADATA_TOPIC or (name in there and self._holds_a_log(name)) or _is_moving(name, there):
+                continue
+            says = next(checkpoint for checkpoint, offsets in named.items() if key in offsets)
+            claims = self.claims(key)
+            end = max(offset or 0 for offset in claims[:3])
+            reason = f"{says} names it, and {'its folder holds no log' if name in there else 'there is no such folder'}"
+            found.append(MissingOffsets(*key, claims.log_start_offset or 0, end, "partition", reason))
+        return found
+
+    @cached_property
+    def recovery_points(self) -> dict[TopicPartition, int]:
+        """Up to where each log was on the disk."""
+        return self._checkpoint(names.RECOVERY_POINT_CHECKPOINT)
+
+    @cached_property
+    def cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """Up to where logs were compacted; of those that never were, nothing."""
+        return self._checkpoint(names.CLEANER_CHECKPOINT)
+
+    @cached_property
+    def log_start_offsets(self) -> dict[TopicPartition, int]:
+        """Log start offsets, where they differ from the first segment's base."""
+        return self._checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
+
+    @cached_property
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """High watermarks as of the last checkpoint."""
+        return self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
+
+    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        path = self.path / name
+        try:
+            return read_offset_checkpoint(path)
+        except CorruptCheckpointError as error:
+            self.notices.tell(path, f"{error}: taken as empty")
+            return {}
+
+    def _is_written_later(self, name: str, than: str) -> bool:
+        """Return whether a checkpoint was written after another one, or the other one never was."""
+        try:
+            other = (self.path / than).stat()
+        except OSError:
+            return True
+        try:
+            return other.st_size == 0 or (self.path / name).stat().st_mtime_ns >= other.st_mtime_ns
+        except OSError:
+            return False
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return self._list()
+
+    def _list(self) -> list[str]:
+        try:
+            return [entry.name for entry in self.path.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            raise DataDirNotFoundError("no such folder", path=self.path) from None
+        except OSError as error:
+            raise StorageError(f"cannot list a folder: {error.strerror}", path=self.path) from error
+
+    @cached_property
+    def _partitions(self) -> set[TopicPartition]:
+        found = set()
+        for name in self._names:
+            if names.is_suffixed_dir(name):
+                continue
+            try:
+                key = names.parse_topic_partition_name(name)
+            except InvalidArgumentError:
+                continue
+            if key.topic != names.METADATA_TOPIC and names.log_dir_name(*key) == name and self._holds_a_log(name):
+                found.add(key)
+        return found
+
+    def _holds_a_log(self, name: str) -> bool:
+        try:
+            files = [file.name for file in (self.path / name).iterdir()]
+        except OSError:
+            return False  # No folder, or gone since it was listed.
+        return names.PARTITION_METADATA in files or any(file.endswith(_FILES_OF_A_LOG) for file in files)
+
+
+def _is_moving(name: str, there: list[str]) -> bool:
+    """Return whether a partition's folder is going, unclaimed or arriving. Kafka cuts the topics of very long names."""
+    for other in there:
+        if names.is_suffixed_dir(other):
+            stem = other.rpartition(".")[0]
+            topic, _, partition = stem.rpartition("-")
+            cut = len(other) >= MAX_NAME_LENGTH and name.startswith(topic) and name.endswith(f"-{partition}")
+            if stem == name or cut:
+                return True
+    return False

@@ -1,0 +1,292 @@
+"""A folder's ``__cluster_metadata-0``, read-only: newest whole snapshot, then the log behind it, as one image (KIP-630, KIP-631).
+
+| in ``__cluster_metadata-0`` | |
+|---|---|
+| ``<base offset>.log`` | segments, without gaps |
+| ``<end offset>-<epoch>.checkpoint`` | a snapshot of all below its end offset; it counts if it is whole |
+| ``quorum-state`` | who was voted for: not needed |
+
+Beside it ``bootstrap.checkpoint`` holds what a formatted node begins with; it counts while the log is empty.
+
+How far a quorum agreed (the high watermark) is on no disk. All that is in the log counts, as it does for a node that is its only
+voter. What the end of the last segment may hold says `segment_end`: a torn tail is left out, with a notice; damage that sound
+batches follow is an error that names the offset, where Kafka would cut the log there and forget the topics behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.errors import (
+    CorruptBatchError,
+    CorruptDataError,
+    ProtocolError,
+    SegmentChangedError,
+    StorageError,
+    TidelogError,
+    UnsupportedVersionError,
+)
+from tidelog.formats import names
+from tidelog.formats.batch_walk import walk
+from tidelog.formats.files import Notices, ReadOnlyFile
+from tidelog.metadata.batches import ValueReader, control_message
+from tidelog.metadata.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+)
+from tidelog.metadata.frame import UnknownRecord, decode_record
+from tidelog.metadata.image import MetadataImage, Replay
+from tidelog.metadata.voters_record import VotersRecord
+from tidelog.reader.segment_end import find_end
+from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.wire.codec import Message
+
+METADATA_DIR = f"{names.METADATA_TOPIC}-0"
+ASIDE_DIR = f"{names.METADATA_TOPIC}-1"
+"""Where Tidelog writes in the folder of a Kafka whose own metadata lies elsewhere. Beside a METADATA_DIR that it does not expect
+Kafka refuses to start; other partitions of the metadata topic it leaves alone."""
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+QUORUM_STATE = "quorum-state"
+
+MAX_READS = 5
+"""How often a log is read that its owner changes meanwhile."""
+
+_SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+class SnapshotFile(NamedTuple):
+    """A snapshot by its name: it stands for all records below `end_offset`, the newest of which is of `epoch`."""
+
+    end_offset: int
+    epoch: int
+    path: Path
+
+
+class SnapshotContent(NamedTuple):
+    """The records of a snapshot, what it says of the quorum, and the time (epoch ms) of the newest record it stands for."""
+
+    records: list[Message | UnknownRecord]
+    control: list[Message]
+    timestamp: int
+
+
+@dataclass
+class MetadataLog:
+    """What a metadata log says, and where it ends: behind the snapshot, or the last segment (`log_end_offset`). See the module.
+
+    `leader_id` is -1 without a LeaderChange; `voters` are of the newest one, or of the newest VotersRecord (`dynamic_voters`);
+    `snapshot` is the one that was read; `torn_bytes` lie behind the last whole batch, `log_bytes` are those that were replayed.
+    """
+
+    directory: Path
+    image: MetadataImage = field(default_factory=MetadataImage)
+    start_offset: int = 0
+    end_offset: int = 0
+    log_end_offset: int = 0
+    epoch: int = 0
+    leader_id: int = -1
+    voters: tuple[int, ...] = ()
+    kraft_version: int = 0
+    dynamic_voters: VotersRecord | None = None
+    last_timestamp: int = NO_TIMESTAMP
+    snapshot: SnapshotFile | None = None
+    segments: list[Path] = field(default_factory=list)
+    torn_bytes: int = 0
+    log_bytes: int = 0
+    is_in_transaction: bool = False
+
+
+def metadata_dir(data_dir: Path) -> Path:
+    """Return where a data folder keeps its metadata log: in METADATA_DIR, unless only ASIDE_DIR is there."""
+    own, aside = data_dir / METADATA_DIR, data_dir / ASIDE_DIR
+    return aside if aside.exists() and not own.exists() else own
+
+
+def read_metadata_log(data_dir: Path, notices: Notices | None = None, *, end_offset: int | None = None) -> MetadataLog | None:
+    """Read the metadata log in a data folder; None without one. `end_offset` leaves out segments that begin there or behind.
+
+    Raises CorruptDataError where it is damaged, names something that is not there, or lacks its beginning;
+    UnsupportedVersionError for topics' records of a newer Kafka; StorageError.
+    """
+    directory = metadata_dir(data_dir)
+    for last_try in (*[False] * (MAX_READS - 1), True):
+        if not directory.is_dir():
+            return None
+        try:
+            return _read(directory, notices or Notices(), end_offset)
+        except SegmentChangedError:
+            if last_try:
+                raise
+    raise AssertionError
+
+
+def list_snapshots(directory: Path) -> list[SnapshotFile]:
+    """Return the snapshots in a metadata log's folder, the newest first. Raises StorageError."""
+    found = [_SNAPSHOT_NAME.fullmatch(path.name) for path in _list(directory)]
+    return sorted((SnapshotFile(int(m[1]), int(m[2]), directory / m[0]) for m in found if m), reverse=True)
+
+
+def list_segments(directory: Path) -> list[Path]:
+    """Return the ``.log`` files in a metadata log's folder, by base offset. Raises StorageError."""
+    paths = [path for path in _list(directory) if path.suffix == names.LOG_SUFFIX and path.stem.isdecimal()]
+    return sorted(paths, key=lambda path: int(path.stem))
+
+
+def _read(directory: Path, notices: Notices, end_offset: int | None) -> MetadataLog:
+    log = MetadataLog(directory)
+    log.segments = [path for path in list_segments(directory) if end_offset is None or int(path.stem) < end_offset]
+    log.start_offset = int(log.segments[0].stem) if log.segments else 0
+    _take_snapshot(log, list_snapshots(directory), notices)
+    replay, reader, at = Replay(log.image), ValueReader(), log.start_offset
+    for number, path in enumerate(log.segments):
+        base = int(path.stem)
+        if base != at:
+            raise CorruptDataError("the metadata log has a gap", path=path, found=f"offset {base}", expected=f"offset {at}")
+        with ReadOnlyFile(path) as file:
+            size = file.size_bytes()
+            try:
+                is_checked = number == len(log.segments) - 1 and end_offset is None
+                if is_checked:
+                    end = find_end(file, size, 0, base, notices).position
+                    log.torn_bytes = size - end
+                else:
+                    end = size
+                for header in walk(file, 0, end, crc=not is_checked, min_offset=base):
+                    if header.base_offset != at:
+                        expected = f"offset {at}"
+                        raise CorruptBatchError(
+                            "a gap", position=header.position, found=f"offset {header.base_offset}", expected=expected
+                        )
+                    _take_batch(log, replay, reader, file, header)
+                    at = header.next_offset
+            except (CorruptDataError, ProtocolError) as error:
+                raise _damage(error, path, at) from error
+            except UnsupportedVersionError as error:
+                raise UnsupportedVersionError(f"{error.message}, at offset {at}", path=path, found=error.found) from error
+    log.is_in_transaction = replay.is_in_transaction
+    log.log_end_offset = at
+    log.end_offset = max(at, log.end_offset)
+    bootstrap = directory.parent / BOOTSTRAP_CHECKPOINT
+    if log.end_offset == 0 and bootstrap.is_file():
+        for record in read_snapshot(bootstrap).records:
+            log.image.replay(record)
+    return log
+
+
+def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: ReadOnlyFile, header: BatchHeader) -> None:
+    if header.leader_epoch < log.epoch and header.last_offset >= log.end_offset:
+        raise CorruptBatchError(
+            "an epoch goes back", position=header.position, found=f"epoch {header.leader_epoch}", expected=f"{log.epoch} or more"
+        )
+    log.epoch = max(log.epoch, header.leader_epoch)
+    log.last_timestamp = max(log.last_timestamp, header.max_timestamp)
+    if header.last_offset >= log.end_offset:
+        log.log_bytes += header.size
+    buffer = file.read(header.position, header.size)
+    if len(buffer) < header.size:
+        raise SegmentChangedError("a segment became shorter while it was read", path=file.path, position=header.position)
+    if header.is_control:
+        _, message = control_message(header, buffer)
+        _take_control(log, message)
+    elif header.last_offset >= log.end_offset:
+        skipped = log.end_offset - header.base_offset  # Snapshots end where batches do; a batch is no less sound for it.
+        for value in reader.values(header, buffer)[max(skipped, 0) :]:
+            replay.add(decode_record(value))
+
+
+def _take_control(log: MetadataLog, message: Message | None) -> None:
+    if isinstance(message, LeaderChangeMessage):
+        log.leader_id = message.leader_id
+        log.voters = tuple(sorted(voter.voter_id for voter in message.voters))
+    elif isinstance(message, KRaftVersionRecord):
+        log.kraft_version = message.kraft_version
+    elif isinstance(message, VotersRecord):
+        log.dynamic_voters = message
+        log.voters = tuple(sorted(voter.voter_id for voter in message.voters))
+
+
+def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Notices) -> None:
+    """Begin with the newest whole snapshot; one that is damaged is no loss while the log reaches back to an older one."""
+    damage: TidelogError | None = None
+    for snapshot in snapshots:
+        image = MetadataImage()
+        try:
+            content = read_snapshot(snapshot.path)
+            for record in content.records:
+                image.replay(record)
+        except TidelogError as error:
+            if isinstance(error, SegmentChangedError):
+                raise
+            damage = damage or error
+            continue
+        log.image, log.snapshot, log.end_offset, log.epoch = image, snapshot, snapshot.end_offset, snapshot.epoch
+        log.last_timestamp = content.timestamp
+        for message in content.control:
+            _take_control(log, message)
+        break
+    if log.start_offset > log.end_offset or (damage is not None and not log.segments):
+        raise damage or CorruptDataError(
+            "the metadata log lacks its beginning, and no snapshot has it",
+            path=log.segments[0],
+            found=f"offset {log.start_offset}",
+            expected=f"offset {log.end_offset} or less",
+        )
+    if damage is not None:
+        notices.tell(snapshots[0].path, f"left out, an older state and the log behind it are read: {damage}")
+
+
+def read_snapshot(path: Path) -> SnapshotContent:
+    """Return what a snapshot holds.
+
+    Raises CorruptDataError where it is not whole; SegmentChangedError where it is gone; StorageError.
+    """
+    records: list[Message | UnknownRecord] = []
+    control: list[Message] = []
+    timestamp, is_whole, reader, at = NO_TIMESTAMP, False, ValueReader(), 0
+    with ReadOnlyFile(path, fallbacks=()) as file:
+        try:
+            for header in walk(file, 0, file.size_bytes(), crc=True):
+                if header.base_offset != at:
+                    raise CorruptBatchError("a gap", position=header.position, found=header.base_offset, expected=at)
+                buffer, at = file.read(header.position, header.size), header.next_offset
+                if not header.is_control:
+                    records.extend(map(decode_record, reader.values(header, buffer)))
+                    continue
+                _, message = control_message(header, buffer)
+                if isinstance(message, SnapshotHeaderRecord):
+                    timestamp = message.last_contained_log_timestamp
+                elif isinstance(message, KRaftVersionRecord | VotersRecord):
+                    control.append(message)
+                is_whole = isinstance(message, SnapshotFooterRecord)
+        except TidelogError as error:
+            if isinstance(error, SegmentChangedError | StorageError):
+                raise
+            raise CorruptDataError(
+                f"a metadata snapshot is damaged at offset {at}: {error.message}", path=path, position=error.position
+            ) from error
+    if not is_whole:
+        raise CorruptDataError("a metadata snapshot is not whole: it has no footer", path=path, position=file.bytes_read)
+    return SnapshotContent(records, control, timestamp)
+
+
+def _damage(error: CorruptDataError | ProtocolError, path: Path, offset: int) -> CorruptDataError:
+    return CorruptDataError(
+        f"the metadata log is damaged at offset {offset}: {error.message}",
+        path=path,
+        position=None if isinstance(error, ProtocolError) else error.position,
+        found=error.found,
+        expected=error.expected,
+    )
+
+
+def _list(directory: Path) -> Iterator[Path]:
+    try:
+        return iter(sorted(directory.iterdir()))
+    except OSError as error:
+        raise StorageError(f"cannot list a folder: {error.strerror}", path=directory) from error

@@ -1,0 +1,320 @@
+"""Which offsets a partition's folder should hold and does not: segments that are gone, a head or an end that is cut off.
+
+In a log that was never compacted a segment begins where the one before it ends, because a roll names the new segment by the
+log's end (spec §5.2). What else says that records were here:
+
+==========================  ==========================================================================================
+missing                     is seen from
+==========================  ==========================================================================================
+segments in the middle      a segment's base lies above the next offset of the one before it, and nothing says that the
+                            log was compacted; in any log, an index file without its ``.log``
+the head                    the first leader epoch begins below the first segment: who deletes a head moves both; or an
+                            index file without its ``.log`` below the first segment
+the end                     the log ends below a checkpoint (recovery point, high watermark, log start), below a producer
+                            snapshot, below the newest leader epoch, or below an index file without its ``.log``
+==========================  ==========================================================================================
+
+A log counts as compacted if the cleaner's checkpoint names it, if its topic's settings say so, if it is an internal topic that
+always is, or if a look at its batches finds what only a cleaner leaves: offsets that jump inside a segment, a batch with fewer
+records than offsets.
+
+What owners do at the same time is no loss: the checkpoints have to be read before the folder is listed (`LogDir` does), a
+``.log`` that is being deleted, cleaned or swapped in keeps its name with a suffix, and a segment that vanishes during the look
+tells nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from tidelog.errors import (
+    CorruptBatchError,
+    CorruptCheckpointError,
+    InvalidArgumentError,
+    NotFoundError,
+    SegmentChangedError,
+    StorageError,
+)
+from tidelog.formats import names
+from tidelog.formats.files import Notices
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.records.batch import BatchHeader
+from tidelog.times import format_time
+
+if TYPE_CHECKING:
+    from tidelog.reader.log import Log
+    from tidelog.reader.segment import Segment
+    from tidelog.reader.segment_end import SegmentEnd
+
+COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Internal topics that Kafka always creates with cleanup.policy=compact."""
+
+_INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
+
+Kind = Literal["segment", "head", "end", "partition"]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingOffsets:
+    """Offsets `[first_offset, end_offset)` of a partition that should be in a folder, and are not."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    """More may have followed where the end of a log, or a partition, is missing."""
+    kind: Kind
+    reason: str
+    """What says that they should be there."""
+    previous_timestamp: int | None = None
+    """Largest timestamp (ms) of the last batch before them; None where there is none."""
+    next_timestamp: int | None = None
+    """Largest timestamp (ms) of the first batch behind them; None where there is none. Late and early records may lie outside."""
+
+    def __str__(self) -> str:
+        what = "the partition is missing" if self.kind == "partition" else "missing"
+        times = ""
+        if self.previous_timestamp is not None:
+            times = f"; the batch before is of {format_time(self.previous_timestamp)}"
+        if self.next_timestamp is not None:
+            times += f"{',' if times else ';'} the batch behind of {format_time(self.next_timestamp)}"
+        return f"{self.topic}-{self.partition}: offsets [{self.first_offset}, {self.end_offset}) {what}: {self.reason}{times}"
+
+    def fields(self) -> dict[str, Any]:
+        """Return what scripts get."""
+        return asdict(self)
+
+
+class Claims(NamedTuple):
+    """What a folder says of a partition elsewhere than in the partition's own folder. None: it says nothing."""
+
+    recovery_point: int | None = None
+    high_watermark: int | None = None
+    log_start_offset: int | None = None
+    cleaner_offset: int | None = None
+    newest_epoch: EpochEntry | None = None
+    """Read before the folder is listed, as everything here."""
+    is_set_compacted: Callable[[], bool] | None = None
+    """Looks up whether the topic's settings say that it is compacted; asked only where it matters."""
+
+
+def missing_offsets(log: Log, claims: Claims, start_offset: int, end_offset: int | None) -> Iterator[MissingOffsets]:
+    """Yield what of `[start_offset, end_offset)` is missing, in order; None: up to where the log should end.
+
+    What lies below the log start is not: nobody can read it. Raises CorruptBatchError where the last segment is
+    damaged, SegmentChangedError, StorageError.
+    """
+    log_start_offset = claims.log_start_offset or 0
+    start_offset = max(start_offset, log_start_offset)
+    orphans = _Orphans(log.directory, {segment.base_offset for segment in log.segments})
+    for found in _all_missing(log, claims, orphans, start_offset, end_offset):
+        if found.end_offset > start_offset and (end_offset is None or found.first_offset < end_offset):
+            yield replace(found, first_offset=max(found.first_offset, log_start_offset))
+
+
+def _all_missing(
+    log: Log, claims: Claims, orphans: _Orphans, start_offset: int, end_offset: int | None
+) -> Iterator[MissingOffsets]:
+    segments = log.segments
+    if segments and (end_offset is None or start_offset < segments[0].base_offset):
+        yield from _head(log, claims, orphans)
+    is_compacted: bool | None = None
+    for before, behind in pairwise(segments):
+        if end_offset is not None and before.base_offset >= end_offset:
+            return
+        if behind.base_offset <= start_offset:
+            continue
+        end = _end_of(before)
+        if end is None or end.next_offset >= behind.base_offset:
+            continue
+        lost = orphans.between(end.next_offset, behind.base_offset - 1)
+        if lost is not None:
+            reason = f"{lost.name} is there, and its .log is not"
+        else:
+            if is_compacted is None:
+                is_compacted = is_compacted_log(log, claims)
+            if is_compacted:
+                continue
+            reason = "no segment holds them"
+        yield _missing(log, end.next_offset, behind.base_offset, "segment", reason, end.last_header, _first_header(behind))
+    if end_offset is None or not segments or segments[-1].base_offset < end_offset:
+        yield from _end(log, claims, orphans)
+
+
+def _missing(
+    log: Log, first: int, end: int, kind: Kind, reason: str, before: BatchHeader | None, behind: BatchHeader | None
+) -> MissingOffsets:
+    return MissingOffsets(log.topic, log.partition, first, end, kind, reason, _time(before), _time(behind))
+
+
+def _head(log: Log, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets]:
+    first = log.segments[0]
+    # As it is by now: an owner moves it together with the first segment.
+    epoch = _read_epochs(log.directory).earliest
+    lost = orphans.between(0, first.base_offset - 1)
+    starts: list[tuple[int, str]] = []
+    if epoch is not None and epoch.start_offset < first.base_offset:
+        starts.append((epoch.start_offset, f"leader epoch {epoch.epoch} begins at offset {epoch.start_offset}"))
+    if lost is not None:
+        starts.append((_base(lost), f"{lost.name} is there, and its .log is not"))
+    if starts and (claims.cleaner_offset is not None or not _is_losing_its_head(log.directory, first.base_offset)):
+        start, reason = min(starts)
+        reason += f", the first segment at {first.base_offset}"
+        yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
+
+
+def _end(log: Log, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffsets]:
+    end = log.segments[-1].valid_end() if log.segments else None
+    # Without a segment the log begins where the checkpoint says.
+    next_offset = claims.log_start_offset or 0 if end is None else end.next_offset
+    said = [
+        (claims.recovery_point, f"{names.RECOVERY_POINT_CHECKPOINT} says that the log was on the disk up to {{}}"),
+        (claims.high_watermark, f"{names.HIGH_WATERMARK_CHECKPOINT} says {{}}"),
+        (claims.log_start_offset, f"{names.LOG_START_OFFSET_CHECKPOINT} says {{}}"),
+    ]
+    if claims.newest_epoch is not None:
+        said.append((claims.newest_epoch.start_offset, f"leader epoch {claims.newest_epoch.epoch} begins at offset {{}}"))
+    if log.snapshots:
+        said.append((log.snapshots[-1], "a producer snapshot is of offset {}"))
+    lost = orphans.last()
+    if lost is not None:
+        said.append((_base(lost) + 1, f"{lost.name} is there, and its .log is not"))
+    offset, reason = max(((offset, text) for offset, text in said if offset is not None), default=(0, ""), key=lambda one: one[0])
+    if offset > next_offset:
+        reason = f"{reason.format(offset)}, the log ends at {next_offset}"
+        yield _missing(log, next_offset, offset, "end", reason, None if end is None else end.last_header, None)
+
+
+def is_compacted_log(log: Log, claims: Claims, *, by_its_batches: bool = True) -> bool:
+    """Return whether a cleaner may have taken records from a log; walks its batches where nothing else says so."""
+    if claims.cleaner_offset is not None or log.topic in COMPACTED_TOPICS:
+        return True
+    if claims.is_set_compacted is not None and claims.is_set_compacted():
+        return True
+    return by_its_batches and any(_was_cleaned(segment) for segment in log.segments)
+
+
+def _was_cleaned(segment: Segment) -> bool:
+    """Return whether a segment's batches show what only a cleaner leaves."""
+    next_offset: int | None = None
+    try:
+        for header in segment.headers():
+            if header.magic == 2:
+                if header.record_count < header.next_offset - header.base_offset:
+                    return True
+                if next_offset is not None and header.base_offset > next_offset:
+                    return True
+            elif not header.is_compressed and next_offset is not None and header.last_offset > next_offset:
+                return True
+            # Of compressed messages a header does not tell the first offset.
+            next_offset = header.next_offset
+    except (CorruptBatchError, SegmentChangedError):
+        return False
+    finally:
+        segment.close()
+    return False
+
+
+def _end_of(segment: Segment) -> SegmentEnd | None:
+    """Return where a segment ends; None if it vanished, or is damaged there: who reads it gets the error."""
+    try:
+        return segment.valid_end()
+    except (CorruptBatchError, SegmentChangedError):
+        return None
+    finally:
+        segment.close()
+
+
+def _first_header(segment: Segment) -> BatchHeader | None:
+    try:
+        return next(segment.headers(), None)
+    except (CorruptBatchError, SegmentChangedError):
+        return None
+    finally:
+        segment.close()
+
+
+def _time(header: BatchHeader | None) -> int | None:
+    return None if header is None or header.max_timestamp < 0 else header.max_timestamp
+
+
+def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:
+    """Return whether what lay just below the first segment still waits for its removal: epochs are written a moment later.
+
+    Where compaction deleted segments, that tells nothing.
+    """
+    ending = names.LOG_SUFFIX + names.DELETED_SUFFIX
+    paths = [Path(directory, name) for name in _list(directory) if name.endswith(ending)]
+    going = [path for path in paths if _base(path) < first_base_offset]
+    if not going:
+        return False
+    from tidelog.reader.segment import Segment
+
+    try:
+        with contextlib.closing(Segment.open(max(going), first_base_offset, _Silent())) as segment:
+            return segment.next_offset == first_base_offset
+    except (CorruptBatchError, SegmentChangedError, NotFoundError):
+        return True  # Removed since.
+
+
+def newest_epoch(directory: Path) -> EpochEntry | None:
+    """Return a partition's newest leader epoch; None where there is none, or its checkpoint is damaged."""
+    return _read_epochs(directory).latest
+
+
+def _read_epochs(directory: Path) -> LeaderEpochs:
+    try:
+        return LeaderEpochs.read(directory / names.LEADER_EPOCH_CHECKPOINT)
+    except (CorruptCheckpointError, StorageError):
+        return LeaderEpochs()
+
+
+def _list(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208 -- names alone, of which there may be thousands
+    except OSError:
+        return []
+
+
+def _base(path: Path) -> int:
+    try:
+        return names.offset_from_file_name(path.name)
+    except InvalidArgumentError:
+        return -1
+
+
+class _Silent(Notices):
+    """For a segment that is on its way out: what it lacks is nobody's concern."""
+
+    def tell(self, path: Path, text: str) -> None:
+        pass
+
+
+class _Orphans:
+    """Index files whose ``.log`` is not there under any name."""
+
+    def __init__(self, directory: Path, bases: set[int]) -> None:
+        found = [Path(directory, name) for name in _list(directory) if name.endswith(_INDEX_SUFFIXES)]
+        found = sorted(path for path in found if _base(path) >= 0 and _base(path) not in bases)
+        # Looked at one by one, and again: a listing may miss a file that is being renamed.
+        self._paths = [path for path in found if not _has_log(path) and path.exists() and not _has_log(path)]
+
+    def between(self, first: int, last: int) -> Path | None:
+        """Return the lowest one with a base in `first..last`."""
+        return next((path for path in self._paths if first <= _base(path) <= last), None)
+
+    def last(self) -> Path | None:
+        return self._paths[-1] if self._paths else None
+
+
+def _has_log(index: Path) -> bool:
+    """Return whether the ``.log`` is there, or under a name to which the index would follow it."""
+    log = index.with_suffix(names.LOG_SUFFIX)
+    endings = (names.DELETED_SUFFIX, names.SWAP_SUFFIX, names.CLEANED_SUFFIX)
+    return log.exists() or any(Path(f"{log}{ending}").exists() and not Path(f"{index}{ending}").exists() for ending in endings)

@@ -1,0 +1,116 @@
+"""What a log's batches say about its producers: whose transaction is open, and which ones were aborted (spec §9; KIP-98).
+
+A snapshot holds the state at an offset; replaying the batches from there gives the state at any later one. A transaction
+opens with its producer's first transactional batch and ends with the coordinator's marker, a control batch of the same
+producer. Records are stable up to the first one of the earliest transaction that is open, or whose marker is not yet
+below the high watermark.
+
+Nothing is read here: the caller walks the log and hands in headers (v2 only; older formats know no producers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tidelog.formats.producer_snapshot import ProducerEntry
+from tidelog.formats.txn_index import AbortedTxn
+from tidelog.records.batch import BatchHeader
+from tidelog.records.control import ControlType, EndTxnMarker
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction whose marker, at `last_offset`, was seen."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerState:
+    """Producers by id, at `map_end_offset`: the offset that comes next. What was completed is known from `start_offset` on."""
+
+    def __init__(self, entries: Iterable[ProducerEntry] = (), map_end_offset: int = 0) -> None:
+        self.producers: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
+        self.start_offset = map_end_offset
+        self.map_end_offset = map_end_offset
+        self.completed: list[CompletedTxn] = []
+        self.aborted: list[AbortedTxn] = []
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """First offset of each open transaction, by producer id."""
+        return {
+            entry.producer_id: entry.current_txn_first_offset
+            for entry in self.producers.values()
+            if entry.current_txn_first_offset >= 0
+        }
+
+    def first_unstable_offset(self, high_watermark: int | None = None) -> int | None:
+        """Return the first offset that may yet turn out aborted, None if all is decided.
+
+        A completed transaction is undecided until its marker is below `high_watermark`; None takes markers as they are.
+        """
+        firsts = list(self.open_transactions.values())
+        if high_watermark is not None:
+            firsts += [txn.first_offset for txn in self.completed if txn.last_offset >= high_watermark]
+        return min(firsts, default=None)
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """Return the last stable offset at a marker: where another producer's open transaction begins, or the marker's next."""
+        others = [first for producer_id, first in self.open_transactions.items() if producer_id != completed.producer_id]
+        return min(others, default=completed.last_offset + 1)
+
+    def apply(self, header: BatchHeader, marker: EndTxnMarker | None = None) -> CompletedTxn | None:
+        """Go on by one batch; `marker` is what a control batch of a producer says (None: nothing, or no transaction's end).
+
+        Returns the transaction that it completes, if any.
+        """
+        self.map_end_offset = header.next_offset
+        if header.producer_id < 0:
+            return None
+        if header.is_control:
+            return None if marker is None else self._end_transaction(header, marker)
+        before = self.producers.get(header.producer_id)
+        first_offset = -1 if before is None else before.current_txn_first_offset
+        if header.is_transactional and first_offset < 0:
+            first_offset = header.base_offset
+        self.producers[header.producer_id] = ProducerEntry(
+            header.producer_id,
+            header.producer_epoch,
+            header.last_sequence,
+            header.last_offset,
+            header.last_offset - header.base_offset,
+            header.max_timestamp,
+            -1 if before is None else before.coordinator_epoch,
+            first_offset,
+        )
+        return None
+
+    def _end_transaction(self, header: BatchHeader, marker: EndTxnMarker) -> CompletedTxn | None:
+        before = self.producers.get(header.producer_id)
+        keeps_batch = before is not None and before.producer_epoch == header.producer_epoch
+        self.producers[header.producer_id] = ProducerEntry(
+            header.producer_id,
+            header.producer_epoch,
+            before.last_sequence if before is not None and keeps_batch else -1,
+            before.last_offset if before is not None and keeps_batch else -1,
+            before.offset_delta if before is not None and keeps_batch else 0,
+            header.max_timestamp,
+            marker.coordinator_epoch,
+            -1,
+        )
+        if before is None or before.current_txn_first_offset < 0:
+            return None  # An empty transaction, or one whose records are gone.
+        completed = CompletedTxn(
+            header.producer_id, before.current_txn_first_offset, header.last_offset, marker.type is ControlType.ABORT
+        )
+        self.completed.append(completed)
+        if completed.is_aborted:
+            self.aborted.append(AbortedTxn(*completed[:3], self.last_stable_offset(completed)))
+        return completed
+
+    def entries(self) -> list[ProducerEntry]:
+        """Return the producers as a snapshot holds them."""
+        return list(self.producers.values())

@@ -1,0 +1,243 @@
+"""Reading around damage: which bytes of a ``.log`` are sound batches, and what is left out between them.
+
+At the first batch that is not sound (header, length, checksum, offset, or records that cannot be read) the bytes that follow are
+searched for the next sound one:
+
+| the damage | goes on at |
+|---|---|
+| a wrong checksum, a right length | the end that the batch claims, if a sound batch with its next offset is there |
+| anything else | the first position where a sound batch with an offset that fits is followed by another one, or by the end |
+| an offset that does not fit its neighbours | the batch that is out of line is left out: no checksum covers an offset |
+
+A sound batch inside another one's value is so not taken for a batch of this log: what follows it in the value is none. Index
+entries are not asked. Only what was written after the last sound batch of the last segment, a torn tail, is no damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.errors import CorruptBatchError, CorruptDataError
+from tidelog.formats.batch_walk import check_crc_by_pieces
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET
+from tidelog.reader.segment_end import candidates, last_nonzero
+from tidelog.records.batch import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_crc, read_header
+from tidelog.records.records import iter_records
+from tidelog.records.scanner import scan_batch
+from tidelog.times import format_time
+
+if TYPE_CHECKING:
+    from tidelog.records.kernel import Rows
+
+READ_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Bytes of a segment that were skipped because they are damaged, and the offsets that may have been in them."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    """Offsets `[first_offset, end_offset)` are in no sound batch; in a compacted log some of them were in none before."""
+    path: str
+    start_position: int
+    end_position: int
+    reason: str
+    records: int | None
+    """How many records are lost, where that is known; else at most as many as offsets."""
+    previous_timestamp: int | None
+    next_timestamp: int | None
+
+    def __str__(self) -> str:
+        count = f"at most {self.end_offset - self.first_offset:,}" if self.records is None else f"{self.records:,}"
+        times = ""
+        if self.previous_timestamp is not None:
+            times = f"; the batch before is of {format_time(self.previous_timestamp)}"
+        if self.next_timestamp is not None:
+            times += f"{',' if times else ';'} the batch behind of {format_time(self.next_timestamp)}"
+        return (
+            f"{self.topic}-{self.partition}: offsets [{self.first_offset}, {self.end_offset}) left out, {count} records: bytes "
+            f"{self.start_position} to {self.end_position} of {self.path} are damaged: {self.reason}{times}"
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """Return what scripts get."""
+        return asdict(self)
+
+
+class Damage(NamedTuple):
+    """Bytes between sound batches. `claimed` is the header that stands at their beginning, if there is one that makes sense."""
+
+    start: int
+    end: int
+    reason: str
+    before: BatchHeader | None
+    behind: BatchHeader | None
+    first_offset_behind: int
+    claimed: BatchHeader | None
+
+
+class Sound(NamedTuple):
+    """What is sound of a segment."""
+
+    headers: list[BatchHeader]
+    damages: list[Damage]
+
+
+def salvage(file: ReadOnlyFile, size_bytes: int, base_offset: int, next_base_offset: int | None) -> Sound:
+    """Go through a segment; every batch is checked, its records too. Raises SegmentChangedError, StorageError.
+
+    Headers take a few hundred bytes of memory each.
+    """
+    return _Salvage(file, size_bytes, base_offset, next_base_offset).run()
+
+
+class _Salvage:
+    def __init__(self, file: ReadOnlyFile, size_bytes: int, base_offset: int, next_base_offset: int | None) -> None:
+        from tidelog.records.kernel import Rows
+
+        self._file = file
+        self._size = size_bytes
+        self._base_offset = base_offset
+        self._limit = MAX_OFFSET if next_base_offset is None else next_base_offset
+        self._is_last = next_base_offset is None
+        self._rows: Rows = Rows()
+        self._rows.set_bounds(None, None, None, None)
+        self._sound: list[BatchHeader] = []
+        self._damages: list[Damage] = []
+
+    def run(self) -> Sound:
+        position = 0
+        while position < self._size:
+            header, fault = self._batch_at(position)
+            if header is not None and self._is_out_of_line(header):
+                header, fault = None, "its offset does not fit those of its neighbours"
+            if header is not None:
+                self._sound.append(header)
+                position = header.end_position
+                continue
+            behind = self._next_sound(position)
+            if behind is None and self._is_last:
+                break  # A torn tail, or what checkpoints say is missing.
+            end = self._size if behind is None else behind.position
+            before = self._sound[-1] if self._sound else None
+            first_behind = self._limit if behind is None else self._first_offset(behind)
+            self._damages.append(Damage(position, end, fault, before, behind, first_behind, self._header_at(position)))
+            position = end
+        return Sound(self._sound, self._damages)
+
+    def _first_offset(self, header: BatchHeader) -> int:
+        """Return a batch's first offset; of a compressed v0 or v1 message only its records tell."""
+        if header.magic == 2 or not header.is_compressed:
+            return header.base_offset
+        batch = memoryview(self._file.read(header.position, header.size))
+        return next(iter_records(header, batch, path=self._file.path)).offset
+
+    @property
+    def _next_offset(self) -> int:
+        return self._sound[-1].next_offset if self._sound else self._base_offset
+
+    def _header_at(self, position: int) -> BatchHeader | None:
+        try:
+            header = read_header(self._file.read(position, HEADER_BYTES), 0, position, self._file.path)
+        except CorruptBatchError:
+            return None
+        return header if header.end_position <= self._size else None
+
+    def _batch_at(self, position: int) -> tuple[BatchHeader | None, str]:
+        """Return the sound batch at a position, with an offset that fits what is before it, or None and why there is none."""
+        try:
+            header = read_header(self._file.read(position, HEADER_BYTES), 0, position, self._file.path)
+        except CorruptBatchError as error:
+            return None, error.message
+        if header.end_position > self._size:
+            return None, "a batch is cut off by the end of its segment"
+        first = header.base_offset if header.magic == 2 else header.last_offset
+        if not self._next_offset <= first <= header.last_offset < self._limit:
+            return None, "its offset does not fit its place"
+        if header.last_offset - self._base_offset > MAX_RELATIVE_OFFSET:
+            return None, "its offset does not fit its segment"
+        try:
+            if header.size > READ_BYTES:
+                check_crc_by_pieces(self._file, header)
+            batch = memoryview(self._file.read(position, header.size))
+            check_crc(header, batch, self._file.path)
+            self._rows.clear()
+            scan_batch(self._rows, header, batch, path=self._file.path)
+        except CorruptDataError as error:
+            return None, error.message
+        return header, ""
+
+    def _is_out_of_line(self, header: BatchHeader) -> bool:
+        """Return whether a batch's offset is too high for its place: the one behind it goes on from the batch before it."""
+        first = header.base_offset if header.magic == 2 else header.last_offset
+        if first == self._next_offset or header.end_position >= self._size:
+            return False
+        behind = self._header_at(header.end_position)
+        if behind is None or behind.base_offset >= header.next_offset or behind.base_offset < self._next_offset:
+            return False
+        try:
+            check_crc_by_pieces(self._file, behind)
+        except CorruptBatchError:
+            return False
+        return True
+
+    def _next_sound(self, position: int) -> BatchHeader | None:
+        """Return the batch that the log goes on with behind damage."""
+        claimed = self._header_at(position)
+        if claimed is not None and claimed.end_position < self._size:
+            behind, _ = self._batch_at(claimed.end_position)
+            expected = behind is not None and claimed.base_offset >= self._next_offset
+            if behind is not None and expected and behind.base_offset == claimed.next_offset:
+                return behind
+        last = last_nonzero(self._file, position, self._size)
+        if last is None:
+            return None
+        for place in candidates(self._file, position + 1, last + 1, self._size, self._next_offset):
+            found, _ = self._batch_at(place)
+            if found is not None and (found.end_position == self._size or self._follows(found)):
+                return found
+        return None
+
+    def _follows(self, header: BatchHeader) -> bool:
+        """Return whether a sound batch, or nothing but zeros, follows a batch."""
+        if last_nonzero(self._file, header.end_position, self._size) is None:
+            return True
+        self._sound.append(header)
+        try:
+            return self._batch_at(header.end_position)[0] is not None
+        finally:
+            self._sound.pop()
+
+
+def left_out(damages: list[Damage], topic: str, partition: int, path: str, base_offset: int) -> Iterator[LeftOut]:
+    """Yield what a reader is told of the damages of a segment."""
+    for damage in damages:
+        first = base_offset if damage.before is None else damage.before.next_offset
+        end = damage.first_offset_behind
+        claimed = damage.claimed
+        is_one = claimed is not None and claimed.magic == 2 and claimed.end_position == damage.end
+        is_whole = is_one and claimed is not None and (claimed.base_offset, claimed.next_offset) == (first, end)
+        records = end - first if is_whole and claimed is not None and claimed.record_count == end - first else None
+        yield LeftOut(
+            topic,
+            partition,
+            first,
+            end,
+            path,
+            damage.start,
+            damage.end,
+            damage.reason,
+            records,
+            _time(damage.before),
+            _time(damage.behind),
+        )
+
+
+def _time(header: BatchHeader | None) -> int | None:
+    return None if header is None or header.max_timestamp < 0 else header.max_timestamp

@@ -1,0 +1,66 @@
+"""A segment of which only the sound batches are seen: what `skip_damaged` reads (see `salvage`).
+
+The whole ``.log`` is read and checked when it is first asked for anything; its indexes are not used.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TypeVar
+
+from tidelog.formats.index_entries import IndexEntries
+from tidelog.reader.salvage import LeftOut, Sound, left_out, salvage
+from tidelog.reader.segment import Segment
+from tidelog.reader.segment_end import SegmentEnd, last_nonzero
+from tidelog.records.batch import BatchHeader
+
+_Index = TypeVar("_Index", bound=IndexEntries)
+
+
+class SalvagedSegment(Segment):
+    """See the module."""
+
+    @cached_property
+    def sound(self) -> Sound:
+        """The sound batches, and what lies between them."""
+        return salvage(self._file, self.size_bytes, self.base_offset, self.next_base_offset)
+
+    def left_out(self, topic: str, partition: int) -> list[LeftOut]:
+        """Return what is left out of the segment."""
+        return list(left_out(self.sound.damages, topic, partition, str(self.log_path), self.base_offset))
+
+    def valid_end(self) -> SegmentEnd:
+        if self._end is None:
+            headers, damages = self.sound
+            last = headers[-1] if headers else None
+            position, next_offset = (0, self.base_offset) if last is None else (last.end_position, last.next_offset)
+            if not self.is_last:
+                # Offsets behind the last batch are left out, and told so: they are no gap.
+                if damages and damages[-1].behind is None:
+                    next_offset = damages[-1].first_offset_behind
+                position = self.size_bytes
+            elif last_nonzero(self._file, position, self.size_bytes) is not None:
+                torn = f"{self.size_bytes - position} bytes behind byte {position}"
+                self.notices.tell(self.log_path, f"torn tail: {torn} are no whole batch, left out")
+            self._end = SegmentEnd(position, next_offset, last)
+        return self._end
+
+    def check_name(self) -> bool:
+        return True  # What lies outside of its name is left out, and told.
+
+    def floor_position(self, offset: int, trace: object = None) -> int:
+        return 0
+
+    def _walk(
+        self, position: int, end_position: int, *, crc: bool, min_offset: int | None = None, stop_at_partial: bool = False
+    ) -> Iterator[BatchHeader]:
+        headers = self.sound.headers
+        for number in range(bisect.bisect_left(headers, position, key=lambda header: header.position), len(headers)):
+            if headers[number].end_position > end_position:
+                return
+            yield headers[number]
+
+    def _index(self, suffix: str, kind: type[_Index]) -> _Index | None:
+        return None

@@ -1,0 +1,120 @@
+"""Which files make up a partition at one moment, although its owner may be renaming them.
+
+A listing is read until two in a row agree, and each segment is then held by its inode (see `files`), so that what was
+listed together is read together. What the names say:
+
+=========================  ======================================================================================
+``N.log``                  a segment
+``….deleted``              on its way out: not listed (but a segment listed before is still found there)
+``N.log.cleaned``          the cleaner's unfinished work: ignored, and every ``.swap`` at or above it with it
+``N.log.swap``             finished work about to take its place: stands for every segment whose base lies in
+                           [its base, its next offset), as Kafka's loader decides after a crash (spec §6.2)
+=========================  ======================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.errors import InvalidArgumentError, NotFoundError, SegmentChangedError, StorageError
+from tidelog.formats import names
+from tidelog.formats.files import FileIdentity
+
+MAX_LISTINGS = 32
+"""How often a folder is listed before giving up on two listings that agree."""
+
+_LOG_SWAP_SUFFIX = names.LOG_SUFFIX + names.SWAP_SUFFIX
+
+
+class SegmentFile(NamedTuple):
+    """A ``.log`` (or ``.log.swap``) as it was listed."""
+
+    base_offset: int
+    path: Path
+    stat: os.stat_result
+
+    @property
+    def identity(self) -> FileIdentity:
+        return FileIdentity.of(self.stat)
+
+
+class Listing(NamedTuple):
+    """What a partition folder holds, as far as reading it matters."""
+
+    segments: list[SegmentFile]
+    snapshots: list[int]
+    """Offsets of the producer snapshots, ascending."""
+
+
+def list_partition(directory: Path, next_offset: Callable[[SegmentFile], int]) -> Listing:
+    """List a partition's folder. `next_offset` says where a ``.log.swap`` ends; it is asked only if there is one.
+
+    Raises NotFoundError where there is no such folder, SegmentChangedError if it keeps changing, StorageError.
+    """
+    previous = None
+    for _ in range(MAX_LISTINGS):
+        found = _scan(directory)
+        # A live segment grows and ages from one listing to the next: only names and inodes must agree.
+        current = {name: file and file.identity for name, file in found.items()}
+        if current == previous:
+            return _resolve(found, next_offset)
+        previous = current
+    raise SegmentChangedError(f"a folder changed during each of {MAX_LISTINGS} listings", path=directory)
+
+
+def _scan(directory: Path) -> dict[str, SegmentFile | None]:
+    """Return the names that matter: segments with what they are, everything else with None."""
+    found: dict[str, SegmentFile | None] = {}
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith((names.SNAPSHOT_SUFFIX, names.CLEANED_SUFFIX)):
+                    found[name] = None
+                elif name.endswith((names.LOG_SUFFIX, _LOG_SWAP_SUFFIX)) and _offset(name) is not None:
+                    try:
+                        found[name] = segment_file(directory / name)
+                    except NotFoundError:
+                        found[name] = None  # Renamed since: the next listing will tell, and differ from this one.
+    except StorageError:
+        raise  # An OSError too; it names the file.
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError("no such folder", path=directory) from None
+    except OSError as error:
+        raise StorageError(f"cannot list a folder: {error.strerror}", path=directory) from error
+    return found
+
+
+def segment_file(path: Path) -> SegmentFile:
+    """Look at one ``.log`` by its path. Raises NotFoundError, InvalidArgumentError for a name that is no offset, StorageError."""
+    base_offset = names.offset_from_file_name(path.name)
+    try:
+        return SegmentFile(base_offset, path, path.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError("no such file", path=path) from None
+    except OSError as error:
+        raise StorageError(f"cannot look at a file: {error.strerror}", path=path) from error
+
+
+def _resolve(found: dict[str, SegmentFile | None], next_offset: Callable[[SegmentFile], int]) -> Listing:
+    plain = {file.base_offset: file for name, file in found.items() if file and name.endswith(names.LOG_SUFFIX)}
+    swaps = [file for name, file in found.items() if file and name.endswith(_LOG_SWAP_SUFFIX)]
+    cleaned = [offset for name in found if name.endswith(names.CLEANED_SUFFIX) and (offset := _offset(name)) is not None]
+    valid = [file for file in swaps if not cleaned or file.base_offset < min(cleaned)]
+    if valid:
+        start = min(file.base_offset for file in valid)
+        end = max(start + 1, *(next_offset(file) for file in valid))
+        plain = {base: file for base, file in plain.items() if not start <= base < end}
+        plain.update({file.base_offset: file for file in valid})
+    snapshots = sorted(offset for name in found if name.endswith(names.SNAPSHOT_SUFFIX) and (offset := _offset(name)) is not None)
+    return Listing([plain[base] for base in sorted(plain)], snapshots)
+
+
+def _offset(name: str) -> int | None:
+    try:
+        return names.offset_from_file_name(name)
+    except InvalidArgumentError:
+        return None

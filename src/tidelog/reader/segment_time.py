@@ -1,0 +1,245 @@
+"""Time in one segment: its largest timestamp, and the first record that reaches one (spec §3, §4.9).
+
+The time index bounds both from below: an entry (T, o) says that o's batch is the first to reach T. Before it is used,
+
+* the batch that holds o must have T as its largest timestamp, and a right checksum;
+* no batch before it may reach T: the headers of all are looked at, as far as `proven_head` has a budget for that. Beyond it,
+  those from the batch of the entry before on, however many: so one entry that lies is always seen.
+
+What lies behind the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only. What remains
+believed, and what the checks cost, stands in docs/spec/what-is-believed.md.
+
+Kafka's entries are about o's batch. KIP-33's text means something else, which no release wrote, and which is understood: o is
+the next offset at the time of the entry (after the roll, the next segment's base), and T was reached before it. Then the batch
+is the first that reaches T, found by a walk from the entry before. And it gives a segment without timestamps one entry, the
+file's time with the first message's offset or the next segment's base: that leads to no record, and is passed over.
+
+A topic of format v0 with LogAppendTime has entries too (Kafka noted the append times, which v0 cannot store): those lead to
+no record, and are passed over without a notice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.formats.time_index import TimeIndex, TimestampOffset
+from tidelog.reader.trace import BatchesStep, RecordStep, TimeIndexStep, TimestampSource, Trace
+from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.records.records import first_record_at, max_timestamp_record
+
+if TYPE_CHECKING:
+    from tidelog.reader.segment import Segment
+
+
+class LargestTimestamp(NamedTuple):
+    """The largest timestamp of a segment (ms, -1 none), an offset of the first batch that has it, and where it was found."""
+
+    timestamp: int
+    offset: int
+    source: TimestampSource
+
+
+class FoundRecord(NamedTuple):
+    """A record found by time: offset, timestamp (ms), and its batch."""
+
+    offset: int
+    timestamp: int
+    header: BatchHeader
+
+
+def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestTimestamp:
+    """Return a segment's largest timestamp.
+
+    With `at_least`, the last time index entry is answer enough if it reaches that; what follows it is then not walked.
+    """
+    if segment.largest is not None:
+        return segment.largest
+    position = 0
+    largest = LargestTimestamp(NO_TIMESTAMP, segment.base_offset, "none")
+    index = segment.time_index
+    if index is not None:
+        slot = _last_slot(segment, index)
+        last = _entry(segment, index, slot) if slot >= 0 else None
+        if last is not None:
+            entry, batch = last
+            largest = LargestTimestamp(entry.timestamp, entry.offset, "index")
+            if at_least is not None and entry.timestamp >= at_least:
+                return largest
+            position = batch.end_position
+    if index is not None and largest.source == "none" and _is_v0_throughout(segment):
+        position = segment.end_position
+    indexed = largest
+    for header in segment.headers(position, check_crc=True):
+        if header.max_timestamp > largest.timestamp:
+            largest = LargestTimestamp(header.max_timestamp, header.last_offset, "log")
+    if indexed.source == "index" and largest.source == "log" and not segment.is_last:
+        # A roll writes the largest timestamp as the last entry; in a live segment the index may well lag behind.
+        path = segment.log_path if index is None or index.path is None else index.path
+        segment.notices.tell(path, f"ends at {indexed.timestamp}, the segment at {largest.timestamp}: entries are missing")
+    segment.largest = largest
+    return largest
+
+
+def find_offset_by_timestamp(
+    segment: Segment, timestamp: int, starting_offset: int, trace: Trace | None = None
+) -> FoundRecord | None:
+    """Return the first record with `offset >= starting_offset` whose timestamp is at least `timestamp`; control records count.
+
+    Raises CorruptBatchError, InvalidRecordError, DecompressionError, SegmentChangedError.
+    """
+    start = start_position(segment, timestamp, trace)
+    if starting_offset > segment.base_offset:
+        start = max(start, segment.floor_position(starting_offset))
+    position, batches, opened = start, 0, 0
+    found: FoundRecord | None = None
+    for header in segment.headers(start, check_crc=True):
+        position, batches = header.end_position, batches + 1
+        if header.max_timestamp < timestamp or header.last_offset < starting_offset:
+            continue
+        opened += 1
+        batch = segment.read_batch(header)
+        record = first_record_at(header, batch, timestamp, starting_offset, path=segment.log_path)
+        if record is not None:
+            found = FoundRecord(*record, header)
+            break
+    if trace is not None:
+        trace.add(BatchesStep(segment.log_path, start, position, batches, opened))
+        if found is not None:
+            header = found.header
+            trace.add(
+                RecordStep(
+                    segment.log_path, header.position, header.base_offset, header.last_offset, found.offset, found.timestamp
+                )
+            )
+    return found
+
+
+def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_offset: int) -> FoundRecord | None:
+    """Return the first record at or above `starting_offset` that carries `largest`, the largest timestamp from there on."""
+    for header in segment.headers(segment.floor_position(max(largest.offset, starting_offset)), check_crc=True):
+        # A batch that the log start cuts may have lost its own largest record.
+        if header.max_timestamp >= largest.timestamp and header.last_offset >= starting_offset:
+            record = max_timestamp_record(header, segment.read_batch(header), starting_offset, path=segment.log_path)
+            if record is not None and record[1] == largest.timestamp:
+                return FoundRecord(*record, header)
+    return None
+
+
+def start_position(segment: Segment, timestamp: int, trace: Trace | None = None) -> int:
+    """Return where the walk for `timestamp` starts: at the batch of the last time index entry that is not later, or at 0."""
+    index = segment.time_index
+    if index is None:
+        return 0
+    try:
+        slot = min(index.slot(timestamp), _last_slot(segment, index))
+    except SegmentChangedError as error:
+        segment.distrust_time_index(error.message)
+        return 0
+    inner = None if trace is None else Trace()
+    known = _entry(segment, index, slot, inner) if slot >= 0 else None
+    if known is not None and known[0].timestamp > timestamp:
+        known = None  # In an index that is out of order, or has grown since, a lower slot may hold a later time.
+    if trace is not None and inner is not None and index.path is not None:
+        entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset) if known is None else known[0]
+        trace.add(TimeIndexStep(index.path, -1 if known is None else slot, index.entries, entry.timestamp, entry.offset))
+        trace.steps += [] if known is None else inner.steps
+    return 0 if known is None else known[1].position
+
+
+def _last_slot(segment: Segment, index: TimeIndex) -> int:
+    """Return the slot of the last entry about what is seen of the segment: its owner may have added others since."""
+    if not segment.may_have_grown:
+        return index.entries - 1
+    next_offset = segment.next_offset
+    try:
+        last = index.entries - 1
+        return index.entries_below(next_offset) - 1 if last >= 0 and index.entry(last).offset >= next_offset else last
+    except SegmentChangedError as error:
+        segment.distrust_time_index(error.message)
+        return -1
+
+
+def _entry(
+    segment: Segment, index: TimeIndex, slot: int, trace: Trace | None = None
+) -> tuple[TimestampOffset, BatchHeader] | None:
+    """Return an entry with its batch, if both agree; otherwise the index is not used any more."""
+    try:
+        entry = index.entry(slot)
+        before = index.entry(slot - 1) if slot else None
+    except SegmentChangedError as error:
+        segment.distrust_time_index(error.message)
+        return None
+    batch = None if entry.offset < segment.base_offset else segment.translate_offset(entry.offset, trace)
+    if batch is not None and batch.magic == 0:
+        segment.distrust_time_index(None)
+        return None
+    if batch is not None and _agrees(segment, entry, before, batch):
+        return entry, batch
+    batch = _first_to_reach(segment, entry, before)
+    if batch is not None:
+        if trace is not None:
+            trace.steps.clear()  # The offset index was asked for another batch than the one that counts.
+        return TimestampOffset(entry.timestamp, batch.last_offset), batch
+    reason = f"entry {slot} ({entry.timestamp} at offset {entry.offset}) does not agree with the log"
+    segment.distrust_time_index(None if index.entries == 1 and _is_file_time(segment, entry) else reason)
+    return None
+
+
+def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None, batch: BatchHeader) -> bool:
+    """Say whether an entry is about its batch and, as far as is looked, no batch before that reaches its timestamp."""
+    if batch.max_timestamp != entry.timestamp or (batch.magic == 2 and batch.base_offset > entry.offset):
+        return False
+    if before is not None and not _may_precede(segment, before, entry):
+        return False
+    try:
+        largest = segment.head.largest_before(batch.position)
+        if largest is None:
+            position = 0 if before is None else _position_of(segment, before)
+            largest = max(segment.times(min(position, batch.position), batch.position), default=NO_TIMESTAMP)
+    except CorruptBatchError:
+        return False  # The walk through the log, which checks everything, will tell.
+    return largest < entry.timestamp
+
+
+def _may_precede(segment: Segment, before: TimestampOffset, entry: TimestampOffset) -> bool:
+    return segment.base_offset <= before.offset <= entry.offset and before.timestamp < entry.timestamp
+
+
+def _position_of(segment: Segment, entry: TimestampOffset) -> int:
+    """Return where the batch of an entry begins; 0 where that batch is not as the entry says: then it proves nothing."""
+    batch = segment.translate_offset(entry.offset)
+    return 0 if batch is None or batch.max_timestamp != entry.timestamp else batch.position
+
+
+def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampOffset | None) -> BatchHeader | None:
+    """Return the batch that KIP-33's text means by an entry, if it is true: the first to reach T, all before o being no later."""
+    if before is not None and not _may_precede(segment, before, entry):
+        return None
+    first = None
+    for header in segment.headers(check_crc=True):
+        if header.last_offset >= entry.offset:
+            return first if header.magic < 2 or header.base_offset >= entry.offset else None
+        if header.max_timestamp > entry.timestamp:
+            return None
+        if first is None and header.max_timestamp == entry.timestamp:
+            first = header
+    return first if entry.offset in (segment.next_offset, segment.next_base_offset) else None
+
+
+def _is_file_time(segment: Segment, entry: TimestampOffset) -> bool:
+    """Say whether an entry is one that KIP-33's text gives to a segment without timestamps, told by its offset."""
+    headers = segment.headers(check_crc=True)
+    first = next(headers, None)
+    is_first = first is not None and segment.base_offset <= entry.offset <= first.last_offset
+    if not is_first and entry.offset not in (segment.base_offset, segment.next_offset, segment.next_base_offset):
+        return False
+    return first is None or (first.max_timestamp < 0 and all(header.max_timestamp < 0 for header in headers))
+
+
+def _is_v0_throughout(segment: Segment) -> bool:
+    """Say whether a time index has good reason to lead to nothing: every batch is v0, which has no timestamps."""
+    last = segment.valid_end().last_header
+    if last is None or last.magic != 0:
+        return False
+    return all(header.magic == 0 for header in segment.headers())

@@ -1,0 +1,350 @@
+"""Where time maps are kept, whether one is about its segment, and how it gets there.
+
+A map lies beside its segment, ``<base>.timemap``, or, for folders that must not be written to, in a folder of the user's
+choice, ``<folder>/<topic>-<partition>/<base>.timemap``. Where a folder was chosen it is looked at first.
+
+A map says what may be skipped, so what it was made from must still be there. Two things tell that:
+
+| | tells |
+|---|---|
+| its checksum, version and length | that it is whole: nothing else is needed after a crash, it is not synced |
+| base offset, covered bytes, the last batch | that it is about a segment of that name, and that this was not cut back |
+| the log's stamp (`file_stamp`) is that in the map | that nothing of the log changed since: the map is *bound*, and believed |
+| where it is another: the digests of the blocks | that the batches which are to be skipped are those that were mapped |
+
+The stamp costs one system call. It is another one after a copy, a rename, or an append to a segment that was mapped; then the
+batches of each block that is to be skipped are followed, header by header, and compared with the block's digest (`check_blocks`).
+A map that disagrees counts as not there, with one notice. Writing the map again binds it.
+
+A map is never needed: whoever finds none reads the log. Apache Kafka does not know the name. Its loader and its retention pass
+the file by, and deleting a topic removes the whole folder; a map whose segment Kafka has deleted stays behind, is about nothing,
+and goes with `remove_stale_time_maps`. Owners of folders write maps when a segment is finished (`write_time_map`); `scanning`
+reads them (`TimeMaps`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.errors import (
+    CorruptBatchError,
+    CorruptDataError,
+    CorruptIndexError,
+    NotFoundError,
+    SegmentChangedError,
+    StorageError,
+)
+from tidelog.formats import names
+from tidelog.formats.batch_walk import walk
+from tidelog.formats.file_stamp import UNKNOWN, FileStamp, settled_stamp
+from tidelog.formats.files import Notices, ReadOnlyFile
+from tidelog.formats.time_map import BLOCK_BYTES, HEADER, TimeMap, size_bytes
+from tidelog.formats.time_map_builder import TimeMapBuilder, add_batches
+from tidelog.reader.segment import Segment
+from tidelog.reader.segment_files import segment_file
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, PathLike, read_header
+from tidelog.records.batch_kernel import digest_batches
+
+_TEMPORARY_SUFFIX = ".tmp"
+
+AnyPath = str | os.PathLike[str]
+
+
+def time_map_path(log_path: AnyPath, directory: AnyPath | None = None) -> Path:
+    """Return where the map of a ``.log`` lies: beside it, or below `directory`, in a folder named as the log's."""
+    log = Path(log_path).absolute()
+    name = log.name.removesuffix(names.SWAP_SUFFIX).removesuffix(names.LOG_SUFFIX) + names.TIME_MAP_SUFFIX
+    return (log.parent if directory is None else Path(directory) / log.parent.name) / name
+
+
+class FoundMap(NamedTuple):
+    """A map of a segment, and where it lies."""
+
+    time_map: TimeMap
+    path: Path
+    is_bound: bool
+    """Whether the log is still the very file that was mapped; if not, `check_blocks` must say what of the map holds."""
+
+
+class TimeMaps:
+    """The maps of segments that are read. Raises NotFoundError for a `directory` that is none."""
+
+    def __init__(self, directory: AnyPath | None = None) -> None:
+        self._directories = [None] if directory is None else [Path(directory), None]
+        if directory is not None and not Path(directory).is_dir():
+            raise NotFoundError("no such folder of time maps", path=directory)
+
+    def find(self, segment: Segment) -> list[FoundMap]:
+        """Return the segment's maps, bound ones first. One that cannot be the segment's is told to its notices."""
+        found = []
+        for directory in self._directories:
+            path = time_map_path(segment.log_path, directory)
+            try:
+                time_map = read_time_map(path)
+                if time_map is None:
+                    continue
+                check_agrees(time_map, segment.file, segment.base_offset, segment.end_position, path)
+            except (CorruptIndexError, StorageError) as error:
+                tell_unused(segment, path, error)
+                continue
+            found.append(FoundMap(time_map, path, is_bound(time_map, segment.file)))
+        return sorted(found, key=lambda one: not one.is_bound)
+
+
+def tell_unused(segment: Segment, path: Path, error: CorruptIndexError | StorageError) -> None:
+    """Notice that a map is not used, and why."""
+    found = "" if error.found is None else f" (found {error.found})"
+    segment.notices.tell(path, f"{error.message}{found}, the log is read instead")
+
+
+def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:
+    """Whether a log is at this moment the very file that the map was made from. Ask after the map was read, not before."""
+    return time_map.stamp != UNKNOWN and time_map.stamp == file.stamp()
+
+
+def read_time_map(path: Path) -> TimeMap | None:
+    """Read a map; None where there is no such file. Raises CorruptIndexError, StorageError."""
+    file = ReadOnlyFile(path, fallbacks=())
+    try:
+        file.open()
+    except SegmentChangedError:
+        return None
+    with file:
+        expected_bytes = size_bytes(file.read(0, HEADER.size), path)
+        found_bytes = file.size_bytes()
+        if found_bytes != expected_bytes:
+            raise CorruptIndexError("a time map of a broken length", path=path, found=f"{found_bytes} bytes")
+        return TimeMap.from_bytes(file.read(0, expected_bytes), path)
+
+
+def check_agrees(time_map: TimeMap, file: ReadOnlyFile, base_offset: int, end_position: int, path: Path) -> None:
+    """Raise CorruptIndexError unless the map may be about the log `file`, whose batches end at `end_position`."""
+    if time_map.base_offset != base_offset:
+        raise CorruptIndexError("a time map of another segment", path=path, found=f"base offset {time_map.base_offset}")
+    if time_map.positions[0] != 0:
+        raise _disagrees(0, path)
+    if time_map.covered_bytes > end_position:
+        raise CorruptIndexError("a time map is longer than its segment", path=path, found=f"{time_map.covered_bytes} bytes")
+    last = batch_at(time_map.last_batch_position, file, path)
+    if (last.base_offset, last.crc) != (time_map.last_batch_offset, time_map.last_batch_crc):
+        raise _disagrees(last.position, path)
+    if (last.end_position, last.next_offset) != (time_map.covered_bytes, time_map.next_offset):
+        raise _disagrees(last.position, path)
+
+
+def check_blocks(time_map: TimeMap, blocks: range, file: ReadOnlyFile, path: PathLike, *, position: int) -> None:
+    """Follow the batches from `position`, where one starts, to the end of `blocks`; they must be those that were mapped.
+
+    `position` is at the first of the blocks or before it. Reads what lies between the first and the last header of each block.
+    Raises CorruptIndexError, SegmentChangedError for a log that becomes shorter.
+    """
+    if blocks and position < time_map.positions[blocks.start]:
+        start = time_map.positions[blocks.start]
+        for header in walk(file, position, start):
+            if header.end_position > start:
+                raise _disagrees(header.position, path)
+    for block in blocks:
+        start, end = time_map.positions[block], time_map.end_position(block)
+        last = time_map.last_batches[block]
+        if not 0 <= last < end - start or (last and last >= time_map.block_bytes):
+            raise _disagrees(start, path)
+        data = file.read(start, min(last + HEADER_BYTES, end - start))
+        length, digest = digest_batches(data, end - start)
+        if length != end - start or digest != time_map.digests[block]:
+            raise _disagrees(start, path)
+
+
+def first_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
+    """Return the first batch of a block. Raises CorruptIndexError where the log has another one there."""
+    header = batch_at(time_map.positions[block], file, path)
+    offset = time_map.first_offsets[block]
+    # The header of a compressed v0 or v1 message tells the last offset inside.
+    agrees = header.base_offset == offset if header.magic == 2 else header.base_offset >= offset
+    if not agrees:
+        raise _disagrees(header.position, path)
+    return header
+
+
+def last_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
+    """Return the last batch of a block. Raises CorruptIndexError where the log has none that ends with the block."""
+    header = batch_at(time_map.positions[block] + time_map.last_batches[block], file, path)
+    if header.end_position != time_map.end_position(block):
+        raise _disagrees(header.position, path)
+    return header
+
+
+def batch_at(position: int, file: ReadOnlyFile, path: PathLike) -> BatchHeader:
+    """Return the header of the batch that a map says is there. Raises CorruptIndexError where none is."""
+    try:
+        if position < 0:
+            raise _disagrees(position, path)
+        return read_header(file.read(position, HEADER_BYTES), 0, position, file.path)
+    except CorruptBatchError as error:
+        raise _disagrees(position, path) from error
+
+
+def _disagrees(position: int, path: PathLike) -> CorruptIndexError:
+    return CorruptIndexError("a time map does not agree with its segment", path=path, found=f"another batch at byte {position}")
+
+
+# --- writing
+
+
+def write_time_map(
+    log_path: AnyPath,
+    directory: AnyPath | None = None,
+    *,
+    end_position: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    notices: Notices | None = None,
+) -> TimeMap | None:
+    """Write or extend a segment's map, for an owner that can do without: what prevents it is a notice, and None comes back.
+
+    What is mapped, and the result, are as with `rebuild_time_map`.
+    """
+    path = time_map_path(log_path, directory)
+    try:
+        return rebuild_time_map(log_path, directory, end_position=end_position, block_bytes=block_bytes)
+    except (CorruptDataError, SegmentChangedError, StorageError, NotFoundError) as error:
+        (notices or Notices()).tell(path, f"no time map was written: {error}")
+        return None
+
+
+def write_time_maps(log_paths: Iterable[AnyPath]) -> None:
+    """Write the maps of segments that got their last byte and their last name; as `write_time_map`, one after the other."""
+    for path in log_paths:
+        write_time_map(path)
+
+
+def rebuild_time_map(
+    log_path: AnyPath,
+    directory: AnyPath | None = None,
+    *,
+    end_position: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    from_start: bool = False,
+) -> TimeMap | None:
+    """Bring a segment's map up to date and return it, None of a segment without batches; a map that is right is not touched.
+
+    A map that agrees with the segment is extended from where it ends, unless `from_start`, or its blocks are of another size
+    than `block_bytes`. The map is bound to the file that the log is now; of one that was bound to another file, all blocks are
+    compared first. `end_position` is where the batches end, for callers that know; otherwise what looks like an unfinished append
+    at the end is left out. The log is only read. The file appears whole, under its name; it is not synced.
+
+    Raises CorruptDataError for a damaged log, NotFoundError, SegmentChangedError, StorageError; the old file is then untouched.
+    """
+    log = Path(log_path)
+    path = time_map_path(log, directory)
+    base_offset = names.offset_from_file_name(log.name)
+    if end_position is None:
+        segment = Segment.open(log)
+        try:
+            end_position = segment.end_position
+        finally:
+            segment.close()
+    with ReadOnlyFile(log, segment_file(log).identity) as file:
+        stamp = settled_stamp(file.stamp)
+        before = None if from_start else _usable(path, file, base_offset, end_position, block_bytes)
+        if before is not None and before.covered_bytes == end_position:
+            if before.stamp != stamp != UNKNOWN:
+                before = replace(before, stamp=stamp)
+                replace_time_map(path, before)
+            return before
+        builder = TimeMapBuilder(base_offset, block_bytes=block_bytes, grown_from=before)
+        add_batches(builder, file, end_position)
+        if file.locate() != file.path:
+            raise SegmentChangedError("a segment was replaced while it was mapped", path=log)
+        time_map = builder.build(unchanged(stamp, file))
+    if time_map is None:
+        return None
+    if directory is not None:
+        _make_folder(path.parent)
+    replace_time_map(path, time_map)
+    return time_map
+
+
+def unchanged(stamp: FileStamp, file: ReadOnlyFile) -> FileStamp:
+    """Return the stamp of a file that was read since, UNKNOWN if it changed meanwhile."""
+    return stamp if file.stamp() == stamp else UNKNOWN
+
+
+def _usable(path: Path, file: ReadOnlyFile, base_offset: int, end_position: int, block_bytes: int) -> TimeMap | None:
+    """Return the map that is there, if all of it is true."""
+    try:
+        time_map = read_time_map(path)
+        if time_map is None or time_map.block_bytes != block_bytes:
+            return None
+        check_agrees(time_map, file, base_offset, end_position, path)
+        if not is_bound(time_map, file):
+            check_blocks(time_map, range(time_map.blocks), file, path, position=0)
+    except (CorruptIndexError, StorageError):
+        return None
+    return time_map
+
+
+def replace_time_map(path: Path, time_map: TimeMap) -> None:
+    """Put the map in its place: written beside it and renamed, so that a reader sees the old or the new one. StorageError."""
+    # Two processes may build the same one.
+    temporary = Path(f"{path}.{os.getpid()}{_TEMPORARY_SUFFIX}")
+    try:
+        try:
+            temporary.write_bytes(time_map.to_bytes())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageError(f"cannot write a time map: {error.strerror or error}", path=path) from error
+
+
+def _make_folder(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make a folder: {error.strerror or error}", path=directory) from error
+
+
+def remove_time_map(log_path: AnyPath, directory: AnyPath | None = None) -> None:
+    """Remove a segment's map, for an owner that deletes the segment. Raises StorageError."""
+    _unlink(time_map_path(log_path, directory))
+
+
+def remove_stale_time_maps(directory: AnyPath, base_offsets: Collection[int]) -> list[Path]:
+    """Remove from a partition's folder the maps of segments that are not among `base_offsets`, and unfinished ones.
+
+    Returns what was removed. `directory` may also be the partition's folder in a folder of maps. Raises StorageError.
+    """
+    folder = Path(directory)
+    removed = []
+    try:
+        found = sorted(folder.glob(f"*{names.TIME_MAP_SUFFIX}*"))
+    except OSError as error:
+        raise StorageError(f"cannot list a folder: {error.strerror or error}", path=folder) from error
+    for path in found:
+        stem, _, rest = path.name.partition(names.TIME_MAP_SUFFIX)
+        is_temporary = rest.startswith(".") and rest.endswith(_TEMPORARY_SUFFIX)
+        if not stem.isdecimal() or (rest and not is_temporary) or not _is_regular(path):
+            continue
+        if is_temporary or int(stem) not in base_offsets:
+            _unlink(path)
+            removed.append(path)
+    return removed
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot remove a file: {error.strerror or error}", path=path) from error

@@ -1,0 +1,209 @@
+"""The search by time: which offset to start from for a timestamp (KIP-33, KIP-79, KIP-734; spec §13).
+
+================  =====  =================================================================================
+target            value  answer
+================  =====  =================================================================================
+EARLIEST           -2    the log start offset
+LATEST             -1    the log end offset; read_committed: the last stable offset
+MAX_TIMESTAMP      -3    the first record with the largest timestamp of all
+EARLIEST_LOCAL     -4    as EARLIEST: nothing is tiered here
+LATEST_TIERED      -5    offset -1: nothing is tiered here
+a time (ms)       >= 0   the first record, by offset, whose timestamp is at least that
+================  =====  =================================================================================
+
+Answers are Kafka 3.9.1's, control records and their brokers' timestamps included, but for one deliberate difference. Kafka
+picks the first segment whose largest timestamp reaches the target, taking a file's modification time where a segment has
+no timestamps, and says "none" if that one segment has no match. So a timestampless segment, an empty one, or a log start
+inside the one picked hides the matches behind it, and the largest timestamp may belong to a record below the log start.
+Here the search goes on to the next segment, and records below the log start do not count: "none" is said only when it is
+true. Kafka also hides what lies at or above the high watermark; a folder's checkpoint of that is seconds old, so such a
+record is found and `is_past_high_watermark` says so. read_committed ends at the last stable offset, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from tidelog.errors import InvalidArgumentError, UnsupportedForMessageFormatError, UnsupportedVersionError
+from tidelog.formats.special_times import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    UNKNOWN_OFFSET,
+)
+from tidelog.reader import segment_time
+from tidelog.reader.log import Log
+from tidelog.reader.segment import Segment
+from tidelog.reader.segment_time import FoundRecord, LargestTimestamp
+from tidelog.reader.trace import KafkaStep, SegmentStep, TimestampSource, Trace, Verdict
+from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.records.records import max_timestamp_record
+
+__all__ = [
+    "EARLIEST",
+    "EARLIEST_LOCAL",
+    "LATEST",
+    "LATEST_TIERED",
+    "MAX_TIMESTAMP",
+    "FoundOffset",
+    "Isolation",
+    "find_from",
+    "find_offset",
+]
+
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+
+
+class FoundOffset(NamedTuple):
+    """An answer. `timestamp` is the record's (ms), -1 for EARLIEST, LATEST and the like; `leader_epoch` -1 if not known."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+    is_past_high_watermark: bool = False
+
+
+def find_offset(
+    log: Log, timestamp: int, isolation: Isolation = "read_uncommitted", trace: Trace | None = None
+) -> FoundOffset | None:
+    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is that late.
+
+    Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST, UnsupportedVersionError for
+    a negative value that means nothing, and what reading the log raises (CorruptDataError, SegmentChangedError).
+    """
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise InvalidArgumentError("an isolation level", found=repr(isolation), expected="read_uncommitted or read_committed")
+    if trace is None:
+        return _find(log, timestamp, isolation, None)
+    before = _bytes_read(log)
+    found = _find(log, timestamp, isolation, trace)
+    trace.bytes_read += _bytes_read(log) - before
+    if timestamp >= 0:
+        trace.add(_kafka_answer(log, timestamp))
+    return found
+
+
+def find_from(log: Log, timestamp: int, offset: int) -> int | None:
+    """Return the first offset at or behind `offset` whose record reaches `timestamp` (ms), None if there is none.
+
+    Whoever has read up to `offset` asks so: what lies below it does not hide what comes. A log of format v0 has none. Raises
+    what reading the log raises (CorruptDataError, SegmentChangedError).
+    """
+    log.check_names()
+    found = _find_time(log, timestamp, None, max(offset, log.log_start_offset))
+    return None if found is None else found.offset
+
+
+def _find(log: Log, timestamp: int, isolation: Isolation, trace: Trace | None) -> FoundOffset | None:
+    epochs = log.leader_epochs
+    if timestamp < LATEST_TIERED:
+        raise UnsupportedVersionError("no such special timestamp", found=timestamp, expected="-5..-1 or a time")
+    log.check_names()
+    if timestamp == LATEST:
+        offset = log.last_stable_offset if isolation == "read_committed" else log.log_end_offset
+        return FoundOffset(offset, NO_TIMESTAMP, NO_LEADER_EPOCH if epochs.latest is None else epochs.latest.epoch)
+    if timestamp != EARLIEST and log.message_format == 0:
+        raise UnsupportedForMessageFormatError(
+            "message format v0 has no timestamps: only earliest and latest can be asked for", path=log.directory
+        )
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        earliest = epochs.earliest
+        known = earliest is not None and earliest.start_offset <= log.log_start_offset
+        return FoundOffset(log.log_start_offset, NO_TIMESTAMP, earliest.epoch if known and earliest else NO_LEADER_EPOCH)
+    if timestamp == LATEST_TIERED:
+        return FoundOffset(UNKNOWN_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
+    found = _find_max(log, trace) if timestamp == MAX_TIMESTAMP else _find_time(log, timestamp, trace, log.log_start_offset)
+    if found is None or (isolation == "read_committed" and found.offset >= log.last_stable_offset):
+        return None
+    past = log.high_watermark is not None and found.offset >= log.high_watermark
+    return FoundOffset(found.offset, found.timestamp, found.header.leader_epoch, past)
+
+
+def _find_time(log: Log, timestamp: int, trace: Trace | None, start: int) -> FoundRecord | None:
+    found = None
+    for segment in log.segments:
+        found, verdict, largest = _search(segment, timestamp, start, trace)
+        if trace is not None:
+            trace.add(SegmentStep(segment.base_offset, segment.log_path, largest.timestamp, largest.source, verdict))
+        segment.close()
+        if found is not None:
+            break
+    return found
+
+
+def _search(
+    segment: Segment, timestamp: int, start: int, trace: Trace | None
+) -> tuple[FoundRecord | None, Verdict, LargestTimestamp]:
+    if segment.next_base_offset is not None and segment.next_base_offset <= start:
+        return None, "below log start", LargestTimestamp(NO_TIMESTAMP, segment.base_offset, "none")
+    largest = segment_time.largest_timestamp(segment, at_least=timestamp)
+    if largest.source == "none":
+        return None, "no timestamps", largest
+    if largest.timestamp < timestamp:
+        return None, "too early", largest
+    found = segment_time.find_offset_by_timestamp(segment, timestamp, start, trace)
+    return found, "no match" if found is None else "match", largest
+
+
+def _find_max(log: Log, trace: Trace | None) -> FoundRecord | None:
+    """Return the first record that carries the largest timestamp of those at or above the log start."""
+    candidates: list[tuple[Segment, LargestTimestamp]] = []
+    for segment in log.segments_from(log.log_start_offset):
+        largest = segment_time.largest_timestamp(segment)
+        if segment.base_offset < log.log_start_offset:
+            largest = _largest_from(segment, log.log_start_offset)
+        if trace is not None:
+            verdict: Verdict = "no timestamps" if largest.source == "none" else "searched"
+            trace.add(SegmentStep(segment.base_offset, segment.log_path, largest.timestamp, largest.source, verdict))
+        candidates.append((segment, largest))
+        segment.close()
+    # max() keeps the first of equals, and so the earliest segment.
+    chosen = max(candidates, key=lambda candidate: candidate[1].timestamp, default=None)
+    if chosen is None or chosen[1].source == "none":
+        return None
+    return segment_time.find_max_timestamp(*chosen, log.log_start_offset)
+
+
+def _largest_from(segment: Segment, start: int) -> LargestTimestamp:
+    """Return the largest timestamp at or above an offset inside a segment, which no index knows."""
+    largest = LargestTimestamp(NO_TIMESTAMP, start, "none")
+    for header in segment.headers(segment.floor_position(start), check_crc=True):
+        if header.last_offset < start or header.max_timestamp <= largest.timestamp:
+            continue
+        record = max_timestamp_record(header, segment.read_batch(header), start, path=segment.log_path)
+        if record is not None and record[1] > largest.timestamp:
+            largest = LargestTimestamp(record[1], record[0], "log")
+    return largest
+
+
+def _kafka_answer(log: Log, timestamp: int) -> KafkaStep:
+    """Say what Kafka 3.9.1 does with the same log: one segment is picked, on the word of its time index or its file's time."""
+    for segment in log.segments:
+        told, source = _told_to_kafka(segment, timestamp)
+        if told < timestamp:
+            continue
+        found = segment_time.find_offset_by_timestamp(segment, timestamp, log.log_start_offset)
+        hidden = found is None or (log.high_watermark is not None and found.offset >= log.high_watermark)
+        offset, found_timestamp = (UNKNOWN_OFFSET, NO_TIMESTAMP) if found is None or hidden else (found.offset, found.timestamp)
+        return KafkaStep(segment.base_offset, source, offset, found_timestamp)
+    return KafkaStep(None, "none", UNKNOWN_OFFSET, NO_TIMESTAMP)
+
+
+def _told_to_kafka(segment: Segment, timestamp: int) -> tuple[int, TimestampSource]:
+    """Return what Kafka takes for a segment's largest timestamp.
+
+    That is the last time index entry, unchecked; in a live segment what was appended since; the file's time where both know none.
+    """
+    entry = segment.unchecked_last_time_entry
+    if segment.is_last:
+        largest = segment_time.largest_timestamp(segment, at_least=timestamp)
+        if largest.timestamp > entry.timestamp:
+            return largest.timestamp, largest.source
+    return (entry.timestamp, "index") if entry.timestamp >= 0 else (segment.modified_ms, "mtime")
+
+
+def _bytes_read(log: Log) -> int:
+    return sum(segment.bytes_read for segment in log.segments)

@@ -1,0 +1,220 @@
+"""What read_committed must know of a log: how far it is decided, and which transactions were aborted (spec §5.4, §9; KIP-98).
+
+The state of the producers at an offset comes from the last sound snapshot at or below it and the batches since. Replayed
+to the log's end it says which transactions are open, whatever the indexes hold.
+
+Aborted transactions of the past come from the same replay, segment by segment, from the snapshot at its base. Kafka notes
+them in the segment's ``.txnindex``; that is a hint here, compared with what the log says:
+
+* an ABORT marker that ended a transaction with records must be in it, with the transaction's first offset, or an earlier one
+  where the log has nothing of the transaction (any more) before the first found;
+* each entry must have its ABORT marker; it may stand for a transaction of which compaction left nothing else.
+
+If they differ, that is told, and the log is right. So a lost or cut index costs a notice, not aborted records shown as if
+they had been committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.errors import CorruptIndexError, CorruptSnapshotError, SegmentChangedError
+from tidelog.formats import names
+from tidelog.formats.producer_snapshot import ProducerEntry, read_snapshot
+from tidelog.formats.txn_index import AbortedTxn
+from tidelog.reader.producer_state import CompletedTxn, ProducerState
+from tidelog.records.control import ControlType
+
+if TYPE_CHECKING:
+    from tidelog.reader.log import Log
+    from tidelog.reader.segment import Segment
+
+
+class Transactions:
+    """The transactions of one opened log."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._snapshots: dict[int, list[ProducerEntry] | None] = {}
+        self._aborted: dict[int, list[AbortedTxn]] = {}
+        self._end_state: ProducerState | None = None
+        self._state: ProducerState | None = None
+
+    def go_on_from(self, before: Transactions) -> None:
+        """Take over what was replayed of the same log when it was shorter; of no use to `before` any more."""
+        state = before._end_state
+        if state is None or self._end_state is not None or state.map_end_offset > self._log.log_end_offset:
+            return
+        # Kept is what the last segment and the high watermark may still ask for.
+        base, mark = self._log.segments[-1].base_offset, before._log.high_watermark
+        least = base if mark is None else min(base, mark)
+        state.completed = [txn for txn in state.completed if txn.last_offset >= least]
+        state.aborted = [txn for txn in state.aborted if txn.last_offset >= least]
+        state.start_offset = max(state.start_offset, least)
+        self._end_state = self._replay(state, self._log.log_end_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """See `Log.last_stable_offset`. What only the checkpoint withholds is told, once: in a running broker it lags behind."""
+        log, mark = self._log, self._log.high_watermark
+        stable = self._stable_below(mark)
+        if mark is not None and stable < self._stable_below(None):
+            because = "" if stable == mark else f"{stable}, before a transaction that ends at or past "
+            text = (
+                f"read_committed ends at {because}the checkpointed high watermark {mark}; the log goes on to {log.log_end_offset}"
+            )
+            log.notices.tell(log.directory, text)
+        return stable
+
+    def _stable_below(self, high_watermark: int | None) -> int:
+        log = self._log
+        stable = log.log_end_offset if high_watermark is None else high_watermark
+        first_unstable = self.end_state().first_unstable_offset(high_watermark)
+        return max(log.log_start_offset, stable if first_unstable is None else min(stable, first_unstable))
+
+    def end_state(self) -> ProducerState:
+        """Return the producers' state at the log's end. Transactions that end above the high watermark are in `completed`."""
+        if self._end_state is None:
+            log = self._log
+            below = log.log_end_offset if log.high_watermark is None else log.high_watermark
+            self._end_state = self._replay(self._snapshot_state(below), log.log_end_offset)
+        return self._end_state
+
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """See `Log.aborted_transactions`."""
+        aborted: list[AbortedTxn] = []
+        for segment in self._log.segments_from(start_offset):
+            if segment.base_offset >= end_offset and not self._reach_into(segment.base_offset, end_offset):
+                break
+            aborted += self._of_segment(segment)
+        return [txn for txn in aborted if txn.last_offset >= start_offset and txn.first_offset < end_offset]
+
+    def _reach_into(self, offset: int, end_offset: int) -> bool:
+        """Say whether a transaction open at `offset` began below `end_offset`."""
+        return any(first < end_offset for first in self._state_at(offset).open_transactions.values())
+
+    def _of_segment(self, segment: Segment) -> list[AbortedTxn]:
+        if segment.base_offset not in self._aborted:
+            state = self._state_behind(segment)
+            walked = [txn for txn in state.aborted if txn.last_offset >= segment.base_offset]
+            path = segment.index_path(names.TXN_INDEX_SUFFIX)
+            try:
+                entries = self._entries(segment)
+                if entries:
+                    self._compare(segment, entries, state)
+            except CorruptIndexError as error:
+                found = "" if error.found is None else f" ({error.found})"
+                self._log.notices.tell(path, f"{error.message}{found}: aborted transactions are read from the log")
+                entries = []
+            else:
+                # An index without entries is no better than none: Kafka makes the file for the first entry.
+                if walked and not entries:
+                    text = f"is missing or damaged: {len(walked)} aborted transactions were read from the log"
+                    self._log.notices.tell(path, text)
+            self._aborted[segment.base_offset] = entries or walked
+            if state is self._state:  # What comes next needs each producer's last transaction at most.
+                state.completed = list({txn.producer_id: txn for txn in state.completed}.values())
+            segment.close()
+        return self._aborted[segment.base_offset]
+
+    def _entries(self, segment: Segment) -> list[AbortedTxn]:
+        """Return what a segment's index has about batches seen here: the owner may have added others since."""
+        index = segment.open_txn_index()
+        if index is None:
+            return []
+        if segment.may_have_grown:
+            return [txn for txn in index.aborted if txn.last_offset < segment.next_offset]
+        return index.aborted
+
+    def _compare(self, segment: Segment, entries: list[AbortedTxn], state: ProducerState) -> None:
+        """Raise CorruptIndexError where entries and log disagree."""
+        by_end = {entry.last_offset: entry for entry in entries}
+        completed = {txn.last_offset: txn for txn in state.completed}
+        # Where an entry may begin at the earliest: a replay from a snapshot knows of all that was open there.
+        earliest = 0 if state.start_offset <= self._log.segments[0].base_offset else state.start_offset
+        free_from: dict[int, int] = {}
+        for offset in sorted({*by_end, *completed}):
+            entry, txn = by_end.get(offset), completed.get(offset)
+            if entry is not None:
+                self._compare_entry(segment, entry, txn, free_from.get(entry.producer_id, earliest))
+            elif txn is not None and txn.is_aborted and offset >= segment.base_offset:
+                raise CorruptIndexError("an aborted transaction is not in the index", found=offset)
+            if txn is not None:
+                free_from[txn.producer_id] = offset + 1
+
+    def _compare_entry(self, segment: Segment, entry: AbortedTxn, txn: CompletedTxn | None, earliest: int) -> None:
+        if txn is None:
+            header = segment.translate_offset(entry.last_offset)
+            if header is None or (header.base_offset, header.producer_id) != (entry.last_offset, entry.producer_id):
+                raise CorruptIndexError("an aborted transaction without its marker", found=entry.last_offset)
+            marker = segment.end_txn_marker(header) if header.is_control else None
+            if not header.is_control or (marker is not None and marker.type is not ControlType.ABORT):
+                raise CorruptIndexError("an aborted transaction without its marker", found=entry.last_offset)
+        elif txn.producer_id != entry.producer_id:
+            raise CorruptIndexError("an aborted transaction without its marker", found=entry.last_offset)
+        elif not txn.is_aborted:
+            raise CorruptIndexError("an aborted transaction that was committed", found=entry.last_offset)
+        elif txn.first_offset == entry.first_offset:
+            return
+        # Compaction and retention take records away: then the entry reaches further back than there is anything.
+        if not earliest <= entry.first_offset <= (entry.last_offset if txn is None else txn.first_offset):
+            raise CorruptIndexError("an aborted transaction that begins elsewhere", found=entry.first_offset)
+
+    def _state_behind(self, segment: Segment) -> ProducerState:
+        """Return a state that was replayed over a segment, from its base or before."""
+        end_state = self._end_state
+        if segment.is_last and end_state is not None and end_state.start_offset <= segment.base_offset:
+            return end_state
+        end = segment.next_offset if segment.next_base_offset is None else segment.next_base_offset
+        state = self._state_at(segment.base_offset)
+        state.aborted = []
+        return self._replay(state, end)
+
+    def _state_at(self, offset: int) -> ProducerState:
+        """Return the state at `offset`, from the last one asked for if no snapshot is nearer."""
+        snapshot = max((one for one in self._log.snapshots if one <= offset), default=0)
+        state = self._state
+        if state is None or not snapshot <= state.map_end_offset <= offset:
+            state = self._snapshot_state(offset)
+        self._state = self._replay(state, offset)
+        return self._state
+
+    def _snapshot_state(self, offset: int) -> ProducerState:
+        """Return the state of the last sound snapshot at or below `offset`, the empty one at the log's start without any."""
+        for snapshot in reversed(self._log.snapshots):
+            if snapshot <= offset:
+                entries = self._snapshot(snapshot)
+                if entries is not None:
+                    return ProducerState(entries, snapshot)
+        return ProducerState(map_end_offset=self._log.segments[0].base_offset if self._log.segments else 0)
+
+    def _snapshot(self, offset: int) -> list[ProducerEntry] | None:
+        if offset not in self._snapshots:
+            path = self._log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
+            try:
+                self._snapshots[offset] = read_snapshot(path)
+            except CorruptSnapshotError as error:
+                self._log.notices.tell(path, f"{error.message}: the one before it is taken")
+                self._snapshots[offset] = None
+            except SegmentChangedError:
+                self._snapshots[offset] = None  # Kafka removes snapshots as it goes; an older one does as well.
+        return self._snapshots[offset]
+
+    def _replay(self, state: ProducerState, end_offset: int) -> ProducerState:
+        """Bring a state forward to `end_offset`, from the batches of the segments (also those below the log's start)."""
+        if state.map_end_offset >= end_offset:
+            return state
+        start = state.map_end_offset
+        for segment in self._log.segments_from(start):
+            if segment.base_offset >= end_offset:
+                break
+            for header in segment.headers(segment.floor_position(start)):
+                if header.last_offset < start:
+                    continue
+                if header.base_offset >= end_offset:
+                    continue  # Not the end: no checksum covers an offset, and the walk sees from the next one that it lies.
+                is_marker = header.is_control and header.producer_id >= 0
+                state.apply(header, segment.end_txn_marker(header) if is_marker else None)
+            segment.close()
+        state.map_end_offset = end_offset
+        return state

@@ -1,0 +1,103 @@
+"""Reads that do not wait: what they give, what they raise, and what they do where a file system cannot tell."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.storage.segment_files import open_descriptors
+from tidelog.formats import page_cache
+from tidelog.formats.patience import NotCachedError, is_cached, must_not_wait, no_waiting, pread
+
+DATA = bytes(range(256)) * 1024
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    (tmp_path / "file").write_bytes(DATA)
+    fd = os.open(tmp_path / "file", os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("length", "position"), [(10, 0), (1000, 4090), (100, len(DATA) - 50), (5, len(DATA)), (200_000, 3), (0, 0)]
+)
+def test_what_is_in_memory(fd: int, length: int, position: int) -> None:
+    with no_waiting():
+        assert pread(fd, length, position) == DATA[position : position + length] == os.pread(fd, length, position)
+
+
+def test_nested() -> None:
+    assert not must_not_wait()
+    with no_waiting():
+        with no_waiting():
+            assert must_not_wait()
+        assert must_not_wait()
+    assert not must_not_wait()
+
+
+def test_what_is_not_in_memory(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error owns a descriptor of its own: the reader's may be closed meanwhile."""
+    before = open_descriptors()
+
+    def again(*_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", again)
+        with no_waiting(), pytest.raises(NotCachedError) as caught:
+            pread(fd, 100, 50)
+        assert pread(fd, 100, 50) == DATA[50:150]  # Who may wait does.
+    error = caught.value
+    assert (error.position, error.length) == (50, 100)
+    assert open_descriptors() == before + 1
+    error.warm()
+    error.close()
+    assert open_descriptors() == before
+    with no_waiting():
+        assert pread(fd, 100, 50) == DATA[50:150]
+
+
+def test_a_part_is_in_memory(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer bytes than asked for are no end of the file."""
+    preadv = os.preadv
+
+    def at_most_thousand(fd: int, buffers: tuple[memoryview], position: int, flags: int = 0) -> int:
+        return preadv(fd, (buffers[0][:1000],), position, flags)
+
+    monkeypatch.setattr(os, "preadv", at_most_thousand)
+    with no_waiting():
+        assert pread(fd, 5000, 10) == DATA[10:5010]
+        assert pread(fd, 5000, len(DATA) - 1500) == DATA[-1500:]
+
+
+def test_a_file_system_that_cannot_tell(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    preadv = os.preadv
+
+    def unsupported(fd: int, buffers: tuple[memoryview], position: int, flags: int = 0) -> int:
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, "no such flag here")
+        return preadv(fd, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", unsupported)
+    with no_waiting():
+        assert pread(fd, 100, 50) == DATA[50:150]
+
+
+def test_is_cached(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.fdatasync(fd)
+    found = is_cached(fd, 0, len(DATA))
+    if found is None:
+        pytest.skip("this system cannot tell")
+    assert found
+    assert is_cached(fd, 4095, 2)
+    assert is_cached(fd, len(DATA) - 1, 1)
+    assert is_cached(fd, 0, len(DATA) + 10 * page_cache.PAGE_BYTES) is False
+    assert is_cached(-1, 0, 1) is None
+    monkeypatch.setattr(page_cache._asker, "call", None)
+    assert is_cached(fd, 0, 1) is None
