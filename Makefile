@@ -31,7 +31,7 @@ demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay
 	@$(BIN)/python demo/flights.py
 
 study: $(STAMP) ## the claims of KIP-32 and KIP-33, measured on Spark: study/report.html (a few minutes)
-	@$(BIN)/tidelog job study --out study/report.html
+	@$(BIN)/python -m studies --out study/report.html
 
 test: $(STAMP) ## the test suite (under five minutes on two cores)
 	@$(BIN)/python -m pytest -n 2 -q -m "not interop"

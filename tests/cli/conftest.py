@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -57,25 +58,25 @@ class Ran:
         return line
 
 
-def run(*args: object, clock: Clock | None = None) -> Ran:
-    """Run `tidelog ARGS` in this process. A traceback is a failure of the test, whatever it tests."""
-    result = CliRunner().invoke(cli, [str(arg) for arg in args], obj=clock)
+def run(*args: object, clock: Clock | None = None, program: click.Command = cli) -> Ran:
+    """Run `tidelog ARGS`, or another program, in this process. A traceback is a failure of the test, whatever it tests."""
+    result = CliRunner().invoke(program, [str(arg) for arg in args], obj=clock)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert "Traceback" not in result.stderr
     return Ran(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)
 
 
-def run_ok(*args: object, clock: Clock | None = None) -> Ran:
-    """Run `tidelog ARGS`, which must end well."""
-    ran = run(*args, clock=clock)
+def run_ok(*args: object, clock: Clock | None = None, program: click.Command = cli) -> Ran:
+    """Run `tidelog ARGS`, or another program, which must end well."""
+    ran = run(*args, clock=clock, program=program)
     assert ran.exit_code == 0, ran.stderr
     return ran
 
 
-def start(*args: object, **options: Any) -> subprocess.Popen[bytes]:
-    """Start `tidelog ARGS` as a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **options.pop("env", {})}
-    command = [sys.executable, "-m", "tidelog", *(str(arg) for arg in args)]
+def start(*args: object, module: str = "tidelog", **options: Any) -> subprocess.Popen[bytes]:
+    """Start `tidelog ARGS`, or another module's program, as a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **options.pop("env", {})}
+    command = [sys.executable, "-m", module, *(str(arg) for arg in args)]
     return subprocess.Popen(command, env=environment, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from studies.work_dir import PREFIX
 from tests.cli.conftest import ROOT, run, run_ok, run_process, start
 from tests.kafka.java import free_port, wait_until
 from tests.reader.golden import GOLDEN
@@ -27,7 +28,6 @@ from tidelog.formats.names import TopicPartition
 from tidelog.spark import ensure_java
 from tidelog.spark.bootstrap import Cut
 from tidelog.spark.jobs.job_session import job_session
-from tidelog.studies.work_dir import PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,8 +230,8 @@ def test_ended_while_workers_work(tmp_path: Path, number: signal.Signals, exit_c
     """Not even what the workers were writing is left."""
     cases = tmp_path / "cases"
     cases.mkdir()
-    arguments = ("job", "study", "options", "--out", tmp_path / "report.html", *QUICK)
-    with start(*arguments, start_new_session=True, env={"TMPDIR": str(cases)}) as process:
+    arguments = ("options", "--out", tmp_path / "report.html", *QUICK)
+    with start(*arguments, module="studies", start_new_session=True, env={"TMPDIR": str(cases)}) as process:
         wait_until(lambda: process.poll() is not None or any(cases.glob(f"{PREFIX}*")), "a worker that writes", 180)
         os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
         stdout, stderr = process.communicate(timeout=120)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from studies.case import SCHEMA, run_all
+from studies.catalogue import STUDIES
+from studies.chapter import Chapter, Table
+from studies.job import run, run_studies
 from tests.studies.fake_study import fake_study
 from tidelog.errors import InvalidArgumentError, NotFoundError
-from tidelog.spark.jobs.study import run, run_studies
-from tidelog.studies.case import SCHEMA, run_all
-from tidelog.studies.catalogue import STUDIES
-from tidelog.studies.chapter import Chapter, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

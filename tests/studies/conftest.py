@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from tidelog.studies.case import Measurements, run_all
-from tidelog.studies.catalogue import study
+from studies.case import Measurements, run_all
+from studies.catalogue import study
 
 SCALES = {"which-index": 0.02, "options": 0.02, "policies": 0.02, "use-cases": 0.01}
 

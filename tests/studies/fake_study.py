@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.studies.case import Study
+from studies.case import Study
 
 
 def fake_study(name: str, cases: int, failing: int | None = None) -> Study:
@@ -14,9 +14,9 @@ def fake_study(name: str, cases: int, failing: int | None = None) -> Study:
 
     import numpy as np
 
+    from studies.case import Case, Measurement, Measurements
+    from studies.chapter import Chapter, Claim, Table, Verdict
     from tidelog.errors import NotFoundError
-    from tidelog.studies.case import Case, Measurement, Measurements
-    from tidelog.studies.chapter import Chapter, Claim, Table, Verdict
 
     class FakeStudy:
         NAME = name

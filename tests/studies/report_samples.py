@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tidelog.studies.chapter import Bytes, Chapter, Claim, Mark, Millis, Plot, Series, Table, Verdict
-from tidelog.studies.report.page import Facts
-from tidelog.studies.workload import DAY_MS, EPOCH_MS, HOUR_MS
+from studies.chapter import Bytes, Chapter, Claim, Mark, Millis, Plot, Series, Table, Verdict
+from studies.report.page import Facts
+from studies.workload import DAY_MS, EPOCH_MS, HOUR_MS
 
 FACTS = Facts(made_ms=1_763_769_600_000, tidelog="0.1.0", python="3.11.2", spark="4.0.1", cores=2, scale=1.0, seconds=181.4)
 

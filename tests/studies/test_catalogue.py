@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from studies.case import Measurements, run_all
+from studies.catalogue import STUDIES, study
+from studies.chapter import Bytes, Chapter, Claim, Millis, Plot, Table
+from studies.report.page import render
 from tests.studies.conftest import SCALES
 from tests.studies.report_samples import FACTS
 from tests.studies.test_report_page import Page
 from tidelog.errors import InvalidArgumentError
-from tidelog.studies.case import Measurements, run_all
-from tidelog.studies.catalogue import STUDIES, study
-from tidelog.studies.chapter import Bytes, Chapter, Claim, Millis, Plot, Table
-from tidelog.studies.report.page import render
 
 ROOT = Path(__file__).resolve().parents[2]
 _chapters: dict[str, Chapter] = {}

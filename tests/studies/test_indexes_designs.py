@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples import examples
-from tidelog.clock import ManualClock
-from tidelog.reader.log import Log
-from tidelog.reader.time_search import find_offset
-from tidelog.storage.log_manager import LogManager
-from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.studies.indexes.builders import AppendTimeIndex, EntryFiles, GranularIndex, MinuteMap, WideOffsetIndex
-from tidelog.studies.indexes.readers import (
+from studies.indexes.builders import AppendTimeIndex, EntryFiles, GranularIndex, MinuteMap, WideOffsetIndex
+from studies.indexes.readers import (
     AppendTimeReader,
     GranularReader,
     MinuteMapReader,
@@ -26,10 +20,10 @@ from tidelog.studies.indexes.readers import (
     TimeIndexReader,
     WideReader,
 )
-from tidelog.studies.indexes.side_by_side import HALF_LATE, IN_ORDER, look_up_all
-from tidelog.studies.indexes.starting import rebuild, rebuild_time_index, start_clean
-from tidelog.studies.indexes.written_log import TOPIC, WalkedLog, WrittenLog, write_log
-from tidelog.studies.workload import (
+from studies.indexes.side_by_side import HALF_LATE, IN_ORDER, look_up_all
+from studies.indexes.starting import rebuild, rebuild_time_index, start_clean
+from studies.indexes.written_log import TOPIC, WalkedLog, WrittenLog, write_log
+from studies.workload import (
     EPOCH_MS,
     HOUR_MS,
     MINUTE_MS,
@@ -39,6 +33,12 @@ from tidelog.studies.workload import (
     WrongClock,
     generate,
 )
+from tests.examples import examples
+from tidelog.clock import ManualClock
+from tidelog.reader.log import Log
+from tidelog.reader.time_search import find_offset
+from tidelog.storage.log_manager import LogManager
+from tidelog.storage.partition.partition_log import PartitionLog
 
 INTERVAL = 1024
 PROPERTIES = {"segment.bytes": 24_000, "index.interval.bytes": INTERVAL}

@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples import examples
-from tidelog.errors import InvalidArgumentError
-from tidelog.storage.partition.retention import SegmentFacts
-from tidelog.studies.indexes.replicated import Replica, TimeEntry, decode, encode, entry_overhead_bytes
-from tidelog.studies.indexes.replication import (
+from studies.indexes.replicated import Replica, TimeEntry, decode, encode, entry_overhead_bytes
+from studies.indexes.replication import (
     DOWN_MS,
     HISTORIES,
     RETENTION_MS,
@@ -26,7 +23,10 @@ from tidelog.studies.indexes.replication import (
     simulate,
     with_true_first,
 )
-from tidelog.studies.workload import DAY_MS, HOUR_MS, MINUTE_MS
+from studies.workload import DAY_MS, HOUR_MS, MINUTE_MS
+from tests.examples import examples
+from tidelog.errors import InvalidArgumentError
+from tidelog.storage.partition.retention import SegmentFacts
 
 Index = list[tuple[int, tuple[TimeEntry, ...]]]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from studies.case import Measurements
+from studies.chapter import Chapter, Claim, Mark, Plot, Table, Verdict
+from studies.indexes import arithmetic, behaviour, density, replication, side_by_side, volume
+from studies.indexes.side_by_side import MINUTE_INDEX, MINUTE_MAP, SECOND_INDEX, TIME_INDEX, WIDE
+from studies.indexes.study import STUDY
 from tests.studies.conftest import SCALES
-from tidelog.studies.case import Measurements
-from tidelog.studies.chapter import Chapter, Claim, Mark, Plot, Table, Verdict
-from tidelog.studies.indexes import arithmetic, behaviour, density, replication, side_by_side, volume
-from tidelog.studies.indexes.side_by_side import MINUTE_INDEX, MINUTE_MAP, SECOND_INDEX, TIME_INDEX, WIDE
-from tidelog.studies.indexes.study import STUDY
 
 SCALE = SCALES["which-index"]
 

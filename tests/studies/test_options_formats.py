@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from studies.options import sizes
+from studies.options.formats import OPTIONS, Message, Option, assign, decode, decode_at, encode, encode_set, places
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, InvalidRecordError
 from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import encode_message
 from tidelog.records.records import iter_records
-from tidelog.studies.options import sizes
-from tidelog.studies.options.formats import OPTIONS, Message, Option, assign, decode, decode_at, encode, encode_set, places
 
 TIMES = st.integers(-1, 2**63 - 1)
 FIELDS = st.none() | st.binary(max_size=40)

@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
+from studies.case import Case, Measurement, Measurements
+from studies.chapter import Claim, Plot, Table, Verdict
+from studies.options import STUDY, good_things, migration, observed, option_table, pipeline, sizes
+from studies.options.good_things import Cut
+from studies.workload import generate, mirrored
 from tidelog.records.compression import Codec
-from tidelog.studies.case import Case, Measurement, Measurements
-from tidelog.studies.chapter import Claim, Plot, Table, Verdict
-from tidelog.studies.options import STUDY, good_things, migration, observed, option_table, pipeline, sizes
-from tidelog.studies.options.good_things import Cut
-from tidelog.studies.workload import generate, mirrored
 
 CASE = Case(observed.PART, "1 min", {"records": 80})
 

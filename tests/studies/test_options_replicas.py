@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from studies.options import fetch_response, leader_change, replicas
+from studies.options.broker import Broker, IndexCopy, deletion_times
+from studies.options.fetch_response import IndexEntry, PartitionData
+from studies.options.formats import OPTIONS, Message, Option, encode_set
+from studies.options.replicas import ROLES, Layout, retention_errors, rolling_errors
+from studies.workload import HOUR_MS, MINUTE_MS, Workload, generate
 from tests.examples import examples
 from tidelog.errors import InvalidRecordError
-from tidelog.studies.options import fetch_response, leader_change, replicas
-from tidelog.studies.options.broker import Broker, IndexCopy, deletion_times
-from tidelog.studies.options.fetch_response import IndexEntry, PartitionData
-from tidelog.studies.options.formats import OPTIONS, Message, Option, encode_set
-from tidelog.studies.options.replicas import ROLES, Layout, retention_errors, rolling_errors
-from tidelog.studies.workload import HOUR_MS, MINUTE_MS, Workload, generate
 
 MESSAGES = generate(Workload("small", 5, 400, 12 * HOUR_MS / 400))
 ON_MODELS = list(replicas.MODELS)

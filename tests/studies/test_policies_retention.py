@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from studies.case import Measurements
+from studies.policies import broker, by_hand, measuring, moving
+from studies.policies.by_hand import RetentionRule
+from studies.policies.lateness import apart, divergence, lateness, steps
+from studies.policies.rolling_rules import RollingRule
+from studies.policies.scenarios import AFTER_MAX_MS, CHECK_MS, END_MS, FAR_OFF_MS, RETENTION_MS, SEGMENT_MS, scenario
+from studies.workload import EPOCH_MS, HOUR_MS, Int64s, Messages
 from tests.studies import policies_model as model
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
-from tidelog.studies.case import Measurements
-from tidelog.studies.policies import broker, by_hand, measuring, moving
-from tidelog.studies.policies.by_hand import RetentionRule
-from tidelog.studies.policies.lateness import apart, divergence, lateness, steps
-from tidelog.studies.policies.rolling_rules import RollingRule
-from tidelog.studies.policies.scenarios import AFTER_MAX_MS, CHECK_MS, END_MS, FAR_OFF_MS, RETENTION_MS, SEGMENT_MS, scenario
-from tidelog.studies.workload import EPOCH_MS, HOUR_MS, Int64s, Messages
 
 SCALE = 0.04
 CHECKS = list(range(EPOCH_MS + CHECK_MS, END_MS + 1, CHECK_MS))

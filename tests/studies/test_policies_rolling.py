@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from studies.case import Measurements
+from studies.policies import measuring
+from studies.policies.rolling_rules import RollingRule, segment_starts, segmentation
+from studies.policies.scenarios import SEGMENT_MS, scenario
+from studies.workload import EPOCH_MS
 from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, bases, batch, config, open_log, timed
 from tests.studies import policies_model as model
 from tidelog.clock import ManualClock
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
-from tidelog.studies.case import Measurements
-from tidelog.studies.policies import measuring
-from tidelog.studies.policies.rolling_rules import RollingRule, segment_starts, segmentation
-from tidelog.studies.policies.scenarios import SEGMENT_MS, scenario
-from tidelog.studies.workload import EPOCH_MS
 
 RULES = {
     RollingRule.CREATE_TIME_OF_SEGMENT: "created",

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from studies.case import Measurement, Measurements
+from studies.chapter import Chapter, Claim, Plot, Table, Verdict
+from studies.policies import preferences
+from studies.policies.preferences import CT, EITHER, LAT, RETENTION_CRITERIA, preferred, verdict
+from studies.policies.rolling_rules import RollingRule
+from studies.policies.scenarios import INTERVAL_MS, MADE_DAYS, SCENARIOS, scenario
+from studies.policies.study import STUDY
+from studies.workload import DAY_MS, EPOCH_MS
 from tests.studies.conftest import SCALES
-from tidelog.studies.case import Measurement, Measurements
-from tidelog.studies.chapter import Chapter, Claim, Plot, Table, Verdict
-from tidelog.studies.policies import preferences
-from tidelog.studies.policies.preferences import CT, EITHER, LAT, RETENTION_CRITERIA, preferred, verdict
-from tidelog.studies.policies.rolling_rules import RollingRule
-from tidelog.studies.policies.scenarios import INTERVAL_MS, MADE_DAYS, SCENARIOS, scenario
-from tidelog.studies.policies.study import STUDY
-from tidelog.studies.workload import DAY_MS, EPOCH_MS
 
 FEW = SCALES["policies"]
 

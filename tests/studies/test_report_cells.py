@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.studies.chapter import Bytes, Cell, Claim, Millis, Verdict
-from tidelog.studies.quantities import show_bytes, show_float, show_millis
-from tidelog.studies.report.cells import pieces, view
+from studies.chapter import Bytes, Cell, Claim, Millis, Verdict
+from studies.quantities import show_bytes, show_float, show_millis
+from studies.report.cells import pieces, view
 
 UNIT_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
 UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 
 import pytest
 
+from studies.chapter import Chapter, Claim, Table, Verdict
+from studies.report.page import render
+from studies.report.verdicts import claims, count_verdicts
 from tests.studies.report_samples import BARS, CELLS, CHAPTERS, CLAIMS, FACTS, FIRST, LINE, POINTS, SECOND
 from tidelog.errors import InvalidArgumentError
-from tidelog.studies.chapter import Chapter, Claim, Table, Verdict
-from tidelog.studies.report.page import render
-from tidelog.studies.report.verdicts import claims, count_verdicts
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from studies.chapter import Mark, Plot, Series
+from studies.report.axes import Kind, Scale, domain, kind_of, ticks, title
+from studies.report.plot_frame import CHAR_WIDTH, WIDTH
+from studies.report.plots import draw
 from tests.studies.report_samples import BARS, HISTOGRAM, LINE, POINTS, SHORT_BARS, STEPS
-from tidelog.studies.chapter import Mark, Plot, Series
-from tidelog.studies.report.axes import Kind, Scale, domain, kind_of, ticks, title
-from tidelog.studies.report.plot_frame import CHAR_WIDTH, WIDTH
-from tidelog.studies.report.plots import draw
 
 PLOTS = [BARS, SHORT_BARS, HISTOGRAM, LINE, STEPS, POINTS]
 VALUES = st.lists(st.floats(min_value=-1e12, max_value=1e12, allow_subnormal=False), min_size=1, max_size=8)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from studies.case import Case, Measurements
+from studies.chapter import Claim, Plot, Table, Verdict
+from studies.use_cases import STUDY, bootstrap, failover, lag, latency_metric, searching
+from studies.use_cases.clusters import SKEW_MS, SKEWS, skew_of
+from studies.workload import EPOCH_MS, generate
 from tests.studies.conftest import SCALES
-from tidelog.studies.case import Case, Measurements
-from tidelog.studies.chapter import Claim, Plot, Table, Verdict
-from tidelog.studies.use_cases import STUDY, bootstrap, failover, lag, latency_metric, searching
-from tidelog.studies.use_cases.clusters import SKEW_MS, SKEWS, skew_of
-from tidelog.studies.workload import EPOCH_MS, generate
 
 SCALE = SCALES["use-cases"]
 DAY_MS = 86_400_000

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidelog.studies import work_dir as module
-from tidelog.studies.work_dir import PLENTY_BYTES, work_dir
+from studies import work_dir as module
+from studies.work_dir import PLENTY_BYTES, work_dir
 
 
 @pytest.fixture
@@ -58,9 +58,10 @@ def test_the_environment_says_where(memory: Path, monkeypatch: pytest.MonkeyPatc
         assert folder.parent == memory.parent
 
 
+ROOT = Path(__file__).resolve().parents[2]
 LEAVES_ONE = """
 import os, pathlib, sys
-from tidelog.studies import work_dir as module
+from studies import work_dir as module
 module.MEMORY = pathlib.Path(sys.argv[1])
 module.PLENTY_BYTES = 0
 with module.work_dir() as folder:
@@ -72,7 +73,11 @@ with module.work_dir() as folder:
 def test_what_a_killed_process_leaves_is_removed(memory: Path) -> None:
     with work_dir() as own:
         (own / "kept").touch()
-        subprocess.run([sys.executable, "-c", LEAVES_ONE, memory], check=False, env={**os.environ, "PYTHONPATH": "src"})
+        subprocess.run(
+            [sys.executable, "-c", LEAVES_ONE, memory],
+            check=False,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+        )
         assert len(list(memory.iterdir())) == 2
         module.remove_abandoned()
         assert list(memory.iterdir()) == [own] and list(own.iterdir()) == [own / "kept"]

@@ -62,18 +62,8 @@ class Terminated(BaseException):
     """The process was asked to end; raised where it runs, so that half-written files are removed."""
 
 
-class Application(click.Group):
-    """The group `tidelog`; its `main` ends as the table above says."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = COMMANDS.get(cmd_name)
-        if module is None:
-            return None
-        command: click.Command = import_module(module).command
-        return command
+class Program(click.Command):
+    """A command that is a process's program: its `main` ends as the table above says."""
 
     def main(
         self,
@@ -94,6 +84,20 @@ class Application(click.Group):
                 self.invoke(ctx)
 
         sys.exit(run(work))
+
+
+class Application(Program, click.Group):
+    """The group `tidelog`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = import_module(module).command
+        return command
 
 
 @click.group("tidelog", cls=Application, context_settings={"help_option_names": ["-h", "--help"]})

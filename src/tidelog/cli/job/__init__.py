@@ -22,7 +22,7 @@ JOBS = {
     name: f"{__name__}.{name}"
     for name in (
         *("verify", "build", "rebuild", "migrate", "lookup", "latency", "lag", "retention"),
-        *("replay", "bootstrap", "mirror", "failover", "study"),
+        *("replay", "bootstrap", "mirror", "failover"),
     )
 }
 """Job → module, in the order of `tidelog job --help`."""

@@ -23,7 +23,6 @@ A job is a function: a session and arguments in, a `JobResult` out. `tidelog job
 | `cut_at`, `bootstrap` | `bootstrap` | bootstrap |
 | `mirror` | `mirror` | mirror |
 | `failover` | `failover` | failover |
-| `run_studies` | `study` | study |
 
 The other modules are what these share. Each module is imported by itself, so that no job pays for what another one needs.
 """

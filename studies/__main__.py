@@ -1,0 +1,8 @@
+"""`python -m studies` measures, and writes the report."""
+
+from __future__ import annotations
+
+from studies.command import command
+
+if __name__ == "__main__":
+    command.main(prog_name="python -m studies")

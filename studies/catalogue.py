@@ -1,0 +1,22 @@
+"""The studies there are, each imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from studies.case import Study, one_of
+
+STUDIES = {
+    "which-index": "studies.indexes",
+    "options": "studies.options",
+    "policies": "studies.policies",
+    "use-cases": "studies.use_cases",
+}
+"""Name → package, in the order of the report; `STUDY` in its module `study` is the study."""
+
+
+def study(name: str) -> Study:
+    """Return the study of that name. Raises InvalidArgumentError where there is none."""
+    module = import_module(f"{STUDIES[one_of(list(STUDIES), name, 'study')]}.study")
+    return cast("Study", module.STUDY)

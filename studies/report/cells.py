@@ -1,0 +1,71 @@
+"""A cell of a table as text.
+
+| cell | shown as |
+|---|---|
+| None | none |
+| bool | yes, no |
+| int | 1,234,567 |
+| float | three significant digits: 0.00123, 12.3, 1,230 |
+| Bytes | 999 B, 1.5 KiB, 3.38 GiB; the exact number when pointed at |
+| Millis | 5 ms, 1.5 s, 2 min 30 s, 6 h, 2.5 d; the exact number when pointed at |
+| str | as it is, to the right if it is a share or a factor; what stands between backticks as code |
+| Claim | claimed, measured, verdict |
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from studies.chapter import Bytes, Cell, Claim, Millis, Verdict
+from studies.quantities import show_bytes, show_float, show_millis
+
+SIGNS = {Verdict.CONFIRMED: "✓", Verdict.REFUTED: "✗", Verdict.PARTLY: "◐", Verdict.NOT_MEASURABLE: "–"}
+"""What stands before a verdict's word."""
+
+_NUMBER = re.compile(r"[-−+]?\d[\d,.]*( ?%| ?[x×]| of \d[\d,]*)?")
+"""Words that are a number all the same: a share, a factor, some of all."""
+
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+@dataclass(frozen=True)
+class CellView:
+    """A cell as the template takes it."""
+
+    kind: str
+    """A CSS class: "number", "text", "nothing" or "claim"."""
+    text: str
+    exact: str = ""
+    """The exact value, where `text` is rounded."""
+    claim: Claim | None = None
+
+
+def view(cell: Cell) -> CellView:
+    """Return how a cell is shown."""
+    match cell:
+        case None:
+            return CellView("nothing", "none")
+        case Claim():
+            return CellView("claim", "", claim=cell)
+        case Bytes(value):
+            return CellView("number", show_bytes(value), _exact(value, "bytes"))
+        case Millis(value):
+            return CellView("number", show_millis(value), _exact(value, "ms"))
+        case bool():
+            return CellView("text", "yes" if cell else "no")
+        case int():
+            return CellView("number", f"{cell:,}")
+        case float():
+            return CellView("number", show_float(cell))
+        case str():
+            return CellView("number" if _NUMBER.fullmatch(cell) else "text", cell)
+
+
+def pieces(text: str) -> list[tuple[bool, str]]:
+    """Return a text cut at backticks: (whether it is code, the piece)."""
+    return [(bool(number % 2), piece) for number, piece in enumerate(_CODE.split(text)) if piece]
+
+
+def _exact(value: float, unit: str) -> str:
+    return f"{value:,.15g} {unit}"
