@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker
-from tidelog.formats import patience
-from tidelog.formats.patience import NotCachedError
+from tidelog.formats import non_blocking_read
+from tidelog.formats.non_blocking_read import NotCachedError
 from tidelog.storage.segment import file_records
 
 
@@ -36,7 +36,7 @@ class ColdDisk:
     def __init__(self, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.spared = 0
         self._warm: set[tuple[int, int]] = set()
-        self._read = patience._read_cached
+        self._read = non_blocking_read._read_cached
         self._is_cached = file_records.is_cached
         run = broker.node.blocking.run
 
@@ -45,7 +45,7 @@ class ColdDisk:
             run(work, done)
 
         monkeypatch.setattr(broker.node.blocking, "run", counted)
-        monkeypatch.setattr(patience, "_read_cached", self._read_cold)
+        monkeypatch.setattr(non_blocking_read, "_read_cached", self._read_cold)
         monkeypatch.setattr(file_records, "is_cached", self._is_warm)
 
     def _read_cold(self, fd: int, buffer: memoryview, position: int) -> int:

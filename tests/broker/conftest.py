@@ -15,9 +15,9 @@ import pytest
 
 from tests.broker.raw import RawClient
 from tidelog.broker.api import Api
-from tidelog.broker.dispatch import APIS
 from tidelog.broker.node import Node
 from tidelog.broker.running import Running, serve
+from tidelog.broker.server.dispatch import APIS
 from tidelog.clock import Clock, SystemClock
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.examples import examples
 from tidelog.broker.apis import api_versions
-from tidelog.broker.dispatch import APIS
+from tidelog.broker.server.dispatch import APIS
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record

@@ -14,8 +14,8 @@ from tests.broker.raw import RawClient
 from tests.broker.test_topic_admin import fill, topics_of
 from tests.storage.known_topics import forget
 from tidelog.broker.apis import alter_configs, describe_cluster, describe_configs, describe_log_dirs, incremental_alter_configs
-from tidelog.broker.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, Operation
-from tidelog.broker.config_entries import meanings
+from tidelog.broker.settings.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, Operation
+from tidelog.broker.settings.config_entries import meanings
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.reader.time_search import MAX_TIMESTAMP

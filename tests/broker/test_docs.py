@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.broker.config import BROKER_PROPERTIES
-from tidelog.broker.dispatch import APIS
 from tidelog.broker.group_lags import Scraped
 from tidelog.broker.metrics import Metrics
-from tidelog.broker.prometheus import BrokerCollector, Snapshot
+from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.prometheus import BrokerCollector, Snapshot
+from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
 from tidelog.client.lag import NextRecord, PartitionLag, Precision, Retention
-from tidelog.storage.topic_statistics import TopicStatistics
+from tidelog.storage.topics.topic_statistics import TopicStatistics
 from tidelog.testing import plugin
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")

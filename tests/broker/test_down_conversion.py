@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.broker.down_conversion import down_converted, newest_magic
+from tidelog.broker.fetch.down_conversion import down_converted, newest_magic
 from tidelog.errors import UnsupportedCompressionTypeError
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from tidelog.broker.fetch_reader import PartitionRead
-from tidelog.broker.fetch_sessions import EVICTION_MS, MAX_EPOCH, NO_ID, FetchedPartition, FetchSession, FetchSessions, next_epoch
+from tidelog.broker.fetch.fetch_reader import PartitionRead
+from tidelog.broker.fetch.fetch_sessions import (
+    EVICTION_MS,
+    MAX_EPOCH,
+    NO_ID,
+    FetchedPartition,
+    FetchSession,
+    FetchSessions,
+    next_epoch,
+)
 from tidelog.clock import ManualClock
 from tidelog.formats.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode

@@ -21,7 +21,7 @@ from tests.broker.conftest import RunningBroker
 from tests.examples import examples
 from tidelog.broker import group_lags
 from tidelog.broker.group_lags import GroupLags
-from tidelog.broker.prometheus import BrokerCollector, snapshot
+from tidelog.broker.server.prometheus import BrokerCollector, snapshot
 from tidelog.client.client import Client
 from tidelog.client.groups import commit_offsets
 from tidelog.client.lag import NextRecord

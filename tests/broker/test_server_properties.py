@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.broker.config import BrokerConfig
-from tidelog.broker.listeners import Listener, parse_address, parse_listeners
-from tidelog.broker.server_properties import parse_properties, read_properties_file, sort_properties
+from tidelog.broker.server.listeners import Listener, parse_address, parse_listeners
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.server_properties import parse_properties, read_properties_file, sort_properties
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, StorageError
 

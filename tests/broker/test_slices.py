@@ -15,11 +15,11 @@ import pytest
 
 from tests.broker.conftest import RunningBroker
 from tests.broker.raw import RawClient
-from tidelog.broker import slices as slices_module
 from tidelog.broker.api import Outcome
-from tidelog.broker.slices import SLICE_S, Elsewhere, Slices, slowly
-from tidelog.broker.wide_requests import SLOTS, WideRequests, discard
-from tidelog.formats.patience import NotCachedError, must_not_wait
+from tidelog.broker.server import slices as slices_module
+from tidelog.broker.server.slices import SLICE_S, Elsewhere, Slices, slowly
+from tidelog.broker.server.wide_requests import SLOTS, WideRequests, discard
+from tidelog.formats.non_blocking_read import NotCachedError, must_not_wait
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec

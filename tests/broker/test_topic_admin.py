@@ -17,7 +17,7 @@ from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.storage.topic import Topic
+from tidelog.storage.topics.topic import Topic
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
 from tidelog.wire.messages.create_topics import (

@@ -34,7 +34,7 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record, iter_records
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 
 SOURCE = GOLDEN / "kafka-2.4.1" / "log"

@@ -29,7 +29,7 @@ from tidelog.metadata.batches import build_batch
 from tidelog.metadata.frame import encode_record
 from tidelog.metadata.image import MetadataImage
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.dir_lock import DirLock, is_locked
+from tidelog.storage.folder.dir_lock import DirLock, is_locked
 from tidelog.storage.log_manager import LogManager
 
 RELEASES = ("kafka-2.4.1", "kafka-3.9.1")

@@ -23,7 +23,7 @@ from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.topic import Topic
+from tidelog.storage.topics.topic import Topic
 
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000

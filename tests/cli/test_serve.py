@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.cli.conftest import KAFKA_3, ROOT, run, start
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 
 TIMEOUT_S = 30
 

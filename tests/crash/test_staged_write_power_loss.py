@@ -12,8 +12,8 @@ import pytest
 
 from tests.crash.lossy_disk import LossyDisk
 from tests.storage.test_staged_write import AFTER, BEFORE, CLOCK, KEYS, folder, recover, times, write
+from tidelog.storage.folder.write_journal import COMMITTED_FILE
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.write_journal import COMMITTED_FILE
 
 SEEDS = 10 if os.environ.get("TIDELOG_SOAK") else 1
 CALLS = ("fsync", "rename", "replace", "unlink", "rmdir")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.storage.segment_files import open_descriptors
 from tidelog.formats import page_cache
-from tidelog.formats.patience import NotCachedError, is_cached, must_not_wait, no_waiting, pread
+from tidelog.formats.non_blocking_read import NotCachedError, is_cached, must_not_wait, no_waiting, pread
 
 DATA = bytes(range(256)) * 1024
 

@@ -29,7 +29,7 @@ from tidelog.errors import CorruptDataError
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.compression import Codec
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 
 START_MS = 1_373_414_400_000

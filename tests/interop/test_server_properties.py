@@ -12,9 +12,9 @@ import pytest
 
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
-from tidelog.broker.config import BROKER_PROPERTIES
-from tidelog.broker.server_properties import parse_properties, sort_properties
-from tidelog.broker.unused_properties import UNUSED_PROPERTIES
+from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
+from tidelog.broker.settings.server_properties import parse_properties, sort_properties
+from tidelog.broker.settings.unused_properties import UNUSED_PROPERTIES
 from tidelog.errors import InvalidArgumentError
 
 JUDGE = Path(__file__).parent.parent / "kafka" / "java_sources" / "PropertiesJudge.java"

@@ -26,9 +26,9 @@ from tidelog.spark.sink.folder_target import commit_to_folder, partition_counts
 from tidelog.spark.sink.row_batches import RowBatches
 from tidelog.spark.sink.sink_options import SinkOptions, parse_sink_options
 from tidelog.spark.sink.spool import Spool
-from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.staged_write import finish_interrupted_writes
-from tidelog.storage.write_journal import COMMITTED_FILE, is_pending
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.staged_write import finish_interrupted_writes
+from tidelog.storage.folder.write_journal import COMMITTED_FILE, is_pending
 
 T = 1_600_000_000_000
 CLOCK = ManualClock(T)

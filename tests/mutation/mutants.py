@@ -674,7 +674,7 @@ MUTANTS = [
     Mutant(
         "KIP32-137",
         "v2 fetchers get what is stored, whatever it is",
-        "broker/down_conversion.py",
+        "broker/fetch/down_conversion.py",
         (
             (
                 "    if configured_magic <= magic and all(header.magic <= magic for header in headers):",
@@ -685,7 +685,7 @@ MUTANTS = [
     Mutant(
         "KIP32-131",
         "fetchers of v1 get what is stored, whatever it is",
-        "broker/down_conversion.py",
+        "broker/fetch/down_conversion.py",
         (
             (
                 "    if configured_magic <= magic and all(header.magic <= magic for header in headers):",

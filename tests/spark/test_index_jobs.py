@@ -22,7 +22,7 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.spark.jobs.indexes import _check_shared, rebuild_indexes, verify_indexes
-from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder.dir_lock import DirLock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

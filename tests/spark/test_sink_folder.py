@@ -27,8 +27,8 @@ from tidelog.spark.sink.folder_target import commit_to_folder, partition_counts
 from tidelog.spark.sink.row_batches import RowBatches
 from tidelog.spark.sink.sink_options import SinkOptions, parse_sink_options
 from tidelog.spark.sink.spool import Spool
-from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.folder_topics import read_topics
 
 NOW_MS = 1_700_000_000_000
 

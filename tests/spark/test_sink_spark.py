@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 
 from tests.spark.conftest import read_rows
 from tests.spark.golden import Row
-from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.folder_topics import read_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

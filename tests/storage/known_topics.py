@@ -11,10 +11,10 @@ from tests.storage.partition_logs import NOW_MS
 from tidelog.clock import ManualClock
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.reader.metadata_log import metadata_dir
+from tidelog.storage.folder.topics_file import TOPICS_FILE
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.metadata.topic_records import topic_records
-from tidelog.storage.topic import Topic
-from tidelog.storage.topics_file import TOPICS_FILE
+from tidelog.storage.topics.topic import Topic
 
 
 def register(directory: Path, *topics: Topic) -> None:

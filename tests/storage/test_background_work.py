@@ -21,7 +21,7 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.time_map_writer import TimeMapWriter
-from tidelog.storage.topic_statistics import TopicStatistics
+from tidelog.storage.topics.topic_statistics import TopicStatistics
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 DAY_MS = 24 * 3600 * 1000

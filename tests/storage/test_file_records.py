@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.storage.segment_files import batch, full_disk, log_file, messages, offsets_in, open_descriptors, short_writes
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.formats.patience import NotCachedError, no_waiting
+from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
 from tidelog.storage.segment import file_records
 from tidelog.storage.segment.file_records import MIN_MAPPED_BYTES, LogFile
 

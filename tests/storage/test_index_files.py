@@ -27,7 +27,7 @@ from tidelog.errors import (
     StorageError,
 )
 from tidelog.formats.offset_index import OffsetPosition
-from tidelog.storage.segment import resting_indexes
+from tidelog.storage.segment import index_cache
 from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
 
 BASE = 45
@@ -633,7 +633,7 @@ class TestOftenAsked:
     """An index at rest that is asked over and over is taken into memory, and given up for others."""
 
     def test_the_same_answers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(resting_indexes, "MAX_BYTES", 16 * 1024)
+        monkeypatch.setattr(index_cache, "MAX_BYTES", 16 * 1024)
         indexes = []
         for number in range(12):
             index = OffsetIndexFile(tmp_path / f"{number:020d}.index", 0, 4096)
@@ -646,7 +646,7 @@ class TestOftenAsked:
         for _ in range(4):
             assert [[index.lookup(offset) for offset in asked] for index in indexes] == expected
         assert expected[3] == [(0, 0), (3, 0), (493, 4900), (493, 4900), (993, 9900), (993, 9900)]
-        kept = resting_indexes._kept
+        kept = index_cache._kept
         assert kept.total_bytes == sum(kept.indexes.values()) <= 16 * 1024
 
     def test_changed_again(self, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, UnknownTopicOrPartitionError
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.formats.names import TopicPartition
-from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.log_manager import LoadProgress, LogManager
 from tidelog.storage.scheduler import Scheduler

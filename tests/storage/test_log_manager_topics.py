@@ -27,7 +27,7 @@ from tidelog.errors import (
 from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
 from tidelog.reader.metadata_log import ASIDE_DIR, METADATA_DIR
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
 
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}

@@ -24,8 +24,8 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
 from tidelog.reader.time_map_file import is_bound, read_time_map, time_map_path
 from tidelog.scanning.plan import plan
+from tidelog.storage.folder.staged_write import StagedWrite
 from tidelog.storage.handover import place
-from tidelog.storage.staged_write import StagedWrite
 
 CLOCK = ManualClock(NOW_MS)
 KEY = TopicPartition("t", 0)

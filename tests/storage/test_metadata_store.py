@@ -26,7 +26,7 @@ from tidelog.reader.metadata_log import METADATA_DIR, MetadataLog, list_segments
 from tidelog.storage.metadata import metadata_store
 from tidelog.storage.metadata.leading import leading_records
 from tidelog.storage.metadata.metadata_store import MetadataStore
-from tidelog.storage.topic import Topic
+from tidelog.storage.topics.topic import Topic
 
 DIRECTORY_ID = uuid.UUID(int=77)
 

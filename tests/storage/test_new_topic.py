@@ -20,15 +20,15 @@ from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_che
 from tidelog.formats.names import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import METADATA_DIR
-from tidelog.storage import new_topic
-from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.folder_topics import read_topics
+from tidelog.storage.folder.meta_properties import MetaProperties, write_meta_properties
+from tidelog.storage.folder.topics_file import TOPICS_FILE
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.meta_properties import MetaProperties, write_meta_properties
-from tidelog.storage.new_topic import LEADER_EPOCH, NewTopic
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.topic import Topic
-from tidelog.storage.topics_file import TOPICS_FILE
+from tidelog.storage.topics import new_topic
+from tidelog.storage.topics.new_topic import LEADER_EPOCH, NewTopic
+from tidelog.storage.topics.topic import Topic
 
 
 def topic(directory: Path, name: str = "events", partitions: int = 2, **properties: str) -> NewTopic:

@@ -18,13 +18,13 @@ from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.names import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.batch import HEADER_BYTES
-from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.staged_write import TURN_FILE, StagedWrite, finish_interrupted_writes
+from tidelog.storage.folder.write_journal import COMMITTED_FILE, is_pending, writer_file
 from tidelog.storage.loading.loader import load
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.new_topic import NewTopic
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.staged_write import TURN_FILE, StagedWrite, finish_interrupted_writes
-from tidelog.storage.write_journal import COMMITTED_FILE, is_pending, writer_file
+from tidelog.storage.topics.new_topic import NewTopic
 
 CLOCK = ManualClock(1_700_000_000_000)
 SMALL_INDEXES = {"segment.index.bytes": "4096"}

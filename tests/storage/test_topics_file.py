@@ -9,10 +9,10 @@ import pytest
 
 from tests.storage.known_topics import write_old_file
 from tidelog.errors import CorruptCheckpointError
-from tidelog.storage.folder_topics import read_topics
-from tidelog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from tidelog.storage.topic import Topic
-from tidelog.storage.topics_file import TOPICS_FILE, read_topics_file
+from tidelog.storage.folder.folder_topics import read_topics
+from tidelog.storage.folder.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from tidelog.storage.folder.topics_file import TOPICS_FILE, read_topics_file
+from tidelog.storage.topics.topic import Topic
 
 TOPIC_ID = uuid.UUID(int=0x1234)
 

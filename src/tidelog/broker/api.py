@@ -28,8 +28,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from tidelog.broker.config import Listener
     from tidelog.broker.node import Node
+    from tidelog.broker.settings.broker_config import Listener
     from tidelog.wire.codec import Message
 
 

@@ -43,13 +43,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from tidelog.broker.api import Api
-from tidelog.broker.config import BrokerConfig
-from tidelog.broker.dispatch import APIS
-from tidelog.broker.listeners import Listener, joined, loopback
 from tidelog.broker.node import Node
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
 from tidelog.broker.running import Running, running
-from tidelog.broker.server_properties import described, sort_properties
+from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.listeners import Listener, joined, loopback
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.server_properties import described, sort_properties
 from tidelog.broker.topic_changes import Job
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.config import PropertyValue
@@ -59,11 +59,11 @@ from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.kernel import murmur2
 from tidelog.records.records import Record, iter_records
-from tidelog.storage import read_only_view
+from tidelog.storage.folder import read_only_view
+from tidelog.storage.folder.read_only_view import ReadOnlyView
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
-from tidelog.storage.read_only_view import ReadOnlyView
 from tidelog.storage.steps import Steps, run_steps
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ and returns what it returned.
 |---|---|---|
 | committed offsets, ends of logs | memory, `AT_ONCE` partitions a call | a microsecond each |
 | the next record | kept from scrape to scrape while it is the next one; else read, `READS_AT_ONCE` a call | a small read each |
-| bytes that are not in memory | read on the scraping thread first, see `tidelog.formats.patience` | |
+| bytes that are not in memory | read on the scraping thread first, see `tidelog.formats.non_blocking_read` | |
 | rates | from what former scrapes saw in the last ten minutes | `MAX_SAMPLES` of each partition are kept |
 
 Groups are taken for read_committed ones. Of a compacted topic nothing is kept: a record that was the next one may be gone.
@@ -37,7 +37,7 @@ from tidelog.client.lag import (
 )
 from tidelog.errors import TidelogError
 from tidelog.formats.names import TopicPartition
-from tidelog.formats.patience import NotCachedError, no_waiting
+from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
 from tidelog.storage.partition.watermarks import FetchIsolation
 
 if TYPE_CHECKING:

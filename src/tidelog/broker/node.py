@@ -9,23 +9,23 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from tidelog.broker.api import Api
-from tidelog.broker.arrivals import Arrivals
-from tidelog.broker.config import BrokerConfig
-from tidelog.broker.config_entries import ConfigEntries
 from tidelog.broker.delays import Delays
-from tidelog.broker.fetch_reader import FetchReader
-from tidelog.broker.fetch_sessions import FetchSessions
+from tidelog.broker.fetch.delayed_fetches import Arrivals
+from tidelog.broker.fetch.fetch_reader import FetchReader
+from tidelog.broker.fetch.fetch_sessions import FetchSessions
 from tidelog.broker.flushes import Flushes
 from tidelog.broker.groups.groups import Groups
 from tidelog.broker.leadership import Leadership
-from tidelog.broker.listeners import Listener
 from tidelog.broker.metrics import Metrics
-from tidelog.broker.slices import Slices
+from tidelog.broker.server.listeners import Listener
+from tidelog.broker.server.slices import Slices
+from tidelog.broker.server.unsent_bytes import UnsentBytes
+from tidelog.broker.server.wide_requests import WideRequests
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.config_entries import ConfigEntries
 from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
 from tidelog.broker.transactions.transactions import Transactions
-from tidelog.broker.unsent_bytes import UnsentBytes
-from tidelog.broker.wide_requests import WideRequests
 from tidelog.clock import Clock
 from tidelog.formats.names import TopicPartition
 from tidelog.storage.log_manager import LogManager

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidelog.broker.refusals import Refused
+from tidelog.broker.refused import Refused
 from tidelog.wire.error_codes import ErrorCode
 
 

@@ -16,13 +16,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tidelog.broker.api import Api
-from tidelog.broker.config import BrokerConfig
-from tidelog.broker.dispatch import APIS
-from tidelog.broker.event_loop import LoopThreads, LoopTimers, Ticker
-from tidelog.broker.listeners import Listener
 from tidelog.broker.node import Node
-from tidelog.broker.server import BrokerServer
-from tidelog.broker.server_properties import ServerProperties, sort_properties
+from tidelog.broker.server.broker_server import BrokerServer
+from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.event_loop import LoopThreads, LoopTimers, Ticker
+from tidelog.broker.server.listeners import Listener
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.server_properties import ServerProperties, sort_properties
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.storage.log_manager import LogManager

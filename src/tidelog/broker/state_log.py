@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidelog.broker.slices import Until
+from tidelog.broker.server.slices import Until
 from tidelog.broker.topic_changes import Job
 from tidelog.config import PropertyValue
 from tidelog.errors import TidelogError

@@ -30,9 +30,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tidelog.broker.api import Outcome, Request
-from tidelog.broker.slices import Until, Work
+from tidelog.broker.server.slices import Until, Work
 from tidelog.errors import StorageError
-from tidelog.formats.patience import waiting
+from tidelog.formats.non_blocking_read import waiting
 from tidelog.storage.metadata.metadata_store import Change
 from tidelog.storage.segment.descriptors import ensure_spare
 from tidelog.storage.steps import Steps

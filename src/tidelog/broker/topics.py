@@ -27,7 +27,7 @@ from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.storage.topic import Topic
+    from tidelog.storage.topics.topic import Topic
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NO_LEADER = -1

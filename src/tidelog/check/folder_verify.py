@@ -50,9 +50,9 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import MetadataLog, metadata_dir, read_metadata_log
 from tidelog.reader.missing import MissingOffsets, is_compacted_log
 from tidelog.reader.segment import Segment
-from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
-from tidelog.storage.dir_lock import is_locked
-from tidelog.storage.meta_properties import META_PROPERTIES, read_meta_properties
+from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.folder.dir_lock import is_locked
+from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_properties
 
 SETTLES_SECONDS = 6.0
 """Kafka writes the high watermarks every five seconds; what a running broker's folder disagrees about for longer is wrong."""

@@ -26,7 +26,8 @@ from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageEr
 from tidelog.formats import names
 from tidelog.formats.json_files import read_json, understanding, write_json
 from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id
-from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.meta_properties import read_meta_properties
 from tidelog.storage.handover import (
     DELETING,
     TRANSACTIONS_TOPIC,
@@ -38,7 +39,6 @@ from tidelog.storage.handover import (
     stricter_settings,
     topics_to_hand,
 )
-from tidelog.storage.meta_properties import read_meta_properties
 from tidelog.times import parse_duration
 
 NOTES_FILE = "tidelog-handover.json"

@@ -26,7 +26,7 @@ from tidelog.cli.options import directory_argument, json_option, optional_topic
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder.dir_lock import DirLock
 
 FAULTS_FOUND = 1
 """Exit code of a run that found a fault."""

@@ -127,7 +127,7 @@ def broker_config_option(function: Decorated) -> Decorated:
 
 def broker_properties(path: Path | None) -> dict[str, str]:
     """Return what a broker's configuration file says, nothing without one. Raises InvalidArgumentError."""
-    from tidelog.broker.server_properties import read_properties_file
+    from tidelog.broker.settings.server_properties import read_properties_file
 
     return {} if path is None else read_properties_file(path)
 

@@ -31,7 +31,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
 from tidelog.reader.log_dir import LogDir
 from tidelog.storage.partition.retention_forecast import Forecast, Keeper, forecast
-from tidelog.storage.topic_settings import Source, TopicSettings
+from tidelog.storage.topics.topic_settings import Source, TopicSettings
 from tidelog.times import parse_duration
 
 _BYTES = re.compile(r"([0-9]+)\s*(|[kKmMgGtT]i?[bB]?|[bB])")

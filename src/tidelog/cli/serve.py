@@ -17,10 +17,10 @@ from dataclasses import replace
 
 import click
 
-from tidelog.broker.config import BrokerConfig
-from tidelog.broker.listeners import PLAINTEXT, Listener, joined, parse_address, parse_listeners
-from tidelog.broker.server_properties import described, read_properties_file, sort_properties
-from tidelog.broker.unused_properties import GUARDS
+from tidelog.broker.server.listeners import PLAINTEXT, Listener, joined, parse_address, parse_listeners
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.server_properties import described, read_properties_file, sort_properties
+from tidelog.broker.settings.unused_properties import GUARDS
 from tidelog.cli.app import EXIT_ERROR
 from tidelog.cli.log_lines import log_lines
 from tidelog.clock import Clock, SystemClock

@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from tidelog.broker.api import Api
-from tidelog.broker.config import BrokerConfig
-from tidelog.broker.dispatch import APIS
-from tidelog.broker.listeners import Listener, joined
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
 from tidelog.broker.running import Running, running
+from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.listeners import Listener, joined
+from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.cli.hole_search import HoleSearch
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
-from tidelog.storage import read_only_view
+from tidelog.storage.folder import read_only_view
+from tidelog.storage.folder.read_only_view import ReadOnlyView
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.log_manager import LoadProgress, LogManager, Progress
-from tidelog.storage.read_only_view import ReadOnlyView
 
 logger = logging.getLogger("tidelog.serve")
 
@@ -139,7 +139,7 @@ async def _until_asked_to_end(
 def _serve_metrics(broker: Running, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
     # Few want them, and the library takes a good part of a start's time.
     from tidelog.broker.group_lags import GroupLags
-    from tidelog.broker.prometheus import MetricsServer, snapshot
+    from tidelog.broker.server.prometheus import MetricsServer, snapshot
 
     def on_loop(work: Callable[[], T]) -> T:
         async def done() -> T:

@@ -35,7 +35,7 @@ from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.reader.log_dir import LogDir
 from tidelog.scanning.brokers import AnySplit, scan_cluster
 from tidelog.scanning.split import Split
-from tidelog.storage.meta_properties import known_cluster_id
+from tidelog.storage.folder.meta_properties import known_cluster_id
 from tidelog.times import format_time
 
 FILE_NAME = "replay.json"

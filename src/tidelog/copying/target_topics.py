@@ -27,7 +27,7 @@ from tidelog.formats.names import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import EARLIEST, LATEST, FoundOffset
 from tidelog.records.batch import LOG_APPEND_TIME
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_partitions import (

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tidelog.errors import SegmentChangedError, StorageError
 from tidelog.formats.file_stamp import FileStamp
 from tidelog.formats.names import DELETED_SUFFIX
-from tidelog.formats.patience import pread
+from tidelog.formats.non_blocking_read import pread
 
 logger = logging.getLogger("tidelog.log")
 

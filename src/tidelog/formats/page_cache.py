@@ -1,4 +1,4 @@
-"""Which pages of a file the kernel holds: `cachestat`, of Linux from 6.5 on. `patience` asks."""
+"""Which pages of a file the kernel holds: `cachestat`, of Linux from 6.5 on. `non_blocking_read` asks."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ from tidelog.ingest.source import Rows, Wanted, check_unchanged, file_state
 from tidelog.ingest.time_column import TimeColumn
 from tidelog.records.column_batches import ColumnBatches, partitions_of
 from tidelog.records.compression import Codec
-from tidelog.storage.new_topic import LEADER_EPOCH, NewTopic
 from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.topics.new_topic import LEADER_EPOCH, NewTopic
 
 DEFAULT_BATCH_BYTES = 16384
 """A producer's `batch.size`."""

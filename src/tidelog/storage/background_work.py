@@ -37,7 +37,7 @@ from tidelog.storage.partitions import Partitions
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.time_map_writer import TimeMapWriter
-from tidelog.storage.topic_lifecycle import TopicLifecycle
+from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
 
 SEGMENTS_AT_ONCE = 4
 """So many are deleted before the time is looked at."""

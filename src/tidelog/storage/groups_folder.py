@@ -40,7 +40,7 @@ from tidelog.reader.time_search import find_offset
 from tidelog.records.batch import BatchHeader
 from tidelog.records.state_batches import StateBatch, state_batches
 from tidelog.storage.partition.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
-from tidelog.storage.topic_settings import TopicSettings
+from tidelog.storage.topics.topic_settings import TopicSettings
 
 READ_BYTES = 1 << 20
 """So much of ``__consumer_offsets`` is read at once; a larger batch comes whole."""

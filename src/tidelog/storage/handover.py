@@ -49,15 +49,15 @@ from tidelog.reader.segment import Segment
 from tidelog.reader.time_map_file import write_time_maps
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, iter_headers, read_header
 from tidelog.records.patch import set_leader_epoch
-from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
-from tidelog.storage.dir_checkpoints import DirCheckpoints
-from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.write_journal import is_pending
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.retention import Reason
 from tidelog.storage.partition.retention_forecast import forecast
 from tidelog.storage.producers.producer_ids import LOWEST_ID
-from tidelog.storage.topic_settings import Source, TopicSettings
-from tidelog.storage.write_journal import is_pending
+from tidelog.storage.topics.topic_settings import Source, TopicSettings
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 GROUP_TOPICS = ("__consumer_offsets", TRANSACTIONS_TOPIC)

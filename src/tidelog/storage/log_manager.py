@@ -36,15 +36,17 @@ from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats.names import TopicPartition
-from tidelog.storage import data_folder
 from tidelog.storage.background_work import BackgroundWork
-from tidelog.storage.clean_shutdown import NO_BROKER_EPOCH, take_clean_shutdown, write_clean_shutdown
 from tidelog.storage.compaction.log_cleaner import LogCleaner
-from tidelog.storage.dir_checkpoints import DirCheckpoints
-from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder import data_folder
+from tidelog.storage.folder.clean_shutdown import NO_BROKER_EPOCH, take_clean_shutdown, write_clean_shutdown
+from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.meta_properties import MetaProperties
+from tidelog.storage.folder.staged_write import finish_interrupted_writes
+from tidelog.storage.folder.write_journal import is_pending
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.manager_config import ManagerConfig
-from tidelog.storage.meta_properties import MetaProperties
 from tidelog.storage.metadata import takeover
 from tidelog.storage.metadata.leading import claiming_records
 from tidelog.storage.metadata.metadata_store import MetadataStore
@@ -54,12 +56,10 @@ from tidelog.storage.partitions import LoadProgress, Partitions, Progress
 from tidelog.storage.producers.producer_ids import ProducerIds
 from tidelog.storage.scheduler import Rest, Scheduler
 from tidelog.storage.segment.descriptors import give_back_by, give_back_no_more
-from tidelog.storage.staged_write import finish_interrupted_writes
 from tidelog.storage.steps import Steps, run_steps
-from tidelog.storage.topic import Topic
-from tidelog.storage.topic_lifecycle import KEEP_EVERYTHING, TopicLifecycle
-from tidelog.storage.topic_statistics import TopicStatistics, topic_statistics
-from tidelog.storage.write_journal import is_pending
+from tidelog.storage.topics.topic import Topic
+from tidelog.storage.topics.topic_lifecycle import KEEP_EVERYTHING, TopicLifecycle
+from tidelog.storage.topics.topic_statistics import TopicStatistics, topic_statistics
 
 __all__ = ["KEEP_EVERYTHING", "LoadProgress", "LogManager", "Progress"]
 

@@ -31,7 +31,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import LogOfflineError, StorageError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.formats.names import TopicPartition
-from tidelog.storage.dir_checkpoints import DirCheckpoints
+from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 from tidelog.storage.loading.loader import RecoveryProgress, load
 from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents
 from tidelog.storage.partition.partition_log import PartitionLog

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.examples import examples
 from tests.groups.histories import known
-from tidelog.broker.config import BrokerConfig
 from tidelog.broker.groups.committing import Committer, Transaction, commit, commit_in_transaction
 from tidelog.broker.node import Node
+from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import ManualClock
 from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import CommittedOffset

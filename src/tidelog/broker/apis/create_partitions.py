@@ -15,9 +15,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.refusals import Refused, refusal_of
+from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_replicas
-from tidelog.broker.slices import Work
+from tidelog.broker.server.slices import Work
 from tidelog.broker.topic_changes import Job
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode

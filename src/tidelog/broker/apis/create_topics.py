@@ -23,13 +23,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.refusals import Refused, refusal_of
+from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_assignments, check_replication_factor
-from tidelog.broker.slices import Work, slowly
+from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
 from tidelog.formats.names import METADATA_TOPIC
-from tidelog.storage.data_folder import new_topic_id
+from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_topics import (

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
-from tidelog.broker.refusals import Refused, refusal_of
+from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.topics import INTERNAL_TOPICS
 from tidelog.formats.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode

@@ -18,8 +18,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.refusals import refusal_of
-from tidelog.broker.slices import Work
+from tidelog.broker.refused import refusal_of
+from tidelog.broker.server.slices import Work
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import NO_TOPIC_ID, TopicView
 from tidelog.storage.steps import Steps

@@ -25,9 +25,17 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
-from tidelog.broker.config_changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, check_broker_id, level_name, loggers
-from tidelog.broker.config_entries import DEFAULT_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry, meanings
-from tidelog.broker.refusals import Refused, refusal_of
+from tidelog.broker.refused import Refused, refusal_of
+from tidelog.broker.settings.config_changes import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    TOPIC,
+    check_broker_id,
+    level_name,
+    loggers,
+)
+from tidelog.broker.settings.config_entries import DEFAULT_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry, meanings
 from tidelog.broker.topics import why_invalid
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_configs import (

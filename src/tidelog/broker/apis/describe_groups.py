@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.groups.group import GroupState, Member
-from tidelog.broker.slices import Work, slowly
-from tidelog.broker.wide_requests import discarded
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_groups import (
     DescribedGroup,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.slices import Work, slowly
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topics import why_invalid
-from tidelog.broker.wide_requests import discarded
 from tidelog.errors import LogOfflineError, UnknownTopicOrPartitionError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_producers import (

@@ -21,7 +21,7 @@
 | 16 | the leader in the answer to who knows an old epoch (KIP-951) |
 | 17 | a follower's folder (KIP-853) |
 
-When it is answered, and how: see `fetching`; what of one partition: `fetch_reader`.
+When it is answered, and how: see `fetch`; what of one partition: `fetch_reader`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ import uuid
 from collections.abc import Generator
 
 from tidelog.broker.api import Api, Outcome, Request
-from tidelog.broker.fetch_sessions import (
+from tidelog.broker.fetch.fetch import Fetch
+from tidelog.broker.fetch.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_ID,
@@ -40,10 +41,9 @@ from tidelog.broker.fetch_sessions import (
     FetchSession,
     PartitionName,
 )
-from tidelog.broker.fetching import Fetch
 from tidelog.broker.node import Node
-from tidelog.broker.slices import Elsewhere, Work
-from tidelog.broker.wide_requests import AT_ONCE, discarded
+from tidelog.broker.server.slices import Elsewhere, Work
+from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.formats.names import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import (

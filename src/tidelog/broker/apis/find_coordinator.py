@@ -20,7 +20,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.slices import Until, Work
+from tidelog.broker.server.slices import Until, Work
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

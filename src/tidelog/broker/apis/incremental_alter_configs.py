@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.config_changes import Change, Resource, answers, change_all
-from tidelog.broker.slices import Work
+from tidelog.broker.server.slices import Work
+from tidelog.broker.settings.config_changes import Change, Resource, answers, change_all
 from tidelog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,

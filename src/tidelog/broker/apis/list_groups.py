@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.slices import Work
-from tidelog.broker.wide_requests import AT_ONCE
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import AT_ONCE
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 

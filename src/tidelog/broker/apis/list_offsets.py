@@ -37,11 +37,11 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.node import Node
-from tidelog.broker.slices import Elsewhere, Work
-from tidelog.broker.wide_requests import AT_ONCE, discarded
+from tidelog.broker.server.slices import Elsewhere, Work
+from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
 from tidelog.formats.names import TopicPartition
-from tidelog.formats.patience import NotCachedError
+from tidelog.formats.non_blocking_read import NotCachedError
 from tidelog.formats.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of

@@ -28,10 +28,10 @@ from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.slices import Until, Work, slowly
+from tidelog.broker.server.slices import Until, Work, slowly
+from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID, TopicView, why_invalid
-from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.node import Node
-from tidelog.broker.slices import Work, slowly
-from tidelog.broker.wide_requests import discarded
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.errors import TidelogError
 from tidelog.formats.names import TopicPartition
 from tidelog.wire.codec import Message

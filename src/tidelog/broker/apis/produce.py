@@ -51,9 +51,9 @@ from typing import Final, NamedTuple, TypeAlias
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
-from tidelog.broker.slices import SLICE_S, Elsewhere, Work, slowly
+from tidelog.broker.server.slices import SLICE_S, Elsewhere, Work, slowly
+from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID
-from tidelog.broker.wide_requests import AT_ONCE, discarded
 from tidelog.errors import (
     CorruptBatchError,
     DecompressedTooLargeError,

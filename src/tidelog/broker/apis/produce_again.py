@@ -23,8 +23,8 @@ from tidelog.wire.headers import response_writer
 from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
     from tidelog.broker.node import Node
+    from tidelog.broker.server.connection import Connection
     from tidelog.wire.codec import Bytes
 
 FIRST_VERSION = 5

@@ -21,7 +21,7 @@ from tidelog.formats.files import ReadOnlyFile
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.loading.log_scan import scan_log
 
 DEFAULT_INTERVAL_BYTES = LogConfig().index_interval_bytes

@@ -37,7 +37,7 @@ from tidelog.formats.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from tidelog.reader.log import Log
 from tidelog.reader.producer_state import ProducerState
 from tidelog.reader.segment import Segment
-from tidelog.storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 
 
 @dataclass

@@ -49,10 +49,10 @@ from tidelog.formats.names import TopicPartition
 from tidelog.metadata.records import TOPIC_RESOURCE
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import BOOTSTRAP_CHECKPOINT, metadata_dir
-from tidelog.storage.data_folder import FIRST_NODE_ID
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder.data_folder import FIRST_NODE_ID
+from tidelog.storage.folder.folder_topics import read_topics
+from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_properties
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.meta_properties import META_PROPERTIES, read_meta_properties
 from tidelog.storage.metadata import takeover
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.metadata.topic_records import config_records, topic_records

@@ -44,7 +44,7 @@ from tidelog.reader.segment import Segment
 from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
 from tidelog.spark.jobs.index_rows import rebuilt_result, verified_result
-from tidelog.storage.dir_lock import DirLock
+from tidelog.storage.folder.dir_lock import DirLock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -47,7 +47,7 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import EARLIEST, LATEST, FoundOffset
 from tidelog.spark.jobs.distribute import Progress, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary
-from tidelog.storage.meta_properties import known_cluster_id
+from tidelog.storage.folder.meta_properties import known_cluster_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""To a data folder: whole segments, committed by a rename (`tidelog.storage.staged_write`).
+"""To a data folder: whole segments, committed by a rename (`tidelog.storage.folder.staged_write`).
 
 | | |
 |---|---|
@@ -21,9 +21,9 @@ from tidelog.formats.names import TopicPartition
 from tidelog.spark.sink.epochs import Epoch, is_replay, parse_epoch
 from tidelog.spark.sink.sink_options import SinkOptions
 from tidelog.spark.sink.spool import SpooledBatches
-from tidelog.storage.data_folder import check_is_data_folder, create, list_contents
-from tidelog.storage.new_topic import NewTopic
-from tidelog.storage.staged_write import StagedWrite, writers_turn
+from tidelog.storage.folder.data_folder import check_is_data_folder, create, list_contents
+from tidelog.storage.folder.staged_write import StagedWrite, writers_turn
+from tidelog.storage.topics.new_topic import NewTopic
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from tidelog.errors import CorruptCheckpointError, CorruptIndexError, StorageErr
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.storage.loading.leftovers import clear_leftovers, remove_orphan_indexes
-from tidelog.storage.loading.loading import LoadingLog
+from tidelog.storage.loading.loading_log import LoadingLog
 from tidelog.storage.loading.log_recovery import LogRecovery, Progress, RecoveryProgress
 from tidelog.storage.loading.producer_recall import recall_batches
 from tidelog.storage.loading.time_index_rebuild import rebuild_time_index

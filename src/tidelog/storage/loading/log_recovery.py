@@ -30,7 +30,7 @@ from tidelog.formats.offset_index import OffsetIndex
 from tidelog.formats.time_index import TimeIndex
 from tidelog.records.batch import BatchHeader
 from tidelog.storage.loading.clean_end import find_clean_end
-from tidelog.storage.loading.loading import LoadingLog
+from tidelog.storage.loading.loading_log import LoadingLog
 from tidelog.storage.loading.log_scan import ScannedLog, scan_log
 from tidelog.storage.loading.overflow import split_overflowed_segment
 from tidelog.storage.loading.recovery import recover_segment, to_scan

@@ -22,10 +22,10 @@ from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats.checkpoints import sync_directory
 from tidelog.formats.json_files import read_json
 from tidelog.metadata.records import TOPIC_RESOURCE, ProducerIdsRecord
+from tidelog.storage.folder.topics_file import TOPICS_FILE, read_topics_file
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.metadata.topic_records import config_records, partition_records, topic_records
-from tidelog.storage.topic import Topic
-from tidelog.storage.topics_file import TOPICS_FILE, read_topics_file
+from tidelog.storage.topics.topic import Topic
 from tidelog.wire.fields import Message
 
 logger = logging.getLogger("tidelog.storage")

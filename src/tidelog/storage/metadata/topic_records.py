@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from tidelog.metadata.records import TOPIC_RESOURCE, ConfigRecord, PartitionRecord, TopicRecord
-from tidelog.storage.topic import Topic
+from tidelog.storage.topics.topic import Topic
 from tidelog.wire.fields import ZERO_UUID, Message
 
 UNASSIGNED = ZERO_UUID

@@ -28,7 +28,7 @@ from struct import Struct
 
 from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.formats.patience import NotCachedError, is_cached, must_not_wait, pread
+from tidelog.formats.non_blocking_read import NotCachedError, is_cached, must_not_wait, pread
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
 from tidelog.records.compression import Bytes
 from tidelog.storage.segment.descriptors import is_shortage, open_file

@@ -6,7 +6,7 @@ What the entries mean, and when one is accepted, is in `formats.offset_index` an
 |---|---|---|---|
 | idle | unknown | unknown, there or not | none |
 | live | in memory | the same, then zeros up to what the index can hold | one |
-| at rest | in the file, read by bisection with `pread` when asked for (often: `resting_indexes`) | cut to its entries | none |
+| at rest | in the file, read by bisection with `pread` when asked for (often: `index_cache`) | cut to its entries | none |
 
 An index is idle until somebody needs it: only then is its file created, in its full length (`segment.index.bytes`, rounded down
 to whole entries), or looked at. It becomes live with the first change, at rest at the roll.
@@ -35,7 +35,7 @@ from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.storage.segment.descriptors import open_file
 from tidelog.storage.segment.file_records import delete_file, write_rest
-from tidelog.storage.segment.resting_indexes import in_memory
+from tidelog.storage.segment.index_cache import in_memory
 
 _Entries = TypeVar("_Entries", bound=IndexEntries)
 _Answer = TypeVar("_Answer")

@@ -22,10 +22,10 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog import config as topic_config
-from tidelog.broker import config as broker_config
-from tidelog.broker.config import BROKER_PROPERTIES, OTHER_PROPERTIES
-from tidelog.broker.listeners import joined
-from tidelog.broker.refusals import Refused
+from tidelog.broker.refused import Refused
+from tidelog.broker.server.listeners import joined
+from tidelog.broker.settings import broker_config
+from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES
 from tidelog.config import LogConfig, PropertyValue, did_you_mean
 from tidelog.errors import InvalidArgumentError
 from tidelog.storage import manager_config

@@ -43,15 +43,15 @@ from tidelog.formats.checkpoints import sync_directory
 from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import format_topic_id, read_topic_id
 from tidelog.metadata.records import TOPIC_RESOURCE, RemoveTopicRecord
-from tidelog.storage.data_folder import FolderContents, new_topic_id
+from tidelog.storage.folder.data_folder import FolderContents, new_topic_id
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.metadata.metadata_store import Change, MetadataStore
 from tidelog.storage.metadata.topic_records import config_records, partition_records, topic_records
-from tidelog.storage.new_topic import check_topic_name
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import DELETION_MARK, PartitionFolder, Partitions, Removal
 from tidelog.storage.steps import Steps
-from tidelog.storage.topic import Topic
+from tidelog.storage.topics.new_topic import check_topic_name
+from tidelog.storage.topics.topic import Topic
 
 logger = logging.getLogger("tidelog.storage")
 

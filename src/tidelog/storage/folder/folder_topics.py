@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidelog.reader.metadata_log import read_metadata_log
-from tidelog.storage.topic import Topic
-from tidelog.storage.topics_file import read_topics_file
+from tidelog.storage.folder.topics_file import read_topics_file
+from tidelog.storage.topics.topic import Topic
 
 
 def read_topics(directory: Path) -> dict[str, Topic]:

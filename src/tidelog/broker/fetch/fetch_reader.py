@@ -10,8 +10,8 @@
 | below the log start, above the log end | OFFSET_OUT_OF_RANGE |
 | the partition is not there, its disk fails | KAFKA_STORAGE_ERROR |
 
-Reads do not wait for a disk: what is not in memory raises `NotCachedError`, see `formats.patience`. Many bytes are sent as
-they are mapped, few are copied; the most recently used mappings are kept.
+Reads do not wait for a disk: what is not in memory raises `NotCachedError`, see `formats.non_blocking_read`. Many bytes are sent
+as they are mapped, few are copied; the most recently used mappings are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.fetch_sessions import NO_ID, FetchedPartition
+from tidelog.broker.fetch.fetch_sessions import NO_ID, FetchedPartition
 from tidelog.errors import (
     InvalidArgumentError,
     LogOfflineError,
@@ -27,7 +27,7 @@ from tidelog.errors import (
     TidelogError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.formats.patience import NotCachedError
+from tidelog.formats.non_blocking_read import NotCachedError
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation

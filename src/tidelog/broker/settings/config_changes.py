@@ -25,8 +25,8 @@ from collections.abc import Generator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.refusals import Refused, refusal_of
-from tidelog.broker.slices import Until
+from tidelog.broker.refused import Refused, refusal_of
+from tidelog.broker.server.slices import Until
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
 from tidelog.config import LogConfig

@@ -33,16 +33,16 @@ from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Outcome, Wide
-from tidelog.broker.lingering import LINGER_S, may_close
-from tidelog.broker.read_buffers import LARGE_BYTES, SHARED_BYTES
-from tidelog.broker.unsent_bytes import bytes_in_memory
-from tidelog.broker.wide_requests import discard
+from tidelog.broker.server.lingering_close import LINGER_S, may_close
+from tidelog.broker.server.read_buffers import LARGE_BYTES, SHARED_BYTES
+from tidelog.broker.server.unsent_bytes import bytes_in_memory
+from tidelog.broker.server.wide_requests import discard
 
 if TYPE_CHECKING:
     from tidelog.broker.apis.produce_again import Again
-    from tidelog.broker.config import Listener
-    from tidelog.broker.dispatch import Served
-    from tidelog.broker.server import BrokerServer
+    from tidelog.broker.server.broker_server import BrokerServer
+    from tidelog.broker.server.dispatch import Served
+    from tidelog.broker.settings.broker_config import Listener
     from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")
@@ -240,7 +240,7 @@ class Connection:
             self._leave()
 
     def _leave(self) -> None:
-        """Close it as soon as the peer's system has all answers: see `lingering`."""
+        """Close it as soon as the peer's system has all answers: see `lingering_close`."""
         if self._is_closed:
             return
         self._is_reading = False

@@ -27,13 +27,13 @@ from collections.abc import Iterable
 from time import monotonic
 
 from tidelog.broker.api import Api
-from tidelog.broker.connection import Connection
-from tidelog.broker.dispatch import APIS, Dispatcher
-from tidelog.broker.listeners import Listener
 from tidelog.broker.node import Node
-from tidelog.broker.read_buffers import ReadBuffers
-from tidelog.broker.refusal_log import RefusalLog
-from tidelog.broker.unsent_bytes import STALLED_S
+from tidelog.broker.server.connection import Connection
+from tidelog.broker.server.dispatch import APIS, Dispatcher
+from tidelog.broker.server.listeners import Listener
+from tidelog.broker.server.rate_limited_log import RefusalLog
+from tidelog.broker.server.read_buffers import ReadBuffers
+from tidelog.broker.server.unsent_bytes import STALLED_S
 from tidelog.errors import InvalidArgumentError
 from tidelog.storage.segment.descriptors import SPARE
 

@@ -6,8 +6,8 @@
 | none of its partitions is there | those that are not keep nobody from waiting for the others |
 | reading met an error, or found logs that part | |
 
-Else it waits (`arrivals`) until `min_bytes` lie behind its offsets, or an offset has come to lie in an older segment, or behind
-the log's end, or its log is gone. After `max_wait_ms` it gets what there is. Either way all is read again then.
+Else it waits (`delayed_fetches`) until `min_bytes` lie behind its offsets, or an offset has come to lie in an older segment,
+or behind the log's end, or its log is gone. After `max_wait_ms` it gets what there is. Either way all is read again then.
 
 Cold bytes are read, and many records are converted, on another thread, and many partitions are read in slices: no other
 connection waits for that. See `slices`.
@@ -22,15 +22,15 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Outcome, Request
-from tidelog.broker.arrivals import Watch
-from tidelog.broker.down_conversion import Converted, down_converted, newest_magic
-from tidelog.broker.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
-from tidelog.broker.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
-from tidelog.broker.slices import Elsewhere, Work
-from tidelog.broker.wide_requests import AT_ONCE, discarded
+from tidelog.broker.fetch.delayed_fetches import Watch
+from tidelog.broker.fetch.down_conversion import Converted, down_converted, newest_magic
+from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
+from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
+from tidelog.broker.server.slices import Elsewhere, Work
+from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
 from tidelog.formats.names import TopicPartition
-from tidelog.formats.patience import NotCachedError, no_waiting
+from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.fetch import (

@@ -58,16 +58,16 @@ from tidelog.broker.apis import (
     txn_offset_commit,
     write_txn_markers,
 )
-from tidelog.broker.refusal_log import RefusalLog
-from tidelog.broker.wide_requests import AT_ONCE
+from tidelog.broker.server.rate_limited_log import RefusalLog
+from tidelog.broker.server.wide_requests import AT_ONCE
 from tidelog.errors import ProtocolError, TooManyElementsError
 from tidelog.wire.codec import decoder
 from tidelog.wire.headers import read_request_header, response_chunks, response_writer
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
     from tidelog.broker.metrics import ApiMetrics
     from tidelog.broker.node import Node
+    from tidelog.broker.server.connection import Connection
     from tidelog.wire.codec import Bytes, Message
 
 logger = logging.getLogger("tidelog.broker")

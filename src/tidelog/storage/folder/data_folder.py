@@ -14,10 +14,10 @@ from tidelog.formats import names
 from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.reader.metadata_log import METADATA_DIR
+from tidelog.storage.folder.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
+from tidelog.storage.folder.topics_file import TOPICS_FILE
 from tidelog.storage.manager_config import ManagerConfig
-from tidelog.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 from tidelog.storage.segment import descriptors
-from tidelog.storage.topics_file import TOPICS_FILE
 
 FIRST_NODE_ID = 1
 

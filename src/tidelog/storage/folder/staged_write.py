@@ -35,15 +35,10 @@ from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.names import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.patch import set_base_offset_and_epoch
-from tidelog.storage import data_folder
-from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.folder_topics import read_topics
-from tidelog.storage.loading.loader import load
-from tidelog.storage.new_topic import finish_interrupted
-from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.topic import Topic
-from tidelog.storage.write_journal import (
+from tidelog.storage.folder import data_folder
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.folder_topics import read_topics
+from tidelog.storage.folder.write_journal import (
     COMMITTED_FILE,
     INDEX_SUFFIXES,
     RESTAGING,
@@ -57,6 +52,11 @@ from tidelog.storage.write_journal import (
     undo_staging,
     writer_file,
 )
+from tidelog.storage.loading.loader import load
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.topics.new_topic import finish_interrupted
+from tidelog.storage.topics.topic import Topic
 
 TURN_FILE = "tidelog-write.lock"
 """Held by the writer whose turn it is; it stays when that is over."""

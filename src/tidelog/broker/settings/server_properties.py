@@ -6,7 +6,7 @@ stands for that. A later line wins over an earlier one of the same key.
 
 | a property is | goes to |
 |---|---|
-| the broker's own (`config`) | `BrokerConfig` |
+| the broker's own (`broker_config`) | `BrokerConfig` |
 | of the data folder, or a default of topics | `LogManager`, under the topics' names |
 | Kafka's, without a meaning here (`unused_properties`) | nowhere; told |
 | anything else | nowhere; told in one warning |
@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.broker.config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
-from tidelog.broker.unused_properties import is_unused
+from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
+from tidelog.broker.settings.unused_properties import is_unused
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, did_you_mean, unaliased
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.storage.manager_config import MANAGER_PROPERTIES, ManagerConfig

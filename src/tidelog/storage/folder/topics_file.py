@@ -22,7 +22,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
 from tidelog.formats.json_files import read_json
 from tidelog.formats.partition_metadata import parse_topic_id
-from tidelog.storage.topic import Topic
+from tidelog.storage.topics.topic import Topic
 
 TOPICS_FILE = "tidelog-topics.json"
 VERSION = 1

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, unaliased
 from tidelog.reader.metadata_log import read_metadata_log
-from tidelog.storage.meta_properties import read_meta_properties
-from tidelog.storage.topics_file import read_topics_file
+from tidelog.storage.folder.meta_properties import read_meta_properties
+from tidelog.storage.folder.topics_file import read_topics_file
 
 
 class Source(Enum):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.slices import Elsewhere
+from tidelog.broker.server.slices import Elsewhere
 
 if TYPE_CHECKING:
     from tidelog.wire.codec import Message

@@ -37,7 +37,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from tidelog.broker.api import Outcome, Request, Wide
-from tidelog.formats.patience import NotCachedError, no_waiting
+from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Blocking, Timers

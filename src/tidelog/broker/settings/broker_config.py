@@ -55,7 +55,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidelog.broker.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
+from tidelog.broker.server.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
 from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue, parse_flag
 from tidelog.errors import InvalidArgumentError
 

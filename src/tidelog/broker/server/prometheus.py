@@ -45,7 +45,7 @@ from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.storage.topic_statistics import TopicStatistics
+    from tidelog.storage.topics.topic_statistics import TopicStatistics
 
 _REQUEST_EXPONENTS = range(5, 25)  # 32 µs to 17 s
 _LATENCY_EXPONENTS = range(0, 33, 2)  # 1 ms to 50 days

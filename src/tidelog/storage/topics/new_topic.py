@@ -41,18 +41,18 @@ from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.metadata.records import RemoveTopicRecord
 from tidelog.reader.metadata_log import METADATA_DIR, metadata_dir
-from tidelog.storage import data_folder
-from tidelog.storage.dir_checkpoints import DirCheckpoints
-from tidelog.storage.dir_lock import DirLock
-from tidelog.storage.folder_topics import read_topics
+from tidelog.storage.folder import data_folder
+from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.folder_topics import read_topics
+from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_properties
 from tidelog.storage.loading.loader import load
-from tidelog.storage.meta_properties import META_PROPERTIES, read_meta_properties
 from tidelog.storage.metadata import takeover
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.metadata.topic_records import topic_records
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
-from tidelog.storage.topic import Topic
+from tidelog.storage.topics.topic import Topic
 
 logger = logging.getLogger("tidelog.storage")
 

@@ -1,0 +1,1 @@
+"""A fetch from its request to its answer: sessions, reading partitions, waiting for more, older formats."""
