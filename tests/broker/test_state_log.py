@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
+from tests.kafka.java import wait_until
 from tests.storage.known_topics import forget
 from tidelog.broker.state_log import READ_BYTES, StateLog
 from tidelog.clock import ManualClock, SystemClock, steady
@@ -16,6 +17,7 @@ from tidelog.groups.offsets_topic import java_hash
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.state_batches import StateBatch
+from tidelog.storage.steps import run_steps
 from tidelog.wire.error_codes import ErrorCode
 
 TOPIC = "__test_state"
@@ -29,6 +31,10 @@ def state_log(broker: RunningBroker, partitions: int = 3, replication_factor: in
         replication_factor=replication_factor,
         properties={"cleanup.policy": "compact"},
     )
+
+
+def made(broker: RunningBroker, log: StateLog) -> ErrorCode:
+    return run_steps(log.making(), broker.node.manager.metadata)
 
 
 def loaded(broker: RunningBroker) -> tuple[StateLog, dict[int, list[StateBatch]]]:
@@ -65,8 +71,8 @@ def test_a_table_is_found_again(start_broker: StartBroker) -> None:
     def write() -> None:
         log = state_log(broker)
         assert log.readiness(0) is ErrorCode.NOT_COORDINATOR
-        assert log.ensure() is ErrorCode.NONE
-        assert log.ensure() is ErrorCode.NONE
+        assert made(broker, log) is ErrorCode.NONE
+        assert made(broker, log) is ErrorCode.NONE
         log.append(0, [(b"a", b"1"), (b"b", None)])
         for value in (big, big, big):
             log.append(0, [(b"c", value)])
@@ -102,7 +108,7 @@ def test_loading_and_failing_are_told(start_broker: StartBroker, caplog: pytest.
 
     def begin() -> StateLog:
         log = state_log(broker)
-        log.ensure()
+        made(broker, log)
         log.append(1, [(b"a", b"1")])
         log.load(read, lambda partition, table: None)
         return log
@@ -121,20 +127,21 @@ def test_loading_and_failing_are_told(start_broker: StartBroker, caplog: pytest.
 def test_more_replicas_than_brokers(start_broker: StartBroker, caplog: pytest.LogCaptureFixture) -> None:
     broker = start_broker()
     log = broker.on_loop(lambda: state_log(broker, replication_factor=3))
-    assert broker.on_loop(log.ensure) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.on_loop(lambda: made(broker, log)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "it is to have 3 replicas, and there is one broker" in caplog.text
 
 
 def test_a_found_topic_gets_its_configuration_with_the_first_append(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
-    broker.on_loop(lambda: state_log(broker).ensure())
+    broker.on_loop(lambda: made(broker, state_log(broker)))
     broker.stop()
     forget(broker.data_dir)
     broker.start()
     log = broker.on_loop(lambda: state_log(broker))
     assert not broker.on_loop(lambda: broker.node.manager.is_configuration_known(TOPIC))
     broker.on_loop(lambda: log.append(0, [(b"a", b"1")]))
-    assert broker.on_loop(lambda: broker.node.topics.properties(TOPIC)) == {"cleanup.policy": "compact"}
+    wanted = {"cleanup.policy": "compact"}
+    wait_until(lambda: broker.on_loop(lambda: broker.node.topics.properties(TOPIC)) == wanted, "its configuration", 20)
 
 
 class TestDelays:

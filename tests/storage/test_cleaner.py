@@ -178,6 +178,38 @@ class TestSegments:
         assert not list(log.directory.glob("*.cleaned"))
         assert keys(log) == before
 
+    def test_given_up_at_each_step(self, tmp_path: Path) -> None:
+        """Also in the middle of the replacement: what is read is the same as before or after it, and so it is after a start."""
+        number = 0
+        while True:
+            (tmp_path / str(number)).mkdir()
+            log = compacted_log(tmp_path / str(number))
+            fill(log, 3, keys=4)
+            before = set(offsets_with_values(log))
+            steps = make_cleaner().steps(to_clean(log))
+            is_whole = False
+            for _ in range(number):
+                try:
+                    step = next(steps)
+                except StopIteration:
+                    is_whole = True
+                    break
+                if not isinstance(step, int):
+                    step()
+            steps.close()
+            found = offsets_with_values(log)
+            assert set(found) <= before
+            assert sorted(set(keys(log))) == [0, 1, 2, 3]
+            assert not list(log.directory.glob("*.cleaned"))
+            assert not list(log.directory.glob("*.swap"))
+            append(log, 9, 9)
+            log.close()
+            assert keys(compacted_log(tmp_path / str(number)))[-1] == 9
+            if is_whole:
+                break
+            number += 1
+        assert number > 6
+
     def test_leftovers_of_an_earlier_pass(self, tmp_path: Path) -> None:
         log = compacted_log(tmp_path)
         fill(log, 3, keys=4)

@@ -189,7 +189,7 @@ def test_replacement_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: object) -> None:
         raise StorageError("cannot rename")
 
-    monkeypatch.setattr(log.local, "replace_segments", refuse)
+    monkeypatch.setattr(log.local, "replacing_segments", refuse)
     cleaner = cleaner_of(world)
     assert cleaner.clean_filthiest_log()
     assert log.is_offline

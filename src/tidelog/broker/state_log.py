@@ -9,7 +9,8 @@ All records of an id (a group's, a transactional id's) lie in one partition, whi
 last record counts, one without a value deletes it. Here as there the topic is made when somebody first asks for a coordinator.
 One that was found in the folder without a configuration gets Kafka's when something is first written to it: it is compacted then.
 
-What is appended is known to be kept once `append` returns: there is one replica. Loading reads on other threads, and a partition
+What is appended is known to be kept once `append` returns: there is one replica. Where it is to be flushed, too, the client is
+answered after that (`coordinated`). Loading reads on other threads, and a partition
 that is not loaded yet, or cannot be, has no coordinator; nothing is appended to it until then.
 """
 
@@ -31,8 +32,9 @@ from tidelog.records.builder import NO_PRODUCER, Producer, binary_column, build_
 from tidelog.records.compression import Codec
 from tidelog.records.state_batches import Entry, StateBatch, state_batches
 from tidelog.records.validation import AppendOrigin
+from tidelog.storage.partition.log_state import Flushed
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.steps import Steps, run_steps
+from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ _REFUSAL_CODES = {
 }
 
 
+class TopicMissingError(Exception):
+    """The topic is to be made before a request is answered."""
+
+
 class StateLog:
     """See the module. `properties` are the topic's own, `replication_factor` what the broker is configured to give it."""
 
@@ -78,6 +84,9 @@ class StateLog:
         self._codec = codec
         self._loading: set[int] = set()
         self._failed: set[int] = set()
+        self._may_be_missing = False
+        self.unflushed: set[int] = set()
+        """Partitions that somebody has written to, and that are to be flushed; `coordinated` clears it before each request."""
 
     # --- asking
 
@@ -110,21 +119,29 @@ class StateLog:
 
     # --- writing
 
-    def ensure(self) -> ErrorCode:
-        """Do what `ensuring` does, here and now; COORDINATOR_NOT_AVAILABLE also while the topic is being made or deleted."""
-        if self._node.topics.get(self.topic) is None and self._node.topic_changes.is_changing(self.topic):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return run_steps(self._ensured(), self._node.manager.metadata)
+    def check_there(self) -> None:
+        """Raise TopicMissingError where the topic is to be made first, which is tried once a request (`coordinated`)."""
+        if not self._may_be_missing:
+            raise TopicMissingError
+
+    def without_topic(self, handle: Callable[[], T]) -> T:
+        """Return what `handle` returns where the topic is missing, and cannot be made."""
+        self._may_be_missing = True
+        try:
+            return handle()
+        finally:
+            self._may_be_missing = False
 
     def ensuring(self) -> Generator[Until | None, Any, ErrorCode]:
         """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is told on the log."""
         if self._node.topics.get(self.topic) is not None:
             return ErrorCode.NONE
         code: ErrorCode
-        (code,) = yield from self._node.topic_changes.side_by_side([Job(self.topic, self._ensured())])
+        (code,) = yield from self._node.topic_changes.side_by_side([Job(self.topic, self.making())])
         return code
 
-    def _ensured(self) -> Steps[ErrorCode]:
+    def making(self) -> Steps[ErrorCode]:
+        """Do the same in steps of their own."""
         if self._node.topics.get(self.topic) is not None:
             return ErrorCode.NONE
         if self._replication_factor > 1:
@@ -162,12 +179,39 @@ class StateLog:
         """Append a batch that was built, and return its offset. Raises as `append`."""
         key = self.key(partition)
         if not self._node.manager.is_configuration_known(self.topic):
-            self._node.topics.configure(self.topic, self._properties)
+            self._configure()
         log = self._node.manager.log(self.topic, partition)
         info = log.append_as_leader(batch, self._node.leader_epoch(key), origin=AppendOrigin.COORDINATOR)
-        log.watermarks.advance_to_log_end()
-        self._node.arrivals.appended(key)
+        if log.is_flush_awaited:
+            self.unflushed.add(partition)
+            self._node.flushes.appended(log)
+        else:
+            log.watermarks.advance_to_log_end()
+            self._node.arrivals.appended(key)
         return info.first_offset
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether anything that was written here may not be on the disk, although it is to be."""
+        return self._node.flushes.pending > 0
+
+    def when_flushed(self, partition: int, callback: Flushed) -> None:
+        """Have `callback` called once what a partition holds is on the disk, if it is to be flushed; with whether that failed."""
+        log = self._node.manager.logs.get(self.key(partition))
+        if log is None:
+            callback(True)
+        else:
+            log.when_flushed(callback)
+
+    def _configure(self) -> None:
+        """Have the topic get its properties, on another thread; until then it keeps everything."""
+        changes = self._node.topic_changes
+        if not changes.is_changing(self.topic):
+            changes.begin(Job(self.topic, self._node.topics.configuration(self.topic, self._properties)), self._configured)
+
+    def _configured(self, result: object) -> None:
+        if isinstance(result, Exception):
+            logger.error("%s keeps everything: %s", self.topic, result)
 
     # --- loading
 

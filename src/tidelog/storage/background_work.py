@@ -25,6 +25,7 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
 from tidelog.formats.names import TopicPartition
+from tidelog.formats.non_blocking_read import NotCachedError, no_waiting, waiting
 from tidelog.storage.compaction.cleaner import Cleaner
 from tidelog.storage.compaction.cleaner_manager import CleanerManager
 from tidelog.storage.compaction.log_cleaner import LogCleaner
@@ -41,6 +42,9 @@ from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
 
 SEGMENTS_AT_ONCE = 4
 """So many are deleted before the time is looked at."""
+
+MAX_WARMINGS = 16
+"""So often in a row retention may find that an index is not in memory. Then memory is short, and it waits for the disk."""
 
 
 class BackgroundWork(LogEvents):
@@ -62,12 +66,13 @@ class BackgroundWork(LogEvents):
         self._topics = topics
         self._time_maps = TimeMapWriter(scheduler) if config.is_time_map_enabled else None
         self._is_keeping = False
+        self._warmings = 0
         self.offline = OfflinePartitions(
             partitions, clock, scheduler, topics.folder_of, lambda key: not topics.is_deleting(key.topic)
         )
         self.cleaner: LogCleaner | None = None
         if config.is_cleaner_enabled:
-            manager = CleanerManager(directory, partitions.logs, clock)
+            manager = CleanerManager(directory, partitions.logs, clock, scheduler)
             self.cleaner = LogCleaner(manager, Cleaner(clock, memory_bytes=config.cleaner_dedupe_buffer_bytes))
 
     # --- when
@@ -102,6 +107,8 @@ class BackgroundWork(LogEvents):
         if self.cleaner is not None:
             self.cleaner.shutdown()
         self._scheduler.shutdown()
+        if self.cleaner is not None:
+            self.cleaner.manager.finish()
 
     def finish(self) -> None:
         """After the logs were closed: map their last segments, write the checkpoints. Raises StorageError."""
@@ -133,14 +140,26 @@ class BackgroundWork(LogEvents):
             deleted = 0
             self._is_keeping = False  # Should something fail that nobody foresaw.
             if log is not None and not log.is_offline and self._topics.is_known(key.topic) and not log.config.is_compacted:
-                with _offline_is_told():
-                    deleted = log.delete_old_segments(SEGMENTS_AT_ONCE)
+                try:
+                    with _offline_is_told(), no_waiting() if self._may_not_wait else waiting():
+                        deleted = log.delete_old_segments(SEGMENTS_AT_ONCE)
+                        self._warmings = 0
+                except NotCachedError as missing:  # An index that nobody has looked at for long.
+                    self._is_keeping = True
+                    self._warmings += 1
+                    keys.append(key)
+                    self._scheduler.aside(missing.warm, lambda _: self._go_on_with_retention(keys))
+                    return
             if deleted == SEGMENTS_AT_ONCE:
                 keys.append(key)
             if keys and self._scheduler.is_over:
                 self._is_keeping = True
                 self._scheduler.schedule("log-retention", lambda: self._go_on_with_retention(keys))
                 return
+
+    @property
+    def _may_not_wait(self) -> bool:
+        return self._scheduler.elsewhere is not None and self._warmings < MAX_WARMINGS
 
     def flush_dirty_logs(self) -> None:
         """Force those logs to the disk whose flush.ms is over; a clock that was set back does not put that off."""
@@ -155,7 +174,11 @@ class BackgroundWork(LogEvents):
 
     def _dirty_logs(self) -> list[PartitionLog]:
         now_ms = self._clock.now_ms()
-        return [log for _, log in self._partitions.online() if not 0 <= now_ms - log.last_flush_ms < log.config.flush_ms]
+        return [
+            log
+            for _, log in self._partitions.online()
+            if log.unflushed_messages and not 0 <= now_ms - log.last_flush_ms < log.config.flush_ms
+        ]
 
     # --- compaction, and what must not meet it
 
@@ -192,7 +215,9 @@ class BackgroundWork(LogEvents):
         self.stop_cleaning([key])
 
     def went_offline(self, log: LogState) -> None:
-        """Have it seen, and brought back."""
+        """Have it seen, and brought back; a compaction ends before its files are loaded again."""
+        if self.cleaner is not None:
+            self.cleaner.went_offline(log.topic_partition)
         self._partitions.changed.add(log.topic_partition.topic)
         self.offline.went_offline += 1
         self.offline.arm()

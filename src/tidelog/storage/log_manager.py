@@ -293,9 +293,14 @@ class LogManager:
         partitions = self._running.partitions
         return topic_statistics(partitions.logs, partitions.offline())
 
+    @property
+    def producer_ids(self) -> ProducerIds:
+        """Ids for idempotent and transactional producers, none of which was handed out before."""
+        return self._running.producer_ids
+
     def next_producer_id(self) -> int:
-        """Return an id for an idempotent or transactional producer, never handed out before. Raises StorageError."""
-        return self._running.producer_ids.next_id()
+        """Return one of them. Raises StorageError."""
+        return self.producer_ids.next_id()
 
     # --- changing: see `topic_lifecycle`
 

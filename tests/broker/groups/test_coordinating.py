@@ -15,6 +15,7 @@ from tidelog.broker.apis.join_group import _host
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.waiting import Waiting
+from tidelog.storage.steps import run_steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -225,7 +226,8 @@ class TestAsking:
         """testRequestHandlingWhileLoadingInProgress, but for offsets: those are `test_offsets`'s."""
         one = coordinator.member(name)
         log = coordinator.broker.node.groups.log
-        assert log.ensure() == 0
+        broker = coordinator.broker
+        assert broker.on_loop(lambda: run_steps(log.making(), broker.node.manager.metadata)) == 0
         partition = log.partition_of(name)
         log._loading.add(partition)
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -339,8 +341,11 @@ class TestKept:
         def fail(result: int) -> HeartbeatResponse:
             raise ValueError(result)
 
+        class Log:
+            is_flushing = False
+
         failed = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        waiting = Waiting(Asked(), fail, failed)  # type: ignore[arg-type]
+        waiting = Waiting(Asked(), Log(), "group", fail, failed)  # type: ignore[arg-type]
         assert waiting.later() is Outcome.LATER
         waiting.answer(1)
         assert sent == ["waits", failed]

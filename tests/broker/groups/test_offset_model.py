@@ -27,6 +27,7 @@ from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.storage.groups_folder import FolderGroups
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.steps import run_steps
 from tidelog.wire.error_codes import ErrorCode
 
 NOW_MS = 1_373_450_400_000
@@ -106,7 +107,7 @@ class Offsets(RuleBasedStateMachine):
         self.node = self.begin()
         for topic in ("events", "other"):
             self.node.topics.create(topic, 2, {})
-        assert self.node.groups.code_for("a") is ErrorCode.NONE
+        assert run_steps(self.node.groups.log.making(), self.node.manager.metadata) is ErrorCode.NONE
         self.node.topics.configure(
             OFFSETS_TOPIC,
             {**self.node.topics.properties(OFFSETS_TOPIC), "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"},

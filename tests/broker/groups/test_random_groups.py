@@ -31,6 +31,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import ManualClock
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.steps import run_steps
 from tidelog.wire.error_codes import ErrorCode
 
 GROUP = "group"
@@ -103,7 +104,7 @@ class Groups(RuleBasedStateMachine):
         self.manager = LogManager(self.folder, clock=self.clock)
         self.manager.startup()
         self.boot()
-        assert self.node.groups.code_for(GROUP) is ErrorCode.NONE
+        assert run_steps(self.node.groups.log.making(), self.node.manager.metadata) is ErrorCode.NONE
         self.clients = [Client(index, f"i{index}" if index in (2, 3) else None) for index in range(6)]
         self.protocols: dict[int, str | None] = {}
         self.assigned: dict[tuple[int, str], bytes] = {}

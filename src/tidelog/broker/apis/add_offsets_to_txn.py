@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_transactions
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -35,4 +36,4 @@ def handle(node: Node, message: AddOffsetsToTxnRequest, request: Request) -> Add
     return AddOffsetsToTxnResponse(error_code=code)
 
 
-API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, 0, 4, handle)
+API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, 0, 4, by_transactions(handle))

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_transactions
 from tidelog.broker.groups.committing import unknown_partitions
 from tidelog.broker.topics import INTERNAL_TOPICS
 from tidelog.formats.names import TopicPartition
@@ -86,4 +87,4 @@ def _results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToT
     return [AddPartitionsToTxnTopicResult(name, partitions) for name, partitions in by_topic.items()]
 
 
-API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 5, handle)
+API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 5, by_transactions(handle))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -39,4 +40,4 @@ def _delete(node: Node, group_id: str) -> ErrorCode:
     return node.groups.remove(group)
 
 
-API = Api(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2, handle)
+API = Api(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2, by_groups(handle))

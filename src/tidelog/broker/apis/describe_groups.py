@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState, Member
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
@@ -79,4 +80,4 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
     )
 
 
-API = Api(DescribeGroupsRequest, DescribeGroupsResponse, 0, 5, handle)
+API = Api(DescribeGroupsRequest, DescribeGroupsResponse, 0, 5, by_groups(handle))

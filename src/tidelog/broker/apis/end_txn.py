@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_transactions
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -35,4 +36,4 @@ def handle(node: Node, message: EndTxnRequest, request: Request) -> EndTxnRespon
     return EndTxnResponse(error_code=code)
 
 
-API = Api(EndTxnRequest, EndTxnResponse, 0, 4, handle)
+API = Api(EndTxnRequest, EndTxnResponse, 0, 4, by_transactions(handle))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.joining import heartbeat
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -41,4 +42,4 @@ def _code(node: Node, message: HeartbeatRequest) -> ErrorCode:
     return heartbeat(node, group, message.member_id, message.group_instance_id, message.generation_id)
 
 
-API = Api(HeartbeatRequest, HeartbeatResponse, 0, 4, handle)
+API = Api(HeartbeatRequest, HeartbeatResponse, 0, 4, by_groups(handle))

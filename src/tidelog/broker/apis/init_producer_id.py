@@ -18,7 +18,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.coordinated import by_transactions
+from tidelog.broker.server.slices import Work
+from tidelog.broker.topic_changes import Job
 from tidelog.broker.transactions.transaction import ProducerIdAndEpoch
 from tidelog.errors import StorageError
 from tidelog.wire.error_codes import ErrorCode
@@ -26,6 +29,7 @@ from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitPr
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.wire.codec import Message
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -33,9 +37,32 @@ _NO_ID = -1
 _NO_EPOCH = -1
 _FIRST_TOLD_OF_FENCING = 4
 
+IDS_OF_A_REQUEST = 2
+"""A request takes no more: one for a new transactional id, one where its epochs are used up."""
 
-def handle(node: Node, message: InitProducerIdRequest, request: Request) -> InitProducerIdResponse:
-    """Hand out an id, or say why not."""
+NO_TOPIC = " producer ids"
+"""Under this name changes of the metadata wait for each other that reserve ids: no topic has it."""
+
+
+def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Message | Wide | Outcome:
+    """Hand out an id, or say why not; with the next block of ids once that is on the disk."""
+    if node.manager.producer_ids.has(IDS_OF_A_REQUEST):
+        return _answer(node, message, request)
+    return node.slices.answer(request, _reserved_first(node, message, request))
+
+
+def _reserved_first(node: Node, message: InitProducerIdRequest, request: Request) -> Work:
+    ids = node.manager.producer_ids
+    while not ids.has(IDS_OF_A_REQUEST):  # Others may have taken all of them.
+        try:
+            yield from node.topic_changes.side_by_side([Job(NO_TOPIC, ids.reserving(IDS_OF_A_REQUEST))])
+        except StorageError as error:
+            logger.error("no producer id for %s: %s", request.client_id, error)
+            return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return _answer(node, message, request)
+
+
+def _answer(node: Node, message: InitProducerIdRequest, request: Request) -> InitProducerIdResponse:
     if (message.producer_id == _NO_ID) != (message.producer_epoch == _NO_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if message.transactional_id is None:
@@ -55,4 +82,4 @@ def _refused(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=_NO_ID, producer_epoch=_NO_EPOCH)
 
 
-API = Api(InitProducerIdRequest, InitProducerIdResponse, 0, 5, handle)
+API = Api(InitProducerIdRequest, InitProducerIdResponse, 0, 5, by_transactions(handle))

@@ -23,6 +23,7 @@ from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.joining import join
 from tidelog.broker.groups.results import Joining, JoinResult
 from tidelog.broker.groups.waiting import Waiting
@@ -46,7 +47,8 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
     protocols: dict[str, bytes] = {}
     for protocol in message.protocols:
         protocols.setdefault(protocol.name, protocol.metadata)
-    waiting = Waiting(request, partial(_response, version), _response(version, JoinResult("", ErrorCode.UNKNOWN_SERVER_ERROR)))
+    failed = _response(version, JoinResult("", ErrorCode.UNKNOWN_SERVER_ERROR))
+    waiting = Waiting(request, node.groups.log, message.group_id, partial(_response, version), failed)
     joining = Joining(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
@@ -93,4 +95,4 @@ def _host(address: str) -> str:
     return f"/{address}"
 
 
-API = Api(JoinGroupRequest, JoinGroupResponse, 0, 9, handle)
+API = Api(JoinGroupRequest, JoinGroupResponse, 0, 9, by_groups(handle))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.joining import leave
 from tidelog.broker.groups.results import Leaving
@@ -48,4 +49,4 @@ def handle(node: Node, message: LeaveGroupRequest, request: Request) -> LeaveGro
     return LeaveGroupResponse(error_code=answers[0].error_code)
 
 
-API = Api(LeaveGroupRequest, LeaveGroupResponse, 0, 5, handle)
+API = Api(LeaveGroupRequest, LeaveGroupResponse, 0, 5, by_groups(handle))

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions
 from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset
@@ -78,4 +79,4 @@ def _response(codes: Codes) -> OffsetCommitResponse:
     )
 
 
-API = Api(OffsetCommitRequest, OffsetCommitResponse, 0, 9, handle)
+API = Api(OffsetCommitRequest, OffsetCommitResponse, 0, 9, by_groups(handle))

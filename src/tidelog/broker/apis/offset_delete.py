@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, by_topic, unknown_partitions
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.subscriptions import subscribed_topics
@@ -69,4 +70,4 @@ def _delete(node: Node, group_id: str, keys: list[TopicPartition], codes: Codes)
     return ErrorCode.NONE
 
 
-API = Api(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0, handle)
+API = Api(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0, by_groups(handle))

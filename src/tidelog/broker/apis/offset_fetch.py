@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import Group
 from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import NO_LEADER_EPOCH, CommittedOffset
@@ -146,4 +147,4 @@ def _group(group_id: str, answer: _Answer) -> OffsetFetchResponseGroup:
     )
 
 
-API = Api(OffsetFetchRequest, OffsetFetchResponse, 0, 9, handle)
+API = Api(OffsetFetchRequest, OffsetFetchResponse, 0, 9, by_groups(handle))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.joining import sync
 from tidelog.broker.groups.results import Syncing, SyncResult
 from tidelog.broker.groups.waiting import Waiting
@@ -41,7 +42,9 @@ def handle(node: Node, message: SyncGroupRequest, request: Request) -> SyncGroup
     group = node.groups.get(message.group_id)
     if group is None:
         return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-    waiting = Waiting(request, _response, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+    waiting = Waiting(
+        request, node.groups.log, message.group_id, _response, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    )
     syncing = Syncing(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
@@ -64,4 +67,4 @@ def _response(result: SyncResult) -> SyncGroupResponse:
     )
 
 
-API = Api(SyncGroupRequest, SyncGroupResponse, 0, 5, handle)
+API = Api(SyncGroupRequest, SyncGroupResponse, 0, 5, by_groups(handle))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Committer, Transaction, by_topic, commit_in_transaction, unknown_partitions
 from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import CommittedOffset
@@ -70,4 +71,4 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 0, 4, handle)
+API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 0, 4, by_groups(handle))

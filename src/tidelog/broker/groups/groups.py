@@ -87,9 +87,13 @@ class Groups:
     # --- asking
 
     def code_for(self, group_id: str) -> ErrorCode:
-        """Return NONE if the group's coordinator, this broker, is ready; else what a request for it is answered with."""
+        """Return NONE if the group's coordinator, this broker, is ready; else what a request for it is answered with.
+
+        Raises TopicMissingError where the topic is to be made first.
+        """
         if self._node.topics.get(OFFSETS_TOPIC) is None:
-            return self.log.ensure()
+            self.log.check_there()
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self.log.readiness(self.log.partition_of(group_id))
 
     def get(self, group_id: str) -> Group | None:

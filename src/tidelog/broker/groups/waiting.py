@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tidelog.broker.api import Outcome
 
 if TYPE_CHECKING:
     from tidelog.broker.api import Request
+    from tidelog.broker.state_log import StateLog
     from tidelog.wire.codec import Message
 
 R = TypeVar("R")
@@ -21,11 +23,18 @@ logger = logging.getLogger("tidelog.broker")
 
 
 class Waiting(Generic[R]):
-    """A request, and what makes a response of its result; `failed` is the response if that raises."""
+    """A request, and what makes a response of its result; `failed` is the response if that raises.
 
-    __slots__ = ("_failed", "_is_answered", "_request", "_response_of")
+    What `log` keeps of the group is on the disk before, where it is to be flushed.
+    """
 
-    def __init__(self, request: Request, response_of: Callable[[R], Message], failed: Message) -> None:
+    __slots__ = ("_failed", "_group_id", "_is_answered", "_log", "_request", "_response_of")
+
+    def __init__(
+        self, request: Request, log: StateLog, group_id: str, response_of: Callable[[R], Message], failed: Message
+    ) -> None:
+        self._log = log
+        self._group_id = group_id
         self._request = request
         self._response_of = response_of
         self._failed = failed
@@ -35,10 +44,17 @@ class Waiting(Generic[R]):
         """Answer it. Raises nothing: the other members have to be told as well."""
         self._is_answered = True
         try:
-            self._request.respond(self._response_of(result))
+            response = self._response_of(result)
+            if not self._log.is_flushing:
+                self._request.respond(response)
+            else:
+                self._log.when_flushed(self._log.partition_of(self._group_id), partial(self._flushed, response))
         except Exception:
             logger.exception("a request of %s failed", self._request)
             self._request.respond(self._failed)
+
+    def _flushed(self, response: Message, has_failed: bool) -> None:
+        self._request.respond(Outcome.CLOSE if has_failed else response)
 
     def later(self) -> Outcome:
         """Return what its handler returns, now that it waits, or has been answered already."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.transactions.markers import write_marker
@@ -49,6 +50,7 @@ class Completion:
         self._done = done
         self._left = sorted(transaction.partitions, reverse=True)
         self._refused: dict[TopicPartition, ErrorCode] = {}
+        self._flushing = 0
         self._producer = Producer(transaction.producer_id, transaction.producer_epoch)
         self._type = ControlType.COMMIT if transaction.is_commit else ControlType.ABORT
 
@@ -63,11 +65,29 @@ class Completion:
                 self._refused.pop(key, None)
             if code is not ErrorCode.NONE:
                 self._note_refusal(key, code)
+            else:
+                self._await_flush(key)
         if self._left:
             self._node.blocking.run(_nothing, lambda _: self.go_on())
+        elif self._flushing:
+            return
         elif self._refused or not self._done(self):
             self._left = sorted(self._refused, reverse=True)
             self._node.delays.call_at_last(RETRY_MS, self.go_on, "transaction markers")
+
+    def _await_flush(self, key: TopicPartition) -> None:
+        """Where a log is flushed after each append the transaction is complete after that."""
+        log = self._node.manager.logs.get(key)
+        if log is not None and log.is_flush_awaited:
+            self._flushing += 1
+            log.when_flushed(partial(self._flushed, key))
+
+    def _flushed(self, key: TopicPartition, has_failed: bool) -> None:
+        self._flushing -= 1
+        if has_failed:
+            self._note_refusal(key, ErrorCode.KAFKA_STORAGE_ERROR)
+        if not self._flushing and not self._left:
+            self.go_on()
 
     def _note_refusal(self, key: TopicPartition, code: ErrorCode) -> None:
         is_done = code in _DONE

@@ -49,8 +49,11 @@ def write_marker(
         logger.warning("%s-%d: no %s marker: %s", *key, control_type.name, error)
         return error_code_of(error)
     log.producer_state.clear_verification(producer.producer_id)
-    log.watermarks.advance_to_log_end()
-    node.arrivals.appended(key)
+    if log.is_flush_awaited:
+        node.flushes.appended(log)
+    else:
+        log.watermarks.advance_to_log_end()
+        node.arrivals.appended(key)
     if key.topic == OFFSETS_TOPIC:
         node.groups.complete_transaction(key.partition, producer.producer_id, control_type is ControlType.COMMIT)
     return ErrorCode.NONE

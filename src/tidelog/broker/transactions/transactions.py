@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, StateLog, refusal
@@ -230,8 +231,14 @@ class Transactions:
     def _decide(self, prepared: Transaction) -> ErrorCode:
         code = self._store(prepared)
         if code is ErrorCode.NONE:
-            self._complete(prepared)
+            partition = self.log.partition_of(prepared.transactional_id)
+            self.log.when_flushed(partition, partial(self._decided, prepared))
         return code
+
+    def _decided(self, prepared: Transaction, has_failed: bool) -> None:
+        """Complete a transaction whose end is decided, once that is where it is to be; else its partition's return does."""
+        if not has_failed and self._known.get(prepared.transactional_id) is prepared:
+            self._complete(prepared)
 
     def _complete(self, prepared: Transaction) -> None:
         completion = Completion(self._node, prepared, self._completed)

@@ -12,8 +12,9 @@ has not come. The new segment's indexes are those that appending its batches mak
 stayed: it may be smaller than before.
 
 A pass is a generator of short steps, so that the thread that owns the log can do other things in between: appends, reads and
-rolls do not disturb it. Truncation and deletion do: whoever does that ends the pass first (`cleaner_manager`). A pass that is
-ended, or fails, removes what it was writing; groups that are in place by then stay. It may run again at any time.
+rolls do not disturb it. What is not in memory is read, and what is written is synced, by another thread where there is one.
+Truncation and deletion do disturb it: they end the pass first (`cleaner_manager`). A pass that is ended, or fails, removes what
+it was writing; groups that are in place by then stay. It may run again at any time.
 
 Differences from Kafka, on purpose: checksums are verified; what is left of a failed pass is removed at once; a full disk ends the
 pass, not the partition, whose log is as it was.
@@ -23,13 +24,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from tidelog.clock import Clock
 from tidelog.errors import CorruptBatchError, OffsetOverflowError, StorageError
 from tidelog.formats import names
+from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
 from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, iter_headers, read_header
 from tidelog.records.compaction import KeyMapper
 from tidelog.records.filter import filter_to
@@ -39,18 +42,24 @@ from tidelog.storage.compaction.cleaning_filter import CleaningFilter, last_reco
 from tidelog.storage.compaction.offset_map import DEFAULT_DEDUPE_BUFFER_BYTES, DEFAULT_LOAD_FACTOR, OffsetMap
 from tidelog.storage.compaction.segment_grouping import group_segments_by_size
 from tidelog.storage.loading.overflow import split_overflowed_segment
+from tidelog.storage.partition.flushing import sync_files
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.file_records import LogFile, delete_file
 from tidelog.storage.segment.segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 
+MAX_WARMINGS = 16
+"""So often one read may find that bytes are not in memory. Then memory is short, and it waits for the disk."""
+
 DEFAULT_IO_BUFFER_BYTES = 512 * 1024
 """How much of a log is read in one step; a larger batch has a step of its own."""
 
 _T = TypeVar("_T")
-Steps = Generator[int, None, _T]
-"""Yields after each step the bytes that it read and wrote."""
+Steps = Generator[int | Callable[[], object], None, _T]
+"""Yields after each step the bytes that it read and wrote; or a function that waits for a disk, to be called on any thread before
+it goes on. What that raises is thrown into it.
+"""
 
 
 @dataclass
@@ -79,11 +88,21 @@ class CleanResult(NamedTuple):
 
 def run(steps: Steps[_T]) -> _T:
     """Do all the steps and return what they come to."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+    error: Exception | None = None
+    try:
+        while True:
+            step = next(steps) if error is None else steps.throw(error)
+            error = None if isinstance(step, int) else _error_of(step)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _error_of(call: Callable[[], object]) -> Exception | None:
+    try:
+        call()
+    except Exception as error:
+        return error
+    return None
 
 
 class Cleaner:
@@ -140,7 +159,8 @@ class Cleaner:
         """Fill the map with the keys of the records in [start_offset, end_offset), as far as there is room."""
         self.offset_map.clear()
         transactions = CleanedTransactions()
-        transactions.add_aborted_transactions(log.collect_aborted_transactions(start_offset, end_offset))
+        aborted = yield from _in_memory(partial(log.collect_aborted_transactions, start_offset, end_offset))
+        transactions.add_aborted_transactions(aborted)
         mapper = KeyMapper(self.offset_map.table, start_offset, self.offset_map.max_entries)
         dirty = log.segments.values(start_offset, end_offset)
         try:
@@ -164,10 +184,10 @@ class Cleaner:
         stats: CleanerStats,
     ) -> Steps[None]:
         path = segment.log.path
-        first = next(segment.batches_from(start_offset), None)
+        first = yield from _in_memory(lambda: next(segment.batches_from(start_offset), None))
         position = segment.size_bytes if first is None else first.position
         while position < segment.size_bytes:
-            view = self._read_batches(segment.log, position)
+            view = yield from self._read_batches(segment.log, position)
             index = 0
             while True:
                 index, producers = mapper.add_run(view, index, transactions.undisturbed_end)
@@ -209,9 +229,13 @@ class Cleaner:
         last_records = last_records_of_active_producers(log.producer_state)
         try:
             for i, segment in enumerate(segments):
-                next_offset = segments[i + 1].base_offset if i + 1 < len(segments) else segment.read_next_offset()
+                if i + 1 < len(segments):
+                    next_offset = segments[i + 1].base_offset
+                else:
+                    next_offset = yield from _in_memory(segment.read_next_offset)
                 # All of them, for the new index: also those whose records are below, in a segment that was done before.
-                transactions.add_aborted_transactions(log.collect_aborted_transactions(segment.base_offset, next_offset))
+                aborted = yield from _in_memory(partial(log.collect_aborted_transactions, segment.base_offset, next_offset))
+                transactions.add_aborted_transactions(aborted)
                 record_filter = CleaningFilter(
                     self.offset_map,
                     transactions,
@@ -229,14 +253,14 @@ class Cleaner:
                     return False
                 stats.invalid_messages_read += record_filter.without_key
             cleaned.on_become_inactive()
-            cleaned.flush()
+            yield partial(sync_files, cleaned.begin_sync())
             cleaned.set_last_modified(segments[-1].last_modified_ms)
             cleaned.close_idle()
         except BaseException:
             with contextlib.suppress(StorageError):
                 cleaned.delete_if_exists()
             raise
-        log.replace_segments([cleaned], segments)
+        yield from log.replacing_segments([cleaned], segments)
         return True
 
     def _clean_into(
@@ -244,7 +268,7 @@ class Cleaner:
     ) -> Steps[None]:
         position = 0
         while position < segment.size_bytes:
-            view = self._read_batches(segment.log, position)
+            view = yield from self._read_batches(segment.log, position)
             result = filter_to(view, record_filter, position=position, path=segment.log.path, max_batch_bytes=max_batch_bytes)
             if result.data:
                 headers = result.headers()
@@ -256,9 +280,10 @@ class Cleaner:
             stats.messages_written += result.messages_retained
             yield len(view) + result.bytes_retained
 
-    def _read_batches(self, log: LogFile, position: int) -> memoryview:
+    def _read_batches(self, log: LogFile, position: int) -> Steps[memoryview]:
         """Return bytes from `position` on that begin with a whole batch. Raises CorruptBatchError where there is none."""
-        view = memoryview(log.read(position, min(self._io_buffer_bytes, log.size_bytes - position)))
+        data = yield from _in_memory(partial(log.read, position, min(self._io_buffer_bytes, log.size_bytes - position)))
+        view = memoryview(data)
         if next(iter_headers(view, position, log.path), None) is not None:
             return view
         left = log.size_bytes - position
@@ -273,9 +298,20 @@ class Cleaner:
                 found=f"{size} bytes",
                 expected=f"at most {left}",
             )
-        view = memoryview(log.read(position, size))
+        view = memoryview((yield from _in_memory(partial(log.read, position, size))))
         read_header(view, 0, position, log.path)
         return view
+
+
+def _in_memory(read: Callable[[], _T]) -> Steps[_T]:
+    """Return what `read` returns, which finds all that it needs in memory: what is not there is read by another thread first."""
+    for _ in range(MAX_WARMINGS):
+        try:
+            with no_waiting():
+                return read()
+        except NotCachedError as missing:
+            yield missing.warm
+    return read()
 
 
 def _new_cleaned_segment(log: PartitionLog, base_offset: int, clock: Clock) -> LogSegment:

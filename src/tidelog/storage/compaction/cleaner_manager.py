@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -30,6 +31,7 @@ from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_che
 from tidelog.formats.names import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean, cleanable_offsets, max_compaction_delay_ms
 from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.scheduler import Scheduler
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -49,7 +51,13 @@ class CleaningState(Enum):
 class CleanerManager:
     """Over the logs of the data folder `directory`; `logs` is looked at each time, and may change in between."""
 
-    def __init__(self, directory: Path, logs: Mapping[TopicPartition, PartitionLog], clock: Clock) -> None:
+    def __init__(
+        self, directory: Path, logs: Mapping[TopicPartition, PartitionLog], clock: Clock, scheduler: Scheduler | None = None
+    ) -> None:
+        """The checkpoint is written by another thread where `scheduler` has some, else at once."""
+        self._aside = (scheduler or Scheduler(clock)).aside
+        self._is_unwritten = False
+        self._is_writing = False
         self._path = directory / CLEANER_OFFSET_CHECKPOINT
         self._logs = logs
         self._clock = clock
@@ -235,7 +243,22 @@ class CleanerManager:
     def _write_checkpoints(self, offsets: dict[TopicPartition, int]) -> None:
         # In memory it counts at once: if the file stays old, the next start only does some work again.
         self._checkpoints = {key: offset for key, offset in offsets.items() if key in self._logs}
-        try:
-            write_offset_checkpoint(self._path, self._checkpoints)
-        except StorageError as error:
-            logger.error("%s: not written: %s", self._path, error)
+        self._is_unwritten = True
+        self._write()
+
+    def _write(self) -> None:
+        if self._is_unwritten and not self._is_writing:
+            self._is_unwritten, self._is_writing = False, True
+            self._aside(partial(write_offset_checkpoint, self._path, self._checkpoints), self._written)
+
+    def _written(self, result: object) -> None:
+        self._is_writing = False
+        if isinstance(result, BaseException):
+            logger.error("%s: not written: %s", self._path, result)
+        self._write()
+
+    def finish(self) -> None:
+        """Write what another thread has not written, as the owner's threads have ended."""
+        self._is_unwritten |= self._is_writing
+        self._is_writing = False
+        self._write()

@@ -2,7 +2,8 @@
 
 Every log.cleaner.backoff.ms it looks for a log that needs compaction. A pass over a large log takes long, and the thread that
 owns the logs has other things to do: so a pass is worked off in slices of some megabytes, one in each of the scheduler's
-ticks, until no log needs compaction. Old segments of compacted logs (compact,delete; and those below the log start) are deleted
+ticks, until no log needs compaction; what waits for a disk in between is done by another thread where the scheduler's owner has
+one, and the pass goes on after it. Old segments of compacted logs (compact,delete; and those below the log start) are deleted
 here as well, because a pass must not meet that.
 
 | a pass ends with | then |
@@ -19,11 +20,16 @@ here as well, because a pass must not meet that.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
+from functools import partial
+from inspect import GEN_RUNNING, getgeneratorstate
 
 from tidelog.errors import StorageError
+from tidelog.formats.names import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, CleanResult, Steps
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleanerManager
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 
 logger = logging.getLogger("tidelog.storage")
@@ -43,6 +49,9 @@ class LogCleaner:
         self._slice_bytes = slice_bytes
         self._current: LogToClean | None = None
         self._steps: Steps[CleanResult | None] | None = None
+        self._is_waiting = False
+        """Whether the pass goes on after something that is done on another thread."""
+        self._error: BaseException | None = None
         self._scheduler: Scheduler | None = None
         self._periodic: ScheduledTask | None = None
         self._next: ScheduledTask | None = None
@@ -63,19 +72,31 @@ class LogCleaner:
         if self._current is not None:
             self.manager.abort_cleaning(self._current.topic_partition)
 
+    def went_offline(self, key: TopicPartition) -> None:
+        """End the pass that is under way with a log that has met an error of the disk."""
+        if self._current is not None and self._current.topic_partition == key:
+            self.manager.abort_cleaning(key)
+
     def _tick(self) -> None:
-        if self._next is None or self._next.is_cancelled:
+        if not self._is_waiting and (self._next is None or self._next.is_cancelled):
             self._slice()
 
     def _slice(self) -> None:
         self._next = None
-        if self.work(self._slice_bytes) and self._scheduler is not None:
+        if self.work(self._slice_bytes) and not self._is_waiting:
+            self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        if self._scheduler is not None:
             self._next = self._scheduler.schedule("log-cleaner-slice", self._slice)
 
     # --- by hand
 
     def clean_filthiest_log(self) -> bool:
-        """Go on with the pass under way, or begin one, and bring it to its end; False if no log needs compaction."""
+        """Go on with the pass under way, or begin one, and bring it to its end; False if no log needs compaction.
+
+        For an owner without threads.
+        """
         if not self._begin():
             return False
         while self._steps is not None:
@@ -122,23 +143,47 @@ class LogCleaner:
         """Do steps of the pass under way until they come to `max_bytes`, or to its end."""
         assert self._current is not None
         assert self._steps is not None
-        key, log = self._current.topic_partition, self._current.log
+        key, log, steps = self._current.topic_partition, self._current.log, self._steps
         if log.is_offline:
             self._abort()
             self.manager.give_up_cleaning(key)
             return
+        error, self._error = self._error, None
         done = 0
         try:
             while done < max_bytes:
-                done += next(self._steps)
+                step = next(steps) if error is None else steps.throw(error)
+                error = None
+                if isinstance(step, int):
+                    done += step
+                elif self._scheduler is not None and self._scheduler.elsewhere is not None:
+                    self._is_waiting = True
+                    self._scheduler.aside(step, partial(self._waited, steps))
+                    return
+                else:
+                    try:
+                        step()
+                    except Exception as raised:
+                        error = raised
         except StopIteration as end:
             self._end(end.value)
-        except StorageError as error:
+        except Exception as failure:
+            if self._steps is steps:  # Else the log has gone offline, which has ended the pass.
+                self._fail(key, log, failure)
+
+    def _waited(self, steps: Steps[CleanResult | None], result: object) -> None:
+        """Go on after something that was done on another thread, unless the pass was ended meanwhile."""
+        if self._steps is steps:
+            self._is_waiting = False
+            self._error = result if isinstance(result, BaseException) else None
+            self._go_on_later()
+
+    def _fail(self, key: TopicPartition, log: PartitionLog, error: Exception) -> None:
+        self._abort()
+        if isinstance(error, StorageError):
             logger.error("%s: compaction is tried again later: %s", log.directory, error)
-            self._abort()
             self.manager.give_up_cleaning(key, retry_after_ms=RETRY_AFTER_MS)
-        except Exception as error:
-            self._abort()
+        else:
             self.manager.give_up_cleaning(key)
             self.manager.mark_partition_uncleanable(key, str(error) or repr(error))
 
@@ -164,5 +209,8 @@ class LogCleaner:
     def _abort(self) -> None:
         """End the pass under way; what it was writing is removed."""
         steps, self._steps, self._current = self._steps, None, None
-        if steps is not None:
-            steps.close()
+        self._is_waiting, self._error = False, None
+        # One that runs has met the error that ends it.
+        if steps is not None and getgeneratorstate(steps) != GEN_RUNNING:
+            with suppress(StorageError):  # The log has gone offline then, and has said so.
+                steps.close()

@@ -12,11 +12,12 @@ truncated or deleted meanwhile. What is appended while the job runs is the next 
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
     from tidelog.storage.partition.log_state import LogState
@@ -40,18 +41,27 @@ class FlushJob:
                 self._paths += segment.begin_sync()
 
     def work(self) -> None:
-        """Wait for the disk. Raises OSError."""
+        """Wait for the disk. Raises StorageError."""
         if self._epochs is not None:
             self._epochs()
-        for path in (*self._snapshots, *self._paths, self._directory):
-            with contextlib.suppress(FileNotFoundError):
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+        sync_files((*self._snapshots, *self._paths, self._directory))
 
     def take_back(self) -> None:
         """Note that nothing is known to be synced: the job was given up."""
         for segment in self._segments:
             segment.sync_failed()
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Force files and folders to the disk, by name; those that are gone are skipped. On any thread. Raises StorageError."""
+    for path in paths:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StorageError(f"cannot sync a file: {error.strerror or error}", path=path) from error

@@ -31,7 +31,7 @@ from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Bytes
 from tidelog.storage.partition.file_deletion import delete_segment_files, forget_time_map
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
-from tidelog.storage.partition.segment_replacement import replace_segments
+from tidelog.storage.partition.segment_replacement import Replacing, at_once, replacing_segments
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment, LogSlice
 from tidelog.storage.segment.segments import LogSegments
@@ -291,9 +291,13 @@ class LocalLog:
 
     def replace_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> list[LogSegment]:
         """Put cleaned segments in the place of others; return those whose base is gone (`segment_replacement`)."""
+        return at_once(self.replacing_segments(new, old))
+
+    def replacing_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> Replacing:
+        """The same in steps."""
         self.check_open()
         delay_ms = self.config.file_delete_delay_ms
-        return replace_segments(self.segments, new, old, self.directory, self._scheduler, delay_ms)
+        return replacing_segments(self.segments, new, old, self.directory, self._scheduler, delay_ms)
 
     def _delete_files(self, segments: list[LogSegment], *, asynchronous: bool = True) -> None:
         delete_segment_files(segments, self._scheduler if asynchronous else None, self.config.file_delete_delay_ms)

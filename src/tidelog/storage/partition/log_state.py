@@ -22,6 +22,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -37,7 +38,7 @@ from tidelog.storage.partition.partition_metadata_file import PartitionMetadataF
 from tidelog.storage.partition.roll_statistics import RollStatistics, warn_of_wide_limits
 from tidelog.storage.partition.watermarks import Watermarks
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
-from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.scheduler import Rest, Scheduler
 from tidelog.storage.segment.descriptors import ensure_spare, is_shortage
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.segment.segments import LogSegments
@@ -271,11 +272,11 @@ class LogState:
     def flush_soon(self) -> None:
         """Have the log forced to the disk up to its end; `is_flush_awaited` until that is done.
 
-        What is appended meanwhile goes together. Without threads, and for a coordinator's log, it is done when this returns.
-        Raises LogOfflineError, StorageError.
+        What is appended meanwhile goes together. Without threads it is done when this returns. Raises LogOfflineError,
+        StorageError.
         """
-        if self.scheduler.elsewhere is None or self.topic_partition.topic.startswith("__"):
-            self.flush()  # Coordinators answer for what they have written when it is appended.
+        if self.scheduler.elsewhere is None:
+            self.flush()
             return
         self.is_flush_awaited = True
         self._flush_to = self.log_end_offset
@@ -357,7 +358,7 @@ class LogState:
         going = [path for path in renamed if path is not None]
         if going:
             self.scheduler.schedule(
-                "delete-producer-snapshot", lambda: _remove_all(going), delay_ms=self.config.file_delete_delay_ms
+                "delete-producer-snapshot", lambda: Rest(partial(_remove_all, going)), delay_ms=self.config.file_delete_delay_ms
             )
 
     # --- settings

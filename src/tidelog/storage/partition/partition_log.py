@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -39,6 +39,7 @@ from tidelog.storage.partition.appending import Appends, Prepared
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partition.offset_metadata import LoadedLogOffsets, LogOffsetMetadata
+from tidelog.storage.partition.segment_replacement import at_once
 from tidelog.storage.partition.watermarks import FetchIsolation, LogOffsetSnapshot
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
@@ -273,9 +274,15 @@ class PartitionLog(LogState):
 
     def replace_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> None:
         """Put cleaned segments (``….cleaned``) in the place of others, see `segment_replacement`. Raises LogOfflineError."""
+        at_once(self.replacing_segments(new, old))
+
+    def replacing_segments(
+        self, new: Iterable[LogSegment], old: Iterable[LogSegment]
+    ) -> Generator[Callable[[], object], None, None]:
+        """The same in steps: yields what is to be called before it goes on, on any thread."""
         coming = list(new)
         with self.writing("replace segments"):
-            self.delete_producer_snapshots(self.local.replace_segments(coming, old))
+            self.delete_producer_snapshots((yield from self.local.replacing_segments(coming, old)))
         for segment in coming:
             self.events.segment_finished(self, segment)
 

@@ -7,22 +7,75 @@
 | 2 | ``.swap`` | → ``.deleted`` | from here on: finishes |
 | 3 | ``.swap`` → their names | ``.deleted`` | finishes |
 
-The folder is synced behind each step, so that a power loss keeps their order. Compaction and the split of an overflowed segment
-use this; the caller drops the producer snapshots of what is returned.
+The folder is synced after each step, so that a power loss keeps their order. That waits for a disk: an owner with threads has one
+of them do it, and works on meanwhile. A replacement that is given up (`close`) before step 2 removes the new files; later it is
+completed. Compaction and the split of an overflowed segment use this; the caller drops the
+producer snapshots of what is returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.formats.checkpoints import sync_directory
+from tidelog.errors import InvalidArgumentError
 from tidelog.formats.names import CLEANED_SUFFIX, SWAP_SUFFIX
 from tidelog.storage.partition.file_deletion import delete_segment_files
+from tidelog.storage.partition.flushing import sync_files
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.segment.segments import LogSegments
+
+T = TypeVar("T")
+
+Replacing = Generator[Callable[[], object], None, list[LogSegment]]
+"""Yields what is to be called before it goes on, on any thread."""
+
+
+def replacing_segments(
+    existing: LogSegments,
+    new: Iterable[LogSegment],
+    old: Iterable[LogSegment],
+    directory: Path,
+    scheduler: Scheduler | None,
+    delete_delay_ms: int,
+) -> Replacing:
+    """Put the segments `new`, closed and flushed with the suffix ``.cleaned``, into `existing` where `old` were.
+
+    Returns those of `old` whose base no new segment has. Old segments that are no longer in `existing` (deleted meanwhile)
+    are left alone. Raises InvalidArgumentError without a new segment, StorageError.
+    """
+    coming = sorted(new, key=lambda segment: segment.base_offset)
+    if not coming:
+        raise InvalidArgumentError("segments are replaced by at least one", path=directory)
+    sync = partial(sync_files, [directory])
+    for segment in reversed(coming):
+        segment.change_file_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)
+    try:
+        yield sync
+    except GeneratorExit:
+        for segment in coming:
+            segment.delete_if_exists()
+        raise
+    going = sorted((one for one in old if existing.get(one.base_offset) is one), key=lambda segment: segment.base_offset)
+    bases = {segment.base_offset for segment in coming}
+    # In memory the new ones come first: a reader always finds one of the two.
+    for segment in reversed(coming):
+        existing.add(segment)
+    for segment in going:
+        if segment.base_offset not in bases:
+            existing.remove(segment.base_offset)
+    delete_segment_files(going, scheduler, delete_delay_ms)
+    try:
+        yield sync
+    except GeneratorExit:
+        _name(coming)
+        raise
+    _name(coming)
+    yield sync
+    return [segment for segment in going if segment.base_offset not in bases]
 
 
 def replace_segments(
@@ -33,35 +86,19 @@ def replace_segments(
     scheduler: Scheduler | None,
     delete_delay_ms: int,
 ) -> list[LogSegment]:
-    """Put the segments `new`, closed and flushed with the suffix ``.cleaned``, into `existing` where `old` were.
-
-    Returns those of `old` whose base no new segment has. Old segments that are no longer in `existing` (deleted meanwhile)
-    are left alone. Raises InvalidArgumentError without a new segment, StorageError.
-    """
-    coming = sorted(new, key=lambda segment: segment.base_offset)
-    if not coming:
-        raise InvalidArgumentError("segments are replaced by at least one", path=directory)
-    going = sorted((one for one in old if existing.get(one.base_offset) is one), key=lambda segment: segment.base_offset)
-    bases = {segment.base_offset for segment in coming}
-    for segment in reversed(coming):
-        segment.change_file_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)
-    _sync(directory)
-    # In memory the new ones come first: a reader always finds one of the two.
-    for segment in reversed(coming):
-        existing.add(segment)
-    for segment in going:
-        if segment.base_offset not in bases:
-            existing.remove(segment.base_offset)
-    delete_segment_files(going, scheduler, delete_delay_ms)
-    _sync(directory)
-    for segment in coming:
-        segment.change_file_suffixes(SWAP_SUFFIX, "")
-    _sync(directory)
-    return [segment for segment in going if segment.base_offset not in bases]
+    """Do the same here and now."""
+    return at_once(replacing_segments(existing, new, old, directory, scheduler, delete_delay_ms))
 
 
-def _sync(directory: Path) -> None:
+def at_once(steps: Generator[Callable[[], object], None, T]) -> T:
+    """Do all steps here and now; return what they come to."""
     try:
-        sync_directory(directory)
-    except OSError as error:
-        raise StorageError(f"cannot sync a partition's folder: {error.strerror}", path=directory) from error
+        while True:
+            next(steps)()
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _name(segments: Iterable[LogSegment]) -> None:
+    for segment in segments:
+        segment.change_file_suffixes(SWAP_SUFFIX, "")

@@ -15,6 +15,7 @@ import random
 
 from tidelog.metadata.records import ProducerIdsRecord
 from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.steps import Steps
 
 BLOCK_SIZE = 1000
 LOWEST_ID = 2**40 + 1
@@ -42,10 +43,25 @@ class ProducerIds:
         self._next += 1
         return producer_id
 
+    def has(self, count: int) -> bool:
+        """Whether so many ids can be handed out without waiting for a disk."""
+        return self._end - self._next >= count
+
+    def reserving(self, count: int) -> Steps[None]:
+        """See to it that so many can. Raises StorageError. What is left of a smaller block is never handed out."""
+        if not self.has(count):
+            start, end, record = self._block()
+            yield self._store.append([record])
+            self._next, self._end = start, end
+
     def _reserve(self) -> None:
+        start, end, record = self._block()
+        self._store.commit([record])
+        self._next, self._end = start, end
+
+    def _block(self) -> tuple[int, int, ProducerIdsRecord]:
         start = self._store.image.next_producer_id
         if start <= 0 or start + BLOCK_SIZE - 1 > HIGHEST_ID:
             start = self._rng.randint(LOWEST_ID, HIGHEST_ID // 2)
         end = start + BLOCK_SIZE
-        self._store.commit([ProducerIdsRecord(self._store.node_id, _NO_BROKER_EPOCH, end)])
-        self._next, self._end = start, end
+        return start, end, ProducerIdsRecord(self._store.node_id, _NO_BROKER_EPOCH, end)
