@@ -32,7 +32,7 @@ from studies.options.fetch_response import INDEX_ENTRY_BYTES, IndexEntry
 from studies.options.formats import Message, Option, assign, decode, decode_at, places
 from studies.workload import MINUTE_MS
 from tidelog.config import LogConfig
-from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records.compression import Bytes
 from tidelog.storage.partition.retention import SegmentFacts, due
 

@@ -30,7 +30,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, InvalidRecordError
-from tidelog.records.batch import CODEC_MASK, NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CODEC_MASK
 from tidelog.records.compression import Bytes, Codec, compress, decompress
 
 _ENTRY = Struct(">qi")

@@ -24,7 +24,8 @@ from typing import NamedTuple
 from studies.case import Case, Measurement
 from studies.options import sizes
 from studies.workload import EPOCH_MS
-from tidelog.records.batch import NO_TIMESTAMP, iter_headers
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec
 from tidelog.records.conversion import down_convert
 from tidelog.records.legacy import build_message_set

@@ -35,7 +35,7 @@ from studies.workload import (
     generate,
     mirrored,
 )
-from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
 
 PART = "pipeline"
 

@@ -27,9 +27,10 @@ from studies.options.replicas import FOLLOWER_LAG_MS, FOLLOWER_SKEW_MS
 from studies.workload import DAY_MS, HEADER_BYTES, Int64s, Messages, build_batch
 from tidelog.clock import ManualClock
 from tidelog.config import CREATE_TIME, LOG_APPEND_TIME
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME as CREATE_TIME_ID
 from tidelog.records.batch import LOG_APPEND_TIME as LOG_APPEND_TIME_ID
-from tidelog.records.batch import NO_TIMESTAMP, iter_headers
+from tidelog.records.batch import iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.columns import Columns
 from tidelog.records.records import Record

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from studies.case import Case, Measurement
 from studies.options.formats import OPTIONS, Message, Option, assign, encode_set
 from studies.workload import EPOCH_MS
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import build_message_set

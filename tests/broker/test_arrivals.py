@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.broker.fetch.delayed_fetches import Arrivals
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 
 ONE, TWO, THREE = (TopicPartition("topic", index) for index in range(3))
 

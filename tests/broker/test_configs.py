@@ -18,7 +18,7 @@ from tidelog.broker.settings.config_changes import BROKER, BROKER_LOGGER, CLIENT
 from tidelog.broker.settings.config_entries import meanings
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
-from tidelog.reader.time_search import MAX_TIMESTAMP
+from tidelog.model import MAX_TIMESTAMP
 from tidelog.storage.log_manager import LogManager
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages import alter_configs as alter_messages

@@ -14,7 +14,7 @@ from tests.broker.cold import ColdDisk, forget
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import message_set, produce_request, some_records
 from tests.broker.raw import RawClient
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.control import ControlType, control_key, end_txn_value

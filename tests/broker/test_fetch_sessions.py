@@ -13,7 +13,7 @@ from tidelog.broker.fetch.fetch_sessions import (
     next_epoch,
 )
 from tidelog.clock import ManualClock
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, PartitionData
 

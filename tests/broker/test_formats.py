@@ -18,8 +18,9 @@ from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import FIRST_V2, NOW_MS, answer, message_set, produce_request, some_records
 from tests.broker.raw import RawClient
 from tidelog.clock import ManualClock
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records import compression
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE, iter_headers
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Bytes, Codec
 from tidelog.records.legacy import build_message_set

@@ -26,9 +26,8 @@ from tidelog.client.client import Client
 from tidelog.client.groups import commit_offsets
 from tidelog.client.lag import NextRecord
 from tidelog.client.next_records import next_records
-from tidelog.client.offsets import Isolation
 from tidelog.clock import ManualClock
-from tidelog.formats.names import TopicPartition
+from tidelog.model import Isolation, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_v2, build_end_txn_marker

@@ -10,7 +10,7 @@ import confluent_kafka
 from tidelog import Broker
 from tidelog.broker.leadership import Leadership
 from tidelog.clock import ManualClock
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import build_batch_v2

@@ -11,7 +11,7 @@ from tests.broker.cold import ColdDisk, forget
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import NOW_MS, message_set, produce_request, some_records
 from tests.broker.raw import RawClient
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,

@@ -12,7 +12,7 @@ from tests.broker.raw import RawClient
 from tidelog.broker.apis import metadata
 from tidelog.broker.topics import NO_TOPIC_ID
 from tidelog.errors import LogOfflineError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.metadata import (

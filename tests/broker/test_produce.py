@@ -27,7 +27,7 @@ from tests.examples import examples
 from tidelog.broker.apis import produce
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError, RecordValidationError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec

@@ -22,7 +22,7 @@ import pytest
 from tests.broker.conftest import StartBroker
 from tests.broker.produce_helpers import produce_request
 from tests.broker.raw import RawClient
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.records import Record

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.broker.raw import RawClient
 from tests.examples import examples
-from tidelog.formats.names import METADATA_TOPIC
+from tidelog.model import METADATA_TOPIC
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record

@@ -21,13 +21,13 @@ from tidelog.clock import ManualClock
 from tidelog.errors import UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.metadata import records as r
 from tidelog.metadata.batches import build_batch
 from tidelog.metadata.frame import encode_record
 from tidelog.metadata.image import MetadataImage
+from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.storage.folder.dir_lock import DirLock, is_locked
 from tidelog.storage.log_manager import LogManager

@@ -16,8 +16,8 @@ from tidelog import NewRecord
 from tidelog.cli.missing import end_with_missing
 from tidelog.client.groups import commit_offsets
 from tidelog.clock import ManualClock
-from tidelog.formats.names import TopicPartition
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
+from tidelog.groups.offsets_topic import partition_of
+from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.spark.jobs.lookups import _missing
 from tidelog.spark.jobs.result import logged_missing

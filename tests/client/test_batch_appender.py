@@ -34,7 +34,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedForMessageFormatError,
 )
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import check_crc, read_header
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec

@@ -14,7 +14,7 @@ from tidelog.client.client import Client
 from tidelog.client.groups import assigned, commit_offsets, committed_offsets, describe_group
 from tidelog.client.next_records import next_records
 from tidelog.errors import BrokerError, BrokerUnreachableError, CorruptBatchError, ProtocolError, UnsupportedVersionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.wire.error_codes import ErrorCode

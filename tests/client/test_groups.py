@@ -36,21 +36,19 @@ from tidelog.client.lag import (
     topic_rate,
 )
 from tidelog.client.next_records import next_records
-from tidelog.client.offsets import Isolation
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, ProtocolError, UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_table import group_of
 from tidelog.groups.offsets_topic import partition_of
 from tidelog.groups.positions import source_position
+from tidelog.model import Isolation, TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record
 from tidelog.spark.sink.epochs import Epoch
-from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolAssignment
-from tidelog.wire.coordinator.consumer_protocol import TopicPartition as AssignedTopic
+from tidelog.wire.coordinator.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment
 from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tidelog.wire.coordinator.versioned import encode_versioned
 from tidelog.wire.error_codes import ErrorCode

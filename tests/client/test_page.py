@@ -14,7 +14,7 @@ import tidelog
 from tidelog.client.client import Client
 from tidelog.client.groups import commit_offsets
 from tidelog.client.offsets import NotFound
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -18,7 +18,7 @@ from tidelog.copying.copier import CopyResult, CopyTask, committed_positions, co
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
 from tidelog.copying.planning import plan_copy
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, ProducerFencedError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.compression import Codec
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 

@@ -17,7 +17,7 @@ from tidelog.copying.failover import FailoverOptions, PartitionFailover, apply_f
 from tidelog.copying.mirror_folder import SeenGroups, write_groups
 from tidelog.copying.offset_map import MapRun, OffsetMapWriter
 from tidelog.errors import InvalidArgumentError, NotFoundError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.spark.jobs.mirror import MirrorOptions
 
 NOW = 1_373_414_400_000  # 2013-07-10

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidelog.copying.offset_map import MapRun, OffsetMap, OffsetMapWriter, PartitionMap, runs_of_records
 from tidelog.copying.offset_map_file import MapHead, add_run, chunk, map_path, read_state
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, StorageError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 
 SOURCE = TopicPartition("flights", 3)
 

@@ -12,7 +12,8 @@ from tests.crash.history import Writer, check_time_search, numbers_of, read_all
 from tests.crash.lossy_disk import LossyDisk
 from tidelog.clock import ManualClock
 from tidelog.formats.checkpoints import read_offset_checkpoint
-from tidelog.formats.names import RECOVERY_POINT_CHECKPOINT, TopicPartition
+from tidelog.formats.names import RECOVERY_POINT_CHECKPOINT
+from tidelog.model import TopicPartition
 from tidelog.records.records import Record
 from tidelog.storage.log_manager import LogManager
 

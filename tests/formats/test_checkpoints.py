@@ -13,8 +13,8 @@ from tests.reader.golden import GOLDEN, RELEASES
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.formats.leader_epochs import LeaderEpochs
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id, read_topic_id, write_topic_id
+from tidelog.model import TopicPartition
 
 
 @pytest.fixture

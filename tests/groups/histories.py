@@ -11,9 +11,8 @@ from typing import NamedTuple
 from tests.storage.compacting import clean_twice, make_cleaner
 from tidelog.clock import ManualClock
 from tidelog.config import PropertyValue
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_table import StoredGroup
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.control import ControlType, parse_control_type

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.groups.histories import NOW_MS, PLACES, PLAIN, Event, Known, Write, as_folder, events_in, known, model, random_history
 from tidelog.broker.groups.group_records import read_groups
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import OFFSETS_TOPIC
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.control import ControlType
 from tidelog.storage.groups_folder import FolderGroups, batches_of

@@ -15,7 +15,7 @@ import tidelog
 from tidelog.client.batch_appender import BatchAppender
 from tidelog.client.cluster import Cluster
 from tidelog.client.committed import committed_offsets
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record

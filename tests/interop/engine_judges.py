@@ -19,8 +19,8 @@ from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.producer_snapshot import read_snapshot
+from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.storage.loading.loader import load
 from tidelog.storage.scheduler import Scheduler
 
@@ -39,7 +39,7 @@ class Judgement(NamedTuple):
 def judge(data: Path) -> Judgement:
     """Run DumpLogSegments over every file of a data folder, and Tidelog's own check of indexes."""
     suffixes = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
-    folders = [path for path in data.glob("*-*") if not path.name.startswith(names.METADATA_TOPIC)]
+    folders = [path for path in data.glob("*-*") if not path.name.startswith(METADATA_TOPIC)]
     files = sorted(path for folder in folders for path in folder.glob("*") if path.suffix in suffixes)
     indexes = [path for path in files if path.suffix in suffixes[1:3]]
     found = complaints(dump_log_segments(files, "--deep-iteration", timeout_s=300))

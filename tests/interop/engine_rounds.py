@@ -37,9 +37,8 @@ from tests.storage.managers import die
 from tidelog.clock import SystemClock
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
-from tidelog.reader.time_search import EARLIEST, LATEST
+from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.control import ControlType

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tidelog.clock import ManualClock
-from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP
+from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.compression import Codec

@@ -18,7 +18,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import Row, consume_all, list_offsets
 from tidelog.errors import TidelogError, kafka_error_code
-from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP
+from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP
 from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.records import iter_records

@@ -20,7 +20,7 @@ from tests.interop.spark_program import SparkProgram, written
 from tests.kafka.brokers import Kafka391
 from tests.kafka.clients import create_topics, flush, wait_until_ended
 from tests.kafka.java import wait_until
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.spark.bootstrap import take_cut
 
 NOON = 1_700_000_000_000

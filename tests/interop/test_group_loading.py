@@ -17,7 +17,8 @@ from tests.broker.raw import RawClient
 from tests.groups.histories import PLACES, PLAIN, Event, Known, Write, as_folder, events_in, known, model, random_history
 from tests.interop.test_group_folders import insist
 from tests.kafka import Kafka391
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
+from tidelog.groups.offsets_topic import partition_of
+from tidelog.model import OFFSETS_TOPIC
 from tidelog.records.control import ControlType
 from tidelog.storage.groups_folder import FolderGroups
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest

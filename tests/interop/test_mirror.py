@@ -30,7 +30,7 @@ from tidelog.client.client import connect
 from tidelog.client.fetching import PartitionFetcher
 from tidelog.copying.failover import FailoverOptions, apply_failover, plan_failover
 from tidelog.copying.offset_map import OffsetMap
-from tidelog.formats.names import TopicPartition as Key
+from tidelog.model import TopicPartition as Key
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.compression import Codec
 from tidelog.spark.jobs.mirror import MirrorOptions

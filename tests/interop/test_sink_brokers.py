@@ -37,7 +37,7 @@ from tidelog.client.batch_appender import BatchAppender
 from tidelog.client.client import Client
 from tidelog.client.committed import committed_offsets
 from tidelog.errors import ProducerFencedError, TidelogError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.spark.sink.broker_target import commit_to_broker

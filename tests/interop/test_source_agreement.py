@@ -32,9 +32,8 @@ from tests.kafka.golden_topics import Filler, plans
 from tests.kafka.java import wait_until
 from tests.spark.golden import BASE_MS, log_dir
 from tidelog.client.offsets import NotFound, list_offsets
-from tidelog.formats.names import TopicPartition
+from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.time_search import EARLIEST, LATEST
 from tidelog.scanning.brokers import scan_cluster
 
 PLANS = (

@@ -544,7 +544,7 @@ MUTANTS = [
         "ART-40",
         "earliest and latest come with a time",
         "reader/time_search.py",
-        (("return FoundOffset(log.log_start_offset, NO_TIMESTAMP,", "return FoundOffset(log.log_start_offset, 0,"),),
+        (("return FoundOffset(place.offset, NO_TIMESTAMP,", "return FoundOffset(place.offset, 0,"),),
     ),
     Mutant(
         "ART-42 ART-36",
@@ -552,8 +552,8 @@ MUTANTS = [
         "reader/time_search.py",
         (
             (
-                'offset = log.last_stable_offset if isolation == "read_committed" else log.log_end_offset',
-                "offset = log.log_end_offset",
+                'lambda: log.last_stable_offset if isolation == "read_committed" else log.log_end_offset',
+                "lambda: log.log_end_offset",
             ),
         ),
     ),
@@ -575,7 +575,7 @@ MUTANTS = [
         (
             (
                 "        return None\n    past = ",
-                "        return FoundOffset(log.log_end_offset, NO_TIMESTAMP, NO_LEADER_EPOCH)\n    past = ",
+                "        return FoundOffset(log.log_end_offset, NO_TIMESTAMP, -1)\n    past = ",
             ),
         ),
     ),
@@ -599,11 +599,11 @@ MUTANTS = [
     Mutant(
         "KIP33-101",
         "a topic of format v0 is searched by time",
-        "reader/time_search.py",
+        "reader/offset_targets.py",
         (
             (
-                "if timestamp != EARLIEST and log.message_format == 0:",
-                "if timestamp == LATEST_TIERED and log.message_format == 0:",
+                "if target != EARLIEST and log.message_format == 0:",
+                "if target == LATEST_TIERED and log.message_format == 0:",
             ),
         ),
     ),

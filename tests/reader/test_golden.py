@@ -13,8 +13,9 @@ import pytest
 
 from tests.reader.golden import Case, cases
 from tidelog.errors import UnsupportedForMessageFormatError
+from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP
 from tidelog.reader.log import Log
-from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
+from tidelog.reader.time_search import find_offset
 from tidelog.reader.trace import KafkaStep, Trace
 from tidelog.records.records import Record, iter_records
 

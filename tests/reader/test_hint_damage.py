@@ -18,10 +18,11 @@ from tests.reader.build import LogBuilder
 from tests.reader.hint_damage import TIME_ENTRY, TOPIC, Sample
 from tidelog.errors import CorruptDataError
 from tidelog.formats import names
+from tidelog.model import LATEST, MAX_TIMESTAMP
 from tidelog.reader import proven_head
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.time_search import LATEST, MAX_TIMESTAMP, find_offset
+from tidelog.reader.time_search import find_offset
 from tidelog.scanning.plan import plan
 from tidelog.scanning.reader import read_split
 

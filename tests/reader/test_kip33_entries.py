@@ -25,8 +25,9 @@ from tests.examples import examples
 from tests.reader import build
 from tests.reader.build import LogBuilder
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
+from tidelog.model import MAX_TIMESTAMP
 from tidelog.reader.log import Log
-from tidelog.reader.time_search import MAX_TIMESTAMP, find_offset
+from tidelog.reader.time_search import find_offset
 from tidelog.reader.trace import Trace
 from tidelog.records.compression import Codec
 

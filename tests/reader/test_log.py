@@ -20,7 +20,8 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.formats.checkpoints import write_offset_checkpoint
-from tidelog.formats.names import TopicPartition, file_name
+from tidelog.formats.names import file_name
+from tidelog.model import TopicPartition
 from tidelog.reader import segment_files
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir

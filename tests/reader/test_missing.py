@@ -11,6 +11,7 @@ import pytest
 from tests.reader.golden import GOLDEN
 from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats import names
+from tidelog.model import METADATA_TOPIC
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
@@ -95,7 +96,7 @@ def test_a_segment_taken_away(release: str, name: str, at: int, tmp_path: Path) 
     else:
         (one,) = missing(folder)
         assert (one.first_offset, one.end_offset, one.kind) == (found[at], last, "segment")
-        assert names.METADATA_TOPIC not in str(one)
+        assert METADATA_TOPIC not in str(one)
 
 
 def first_epoch(partition: Path) -> int | None:

@@ -18,9 +18,10 @@ from tests.examples import examples
 from tests.reader import build
 from tests.reader.build import LogBuilder
 from tidelog.errors import TidelogError
+from tidelog.model import LATEST, MAX_TIMESTAMP
 from tidelog.reader.log import Log
 from tidelog.reader.segment import Segment
-from tidelog.reader.time_search import LATEST, MAX_TIMESTAMP, find_offset
+from tidelog.reader.time_search import find_offset
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType

@@ -11,9 +11,10 @@ from tests.reader import build
 from tests.reader.build import LogBuilder
 from tidelog.errors import InvalidArgumentError, UnsupportedForMessageFormatError, UnsupportedVersionError
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.model import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from tidelog.reader import proven_head
 from tidelog.reader.log import Log
-from tidelog.reader.time_search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, FoundOffset, find_offset
+from tidelog.reader.time_search import FoundOffset, find_offset
 from tidelog.reader.trace import BatchesStep, KafkaStep, OffsetIndexStep, RecordStep, SegmentStep, TimeIndexStep, Trace
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.builder import Producer

@@ -17,8 +17,9 @@ from tests.reader.test_golden import read_committed
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.formats.txn_index import AbortedTxn, TxnIndex
+from tidelog.model import LATEST
 from tidelog.reader.log import Log
-from tidelog.reader.time_search import LATEST, find_offset
+from tidelog.reader.time_search import find_offset
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 

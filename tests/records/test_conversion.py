@@ -10,7 +10,8 @@ from tests.examples import examples
 from tests.records.helpers import FORMATS, LEGACY_CODECS, V2_CODECS, read_all, simple_records
 from tests.records.strategies import Batch, batches
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, UnsupportedCompressionTypeError
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, check_crc, iter_headers
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, check_crc, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType

@@ -29,7 +29,8 @@ from tidelog.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, check_crc, iter_headers
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, check_crc, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_v2, build_end_txn_marker, encode_varint
 from tidelog.records.compression import Codec, compress
 from tidelog.records.control import ControlType

@@ -16,7 +16,7 @@ from tidelog.client.batch_appender import BatchAppender
 from tidelog.client.client import Client
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, OffsetOutOfRangeError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.scanning.brokers import read_any_split

@@ -26,10 +26,11 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedForMessageFormatError,
 )
+from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
 from tidelog.spark.columns import arrow_schema
-from tidelog.spark.options import ReadOptions, TopicPartition, parse_options
+from tidelog.spark.options import ReadOptions, parse_options
 from tidelog.spark.places import FolderPlace
 from tidelog.spark.source import TidelogReader
 from tidelog.spark.tasks import TASK_BYTES, pack

@@ -26,7 +26,7 @@ from tidelog.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.spark.sink.broker_target import GROUP_PREFIX, commit_to_broker, last_epoch, partition_counts, send_from_task
 from tidelog.spark.sink.epochs import Epoch
 from tidelog.spark.sink.row_batches import RowBatches

@@ -24,7 +24,7 @@ from tests.kafka.java import free_port, wait_until
 from tests.reader.golden import GOLDEN
 from tidelog.cli.job import SUBMIT_SCRIPT
 from tidelog.errors import TidelogError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.spark import ensure_java
 from tidelog.spark.bootstrap import Cut
 from tidelog.spark.jobs.job_session import job_session

@@ -19,7 +19,7 @@ from tidelog.client.client import Client
 from tidelog.client.groups import commit_offsets
 from tidelog.clock import ManualClock
 from tidelog.errors import NotFoundError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.spark.jobs.lag import GONE, lag
 from tidelog.storage.groups_folder import FolderGroups
 

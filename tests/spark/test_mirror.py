@@ -21,7 +21,7 @@ from tidelog.clock import ManualClock
 from tidelog.copying.mirror_folder import read_groups
 from tidelog.copying.offset_map import OffsetMap
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.spark.jobs.mirror import MirrorOptions
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import pytest
 
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
-from tidelog.spark.options import COLUMNS, EARLIEST, IGNORED, LATEST, OPTIONS, ReadOptions, parse_options
+from tidelog.model import EARLIEST, LATEST
+from tidelog.spark.options import COLUMNS, IGNORED, OPTIONS, ReadOptions, parse_options
 
 NOW_MS = 1_373_500_800_000  # 2013-07-11
 

@@ -19,7 +19,7 @@ import pytest
 import tidelog
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, StorageError, UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import check_crc, read_header
 from tidelog.records.compression import Codec
 from tidelog.records.records import iter_records

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidelog.errors import InvalidArgumentError
-from tidelog.formats.names import TopicPartition
-from tidelog.spark.options import EARLIEST, LATEST, OPTIONS, STREAM_OPTIONS
+from tidelog.model import EARLIEST, LATEST, TopicPartition
+from tidelog.spark.options import OPTIONS, STREAM_OPTIONS
 from tidelog.spark.source import TidelogDataSource
 from tidelog.spark.stream.offsets import from_json, to_json
 from tidelog.spark.stream.stream_options import BATCH_BYTES, StreamOptions, parse_stream_options

@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.storage.partition_logs import NOW_MS, end_txn, headers, open_log
 from tidelog.clock import ManualClock
 from tidelog.formats.txn_index import AbortedTxn
-from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP, iter_headers
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, parse_control_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidelog.clock import ManualClock
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from tidelog.records.control import ControlType, EndTxnMarker

@@ -11,7 +11,7 @@ from tests.storage.compacting import append, fill, producer
 from tests.storage.partition_logs import NOW_MS, config
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.validation import AppendOrigin

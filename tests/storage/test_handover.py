@@ -16,9 +16,9 @@ from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
 from tidelog.formats.producer_snapshot import read_snapshot
+from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.records.builder import Producer
 from tidelog.storage.handover import deletions, place, recover, stricter_settings, topics_to_hand

@@ -19,7 +19,7 @@ from tests.reader.test_hint_damage import Lies, plain_finds
 from tests.storage.partition_logs import NOW_MS, batch, config
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
-from tidelog.formats.special_times import LATEST, MAX_TIMESTAMP
+from tidelog.model import LATEST, MAX_TIMESTAMP
 from tidelog.storage.loading.loader import load
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler

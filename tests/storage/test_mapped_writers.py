@@ -17,9 +17,9 @@ from tidelog.check.migration.segment_migration import migrate_segment
 from tidelog.clock import ManualClock
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.formats.names import METADATA_TOPIC, TopicPartition
 from tidelog.formats.partition_metadata import write_topic_id
 from tidelog.ingest.importer import ImportOptions, import_file
+from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
 from tidelog.reader.time_map_file import is_bound, read_time_map, time_map_path

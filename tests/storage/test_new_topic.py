@@ -17,7 +17,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, TopicExistsError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.storage.folder.dir_lock import DirLock

@@ -34,7 +34,8 @@ from tidelog.errors import (
     kafka_error_code,
 )
 from tidelog.formats.partition_metadata import read_topic_id
-from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.storage.partition_logs import NOW_MS, batch, config, end_txn, messages, open_log, records, timed
 from tidelog.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
-from tidelog.reader.time_search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
-from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP
+from tidelog.model import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType

@@ -11,7 +11,7 @@ import pytest
 from tests.storage.partition_logs import NOW_MS, bases, batch, config, offsets, open_log, snapshots
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.retention import Reason, SegmentFacts, due
 

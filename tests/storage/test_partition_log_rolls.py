@@ -22,7 +22,8 @@ from tests.storage.partition_logs import (
 )
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, LogOfflineError
-from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record

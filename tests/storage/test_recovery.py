@@ -18,9 +18,9 @@ from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import OffsetOverflowError, StorageError
 from tidelog.formats.leader_epochs import EpochEntry
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.formats.txn_index import AbortedTxn
+from tidelog.model import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2, build_end_txn_marker
 from tidelog.records.control import ControlType

@@ -15,7 +15,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import CorruptCheckpointError, DataDirNotFoundError, StorageError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.storage.folder.dir_lock import DirLock

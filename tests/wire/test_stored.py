@@ -14,9 +14,9 @@ from kio.serial import entity_reader
 from tests.wire.random_messages import random_struct, stored_classes
 from tidelog.errors import ProtocolError
 from tidelog.wire.coordinator.consumer_protocol import (
+    AssignedTopic,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
-    TopicPartition,
     read_assignment,
     read_subscription,
 )
@@ -113,7 +113,7 @@ def test_changed_bytes() -> None:
 
 
 def test_members_subscriptions_and_assignments() -> None:
-    subscription = ConsumerProtocolSubscription(["a", "b"], b"x", [TopicPartition("a", [1, 2])], 7, "rack")
+    subscription = ConsumerProtocolSubscription(["a", "b"], b"x", [AssignedTopic("a", [1, 2])], 7, "rack")
     data = encode_versioned(subscription, 3)
     theirs = entity_reader(TheirSubscription)(data, 2)[0]
     assert (theirs.topics, theirs.user_data, theirs.generation_id, theirs.rack_id) == (("a", "b"), b"x", 7, "rack")
@@ -122,7 +122,7 @@ def test_members_subscriptions_and_assignments() -> None:
     assert read_subscription(b"\0\x09" + data[2:] + b"of a later version") == subscription
     assert read_subscription(encode_versioned(subscription, 0)) == ConsumerProtocolSubscription(["a", "b"], b"x")
 
-    assignment = ConsumerProtocolAssignment([TopicPartition("a", [1, 2])], None)
+    assignment = ConsumerProtocolAssignment([AssignedTopic("a", [1, 2])], None)
     data = encode_versioned(assignment, 1)
     assert [(one.topic, one.partitions) for one in entity_reader(TheirAssignment)(data, 2)[0].assigned_partitions] == [
         ("a", (1, 2))

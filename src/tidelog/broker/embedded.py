@@ -54,7 +54,7 @@ from tidelog.broker.topic_changes import Job
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, TopicExistsError, UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.kernel import murmur2

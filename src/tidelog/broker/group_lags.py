@@ -36,8 +36,8 @@ from tidelog.client.lag import (
     search,
 )
 from tidelog.errors import TidelogError
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
+from tidelog.model import TopicPartition
 from tidelog.storage.partition.watermarks import FetchIsolation
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import logging
 
 from tidelog.config import INT32_MAX
 from tidelog.errors import StorageError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.metadata.leading import leading_records, next_epoch_record
 from tidelog.storage.partition.partition_log import PartitionLog

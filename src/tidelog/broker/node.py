@@ -27,7 +27,7 @@ from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
 from tidelog.broker.transactions.transactions import Transactions
 from tidelog.clock import Clock
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.log_manager import LogManager
 
 T = TypeVar("T")

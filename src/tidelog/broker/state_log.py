@@ -25,8 +25,8 @@ from tidelog.broker.server.slices import Until
 from tidelog.broker.topic_changes import Job
 from tidelog.config import PropertyValue
 from tidelog.errors import TidelogError
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.offsets_topic import java_hash
+from tidelog.model import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import NO_PRODUCER, Producer, binary_column, build_batch_v2_from_columns
 from tidelog.records.compression import Codec

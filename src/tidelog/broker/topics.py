@@ -14,13 +14,12 @@ Views are kept until the manager says that a topic has changed: asking for one c
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.config import PropertyValue
-from tidelog.formats.names import TopicPartition
+from tidelog.model import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH, TopicPartition, is_topic_name
 from tidelog.storage.log_manager import KEEP_EVERYTHING
 from tidelog.storage.steps import Steps, run_steps
 from tidelog.wire.error_codes import ErrorCode
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NO_LEADER = -1
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-
-MAX_NAME_LENGTH = 249
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class PartitionView(NamedTuple):
@@ -236,8 +230,8 @@ def why_invalid(name: str) -> str | None:
     """Say what keeps Kafka from taking `name` for a topic; None if nothing does."""
     if not name:
         return "a topic's name is empty"
-    if len(name) > MAX_NAME_LENGTH:
-        return f"a topic's name has {len(name)} characters: {MAX_NAME_LENGTH} is the most"
-    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        return f"a topic's name has {len(name)} characters: {MAX_TOPIC_NAME_LENGTH} is the most"
+    if not is_topic_name(name):
         return f"{name!r} is no topic's name: letters and digits of ASCII, '.', '_' and '-' are, but '.' and '..' alone"
     return None

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.metadata.image import MetadataImage

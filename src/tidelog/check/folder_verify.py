@@ -42,9 +42,9 @@ from tidelog.errors import (
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.leader_epochs import LeaderEpochs
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import parse_topic_id, read_topic_id
 from tidelog.formats.producer_snapshot import read_snapshot
+from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import MetadataLog, metadata_dir, read_metadata_log

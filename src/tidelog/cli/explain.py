@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelog.cli.layout import show_bytes_size
+from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP
 from tidelog.reader.log import Log
-from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+from tidelog.reader.time_search import FoundOffset
 from tidelog.reader.trace import BatchesStep, KafkaStep, OffsetIndexStep, RecordStep, SegmentStep, Step, TimeIndexStep, Trace
 from tidelog.times import format_time
 

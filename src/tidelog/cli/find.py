@@ -31,11 +31,11 @@ from tidelog.cli.options import (
 from tidelog.cli.output import print_lines
 from tidelog.client.addresses import is_address
 from tidelog.errors import UnsupportedForMessageFormatError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
-from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, Isolation, find_offset
+from tidelog.reader.time_search import FoundOffset, find_offset
 from tidelog.reader.trace import Trace
 
 TARGETS = {"earliest": EARLIEST, "latest": LATEST, "max": MAX_TIMESTAMP}

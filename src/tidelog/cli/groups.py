@@ -35,10 +35,8 @@ from tidelog.cli.options import (
 )
 from tidelog.cli.output import print_lines
 from tidelog.client.addresses import is_address
-from tidelog.client.offsets import Isolation
 from tidelog.errors import InvalidArgumentError, NotFoundError
-from tidelog.formats.names import TopicPartition
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:

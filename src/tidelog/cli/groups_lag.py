@@ -11,8 +11,7 @@ from tidelog.cli.layout import Amount, json_line, show_span, table
 from tidelog.cli.missing import end_with_missing, tell_missing
 from tidelog.cli.options import json_option, lag_options, lag_times, run_clock, source_argument
 from tidelog.cli.output import print_lines
-from tidelog.client.offsets import Isolation
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import OFFSETS_TOPIC, Isolation
 from tidelog.reader.missing import MissingOffsets
 
 _SHOWN_NAMES = 5

@@ -26,19 +26,10 @@ from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageEr
 from tidelog.formats import names
 from tidelog.formats.json_files import read_json, understanding, write_json
 from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id
+from tidelog.model import TRANSACTIONS_TOPIC
 from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.meta_properties import read_meta_properties
-from tidelog.storage.handover import (
-    DELETING,
-    TRANSACTIONS_TOPIC,
-    Deletion,
-    TopicToHand,
-    deletions,
-    place,
-    recover,
-    stricter_settings,
-    topics_to_hand,
-)
+from tidelog.storage.handover import DELETING, Deletion, TopicToHand, deletions, place, recover, stricter_settings, topics_to_hand
 from tidelog.times import parse_duration
 
 NOTES_FILE = "tidelog-handover.json"

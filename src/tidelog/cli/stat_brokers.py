@@ -21,7 +21,7 @@ from tidelog.client.cluster import NO_LEADER, PartitionState
 from tidelog.client.offsets import OffsetAnswer
 from tidelog.client.sizes import log_sizes
 from tidelog.errors import UnsupportedVersionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.reader.time_search import FoundOffset
 
 _HEADER = (

@@ -28,7 +28,7 @@ from tidelog.errors import (
     ProducerFencedError,
     TidelogError,
 )
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import read_header
 from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.records.compression import Codec

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tidelog.client.cluster import TIMEOUT_MS, Cluster, PartitionState
 from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.offsets import Isolation, NotFound, OffsetAnswer, list_offsets
+from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.client.producing import BATCH_BYTES, Appender, Produced
 from tidelog.client.ranges import bounds_for_times
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import InvalidArgumentError, ProtocolError
-from tidelog.formats.names import TopicPartition
-from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP
+from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.compression import Codec
 from tidelog.records.records import Bounds, Record, iter_records

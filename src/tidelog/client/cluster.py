@@ -20,7 +20,7 @@ from tidelog.client.addresses import BrokerAddress, parse_addresses
 from tidelog.client.connection import Connection
 from tidelog.client.failures import RETRIABLE, Patience, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from tidelog.client.cluster import Cluster
 from tidelog.client.coordinators import PASSING, ask_coordinator
 from tidelog.client.failures import error_for
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.offset_fetch import (
     OffsetFetchRequest,

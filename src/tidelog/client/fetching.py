@@ -27,7 +27,6 @@ from struct import Struct
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Allocate, Connection
 from tidelog.client.failures import RETRIABLE, Patience, error_for
-from tidelog.client.offsets import Isolation
 from tidelog.errors import (
     BrokerError,
     BrokerUnreachableError,
@@ -36,8 +35,8 @@ from tidelog.errors import (
     ProtocolError,
     TidelogError,
 )
-from tidelog.formats.names import TopicPartition
-from tidelog.records.batch import MAX_OFFSET, BatchHeader, iter_headers
+from tidelog.model import MAX_OFFSET, Isolation, TopicPartition
+from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.records import iter_records
 from tidelog.wire.error_codes import ErrorCode

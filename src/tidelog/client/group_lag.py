@@ -30,15 +30,15 @@ from tidelog.client.lag import (
     topic_rate,
 )
 from tidelog.client.next_records import first_records, next_records
-from tidelog.client.offsets import Isolation, NotFound, OffsetAnswer, list_offsets
+from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.client.sizes import log_sizes
 from tidelog.client.topic_configs import retention_configs
 from tidelog.clock import Clock
 from tidelog.errors import ProtocolError, TidelogError, UnsupportedVersionError
-from tidelog.formats.names import TopicPartition
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
+from tidelog.groups.offsets_topic import partition_of
+from tidelog.model import EARLIEST, LATEST, OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.reader.missing import MissingOffsets
-from tidelog.reader.time_search import EARLIEST, LATEST, FoundOffset
+from tidelog.reader.time_search import FoundOffset
 from tidelog.records.records import Bounds, iter_records
 
 WINDOW_MS = 10 * 60 * 1000

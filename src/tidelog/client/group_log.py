@@ -19,8 +19,8 @@ from tidelog.client.groups import (
     assigned,
 )
 from tidelog.client.lag import Commit
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_table import StoredGroup, group_of
+from tidelog.model import TopicPartition
 from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tidelog.wire.coordinator.versioned import decode_versioned, version_of
 

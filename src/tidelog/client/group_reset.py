@@ -27,7 +27,7 @@ from tidelog.client.group_lag import Ends, log_ends, with_leaders
 from tidelog.client.groups import DEAD, EMPTY, commit_offsets, committed_offsets, describe_group
 from tidelog.client.lag import NextRecord
 from tidelog.client.next_records import next_records
-from tidelog.client.offsets import Isolation, NotFound, list_offsets
+from tidelog.client.offsets import NotFound, list_offsets
 from tidelog.errors import (
     BrokerError,
     InvalidArgumentError,
@@ -36,8 +36,8 @@ from tidelog.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
-from tidelog.formats.names import TopicPartition
-from tidelog.reader.time_search import MAX_TIMESTAMP, FoundOffset
+from tidelog.model import MAX_TIMESTAMP, Isolation, TopicPartition
+from tidelog.reader.time_search import FoundOffset
 from tidelog.records.records import Bounds, iter_records
 from tidelog.wire.error_codes import ErrorCode
 

@@ -20,7 +20,7 @@ from tidelog.client.committed import fetch_committed
 from tidelog.client.coordinators import PASSING, ask_coordinator
 from tidelog.client.failures import Patience, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.coordinator.consumer_protocol import read_assignment
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse

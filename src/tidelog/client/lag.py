@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from tidelog.client.fetching import data_batches
 from tidelog.config import LogConfig
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.records import Bounds, iter_records
 

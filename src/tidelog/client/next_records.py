@@ -24,11 +24,10 @@ from tidelog.client.connection import Connection
 from tidelog.client.failures import RETRIABLE, error_for
 from tidelog.client.fetching import CONSUMER, MAX_BATCH_BYTES, NEWEST_VERSION, NO_SESSION_EPOCH
 from tidelog.client.lag import NextRecord, search
-from tidelog.client.offsets import Isolation, list_offsets
+from tidelog.client.offsets import list_offsets
 from tidelog.errors import CorruptBatchError, ProtocolError, TidelogError
-from tidelog.formats.names import TopicPartition
-from tidelog.reader.time_search import EARLIEST, FoundOffset
-from tidelog.records.batch import MAX_OFFSET
+from tidelog.model import EARLIEST, MAX_OFFSET, Isolation, TopicPartition
+from tidelog.reader.time_search import FoundOffset
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

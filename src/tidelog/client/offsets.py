@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
 from tidelog.client.addresses import BrokerAddress
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection
 from tidelog.client.failures import RETRIABLE, error_for
-from tidelog.errors import InvalidArgumentError, ProtocolError, TidelogError
-from tidelog.formats.names import TopicPartition
-from tidelog.reader.time_search import EARLIEST, MAX_TIMESTAMP, FoundOffset
+from tidelog.errors import ProtocolError, TidelogError
+from tidelog.model import EARLIEST, ISOLATION_LEVELS, MAX_TIMESTAMP, Isolation, TopicPartition, check_isolation
+from tidelog.reader.time_search import FoundOffset
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_offsets import (
@@ -37,8 +37,6 @@ from tidelog.wire.messages.list_offsets import (
 
 NEWEST_VERSION = 7
 CONSUMER = -1
-
-Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 
 class NotFound(enum.Enum):
@@ -63,8 +61,7 @@ def list_offsets(
     for a target), BrokerUnreachableError, BrokerError.
     """
     # What the client reads begins here: a level that is misspelt must not mean that aborted records are read.
-    if isolation not in get_args(Isolation):
-        raise InvalidArgumentError("an isolation level", found=repr(isolation), expected=" or ".join(get_args(Isolation)))
+    check_isolation(isolation)
     answers: dict[TopicPartition, OffsetAnswer] = {}
     oldest = _oldest_version(targets, isolation)
 
@@ -81,7 +78,7 @@ def list_offsets(
             by_topic.setdefault(key.topic, []).append(asked)
         request = ListOffsetsRequest(
             replica_id=CONSUMER,
-            isolation_level=int(isolation == "read_committed"),
+            isolation_level=ISOLATION_LEVELS[isolation],
             topics=[ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in by_topic.items()],
         )
         return request, version

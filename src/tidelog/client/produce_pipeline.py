@@ -42,7 +42,7 @@ from tidelog.errors import (
     TidelogError,
     UnsupportedForMessageFormatError,
 )
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import increment_sequence
 from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.records.patch import set_producer

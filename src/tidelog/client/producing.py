@@ -33,8 +33,8 @@ from tidelog.errors import (
     RecordValidationError,
     TidelogError,
 )
-from tidelog.formats.names import TopicPartition
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE, increment_sequence
+from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, increment_sequence
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.kernel import murmur2

@@ -22,10 +22,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import Isolation, NotFound, OffsetAnswer, list_offsets
+from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.errors import ProtocolError, UnsupportedVersionError
-from tidelog.formats.names import TopicPartition
-from tidelog.reader.time_search import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
+from tidelog.reader.time_search import FoundOffset
 
 
 class PartitionBounds(NamedTuple):

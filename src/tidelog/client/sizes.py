@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from tidelog.client.addresses import BrokerAddress
 from tidelog.client.cluster import NO_LEADER, Cluster
 from tidelog.errors import TidelogError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 
 NEWEST_VERSION = 4

@@ -27,7 +27,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.coordinators import GROUP, PASSING, TRANSACTION, Known, ask_coordinator
 from tidelog.client.failures import Patience, error_for
 from tidelog.errors import BrokerUnreachableError, ProducerFencedError, TidelogError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode

@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.ingest.arrow_columns import encoded_headers, int_view
-from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import BatchHeader
 from tidelog.records.builder import build_batch_v2_from_columns
 from tidelog.records.columns import BinaryBuffers, Columns, HeaderBuffers, TimeBuffers
 from tidelog.records.compression import Codec

@@ -34,9 +34,9 @@ from tidelog.copying.offset_map import MapRun, OffsetMapWriter
 from tidelog.copying.offset_map_file import UNKNOWN_COUNT
 from tidelog.copying.source_batches import CopiedBatch, CopyCounts, CopyRules, copied_or_skipped
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, TidelogError, UnsupportedForMessageFormatError
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.positions import source_position
-from tidelog.reader.time_search import LATEST, FoundOffset
+from tidelog.model import LATEST, TopicPartition
+from tidelog.reader.time_search import FoundOffset
 from tidelog.scanning.brokers import AnySplit
 
 CHUNK_BYTES = 8 * 1024 * 1024

@@ -46,7 +46,7 @@ from tidelog.copying.mirror_folder import read_groups, read_identity
 from tidelog.copying.mirror_groups import offsets_of_folder_groups, offsets_of_groups
 from tidelog.copying.offset_map import OffsetMap, PartitionMap
 from tidelog.errors import InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.scanning.stream import scan
 
 By: TypeAlias = Literal["map", "time"]

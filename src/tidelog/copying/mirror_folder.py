@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.formats.json_files import make_folder, read_json, understanding, write_json, write_new_json
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 
 MIRROR_FILE = "mirror.json"
 GROUPS_FILE = "groups.json"

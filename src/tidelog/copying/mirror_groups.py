@@ -19,7 +19,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.groups import DEAD, EMPTY, GroupListing, commit_offsets, committed_offsets, describe_group, list_groups
 from tidelog.copying.offset_map import OffsetMap
 from tidelog.errors import BrokerError, NotFoundError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.groups_folder import FolderGroups
 from tidelog.wire.error_codes import ErrorCode
 

@@ -55,8 +55,7 @@ from tidelog.copying.offset_map_file import (
 )
 from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError
 from tidelog.formats.checkpoints import replace_file
-from tidelog.formats.names import TopicPartition
-from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP, TopicPartition
 
 __all__ = ["MapRun", "OffsetMap", "OffsetMapWriter", "PartitionMap", "TargetPosition", "runs_of_records"]
 

@@ -37,8 +37,7 @@ from crc32c import crc32c
 
 from tidelog.errors import CorruptDataError, StorageError
 from tidelog.formats.files import read_whole
-from tidelog.formats.names import TopicPartition
-from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP, TopicPartition
 
 SUFFIX = ".offsetmap"
 VERSION = 1

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from tidelog.client.addresses import is_address
 from tidelog.client.cluster import Cluster
-from tidelog.formats.names import TopicPartition
-from tidelog.scanning.bounds import HIGH_WATERMARK, READ_COMMITTED, OffsetRanges
+from tidelog.model import READ_COMMITTED, TopicPartition
+from tidelog.scanning.bounds import HIGH_WATERMARK, OffsetRanges
 from tidelog.scanning.brokers import AnySplit, BrokerPlan, plan_from_brokers
 from tidelog.scanning.plan import ScanPlan, plan
 

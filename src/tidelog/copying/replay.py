@@ -30,8 +30,9 @@ from tidelog.copying.source_batches import CopyRules
 from tidelog.copying.target_topics import TopicShape, ensure_topics, shapes_of_cluster, shapes_of_folder
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from tidelog.formats.json_files import make_folder, read_json, understanding, write_new_json
-from tidelog.formats.names import PARTITION_METADATA, TopicPartition, log_dir_name
+from tidelog.formats.names import PARTITION_METADATA, log_dir_name
 from tidelog.formats.partition_metadata import read_topic_id
+from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.scanning.brokers import AnySplit, scan_cluster
 from tidelog.scanning.split import Split

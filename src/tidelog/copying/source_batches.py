@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 
 from tidelog.client.fetching import PartitionFetcher
 from tidelog.copying.column_rebuilding import Rebuilder, SourceRun, TimeRule, shifted, time_array
-from tidelog.formats.names import TopicPartition
-from tidelog.records.batch import CREATE_TIME, NO_TIMESTAMP, BatchHeader, check_crc
+from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.records.batch import CREATE_TIME, BatchHeader, check_crc
 from tidelog.records.builder import pack_header_v2
 from tidelog.records.columns import Columns
 from tidelog.scanning.brokers import AnySplit, BrokerSplit, scan_cluster

@@ -23,9 +23,9 @@ from tidelog.client.fetching import PartitionFetcher
 from tidelog.client.offsets import list_offsets
 from tidelog.config import LOG_APPEND_TIME as LOG_APPEND_TIME_NAME
 from tidelog.errors import BrokerError, BrokerUnreachableError, InvalidArgumentError, UnsupportedVersionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.time_search import EARLIEST, LATEST, FoundOffset
+from tidelog.reader.time_search import FoundOffset
 from tidelog.records.batch import LOG_APPEND_TIME
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.wire.codec import Message

@@ -16,16 +16,8 @@ from typing import Protocol
 from crc32c import crc32c
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
-from tidelog.records.batch import (
-    HEADER_BYTES,
-    LOG_OVERHEAD,
-    MAX_OFFSET,
-    MIN_HEADER_BYTES,
-    MIN_LENGTH,
-    BatchHeader,
-    check_crc,
-    read_header,
-)
+from tidelog.model import MAX_OFFSET
+from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, check_crc, read_header
 
 
 class Readable(Protocol):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats.files import read_whole
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 
 VERSION = 0
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")

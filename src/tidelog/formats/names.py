@@ -19,9 +19,9 @@ from __future__ import annotations
 import re
 import uuid
 from functools import lru_cache
-from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import MAX_OFFSET, TopicPartition
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -37,9 +37,6 @@ DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"
 
-METADATA_TOPIC = "__cluster_metadata"
-"""Where a Kafka with KRaft keeps its own metadata; no topic of clients."""
-
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -50,14 +47,6 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 MAX_NAME_LENGTH = 255
 _SUFFIXED_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)(-delete|-stray|-future)$")
 _OFFSET = re.compile(r"[+-]?[0-9]+")
-_MAX_OFFSET = 2**63 - 1
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -71,7 +60,7 @@ def offset_from_file_name(name: str) -> int:
     Raises InvalidArgumentError where that is no int64.
     """
     text = name.split(".", 1)[0]
-    if not _OFFSET.fullmatch(text) or not -_MAX_OFFSET - 1 <= int(text) <= _MAX_OFFSET:
+    if not _OFFSET.fullmatch(text) or not -MAX_OFFSET - 1 <= int(text) <= MAX_OFFSET:
         raise InvalidArgumentError("no offset in a file's name", found=repr(name), expected="digits before the first dot")
     return int(text)
 

@@ -22,8 +22,9 @@ from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.file_stamp import UNKNOWN, FileStamp
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.time_map import BLOCK_BYTES, MAX_HOLES, TimeMap
+from tidelog.model import MAX_OFFSET, NO_TIMESTAMP
 from tidelog.records import kernel
-from tidelog.records.batch import HEADER_BYTES, LOG_APPEND_TIME, MAX_OFFSET, NO_TIMESTAMP, BatchHeader, PathLike, read_header
+from tidelog.records.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, PathLike, read_header
 from tidelog.records.batch_kernel import FAULTS, SegmentScan, digest_batches
 from tidelog.records.scanner import scan_batch
 

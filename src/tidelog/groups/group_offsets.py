@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 
-NO_LEADER_EPOCH = -1
 NO_EXPIRY = -1
 
 

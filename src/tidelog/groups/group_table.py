@@ -27,9 +27,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from tidelog.errors import ProtocolError
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import CommittedOffset, GroupOffsets
 from tidelog.groups.offset_records import GROUP_KEY_VERSION, MAX_STRING, OFFSET_KEY_VERSION
+from tidelog.model import TopicPartition
 from tidelog.records.control import ControlType
 from tidelog.records.state_batches import StateBatch
 from tidelog.wire.codec import decoder

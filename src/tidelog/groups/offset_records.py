@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset
+from tidelog.model import TopicPartition
 from tidelog.records.state_batches import Entry
 from tidelog.wire.coordinator.group_metadata import GroupMetadataKey
 from tidelog.wire.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue

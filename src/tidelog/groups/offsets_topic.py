@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 @lru_cache(maxsize=4096)

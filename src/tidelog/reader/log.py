@@ -29,6 +29,7 @@ from tidelog.formats.files import Notices
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.txn_index import AbortedTxn
+from tidelog.model import MAX_OFFSET
 from tidelog.reader import transactions
 from tidelog.reader.missing import Claims, MissingOffsets, missing_offsets, newest_epoch
 from tidelog.reader.proven_head import WalkBudget
@@ -36,7 +37,7 @@ from tidelog.reader.salvage import LeftOut
 from tidelog.reader.salvaged_segment import SalvagedSegment
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_files import SegmentFile, list_partition
-from tidelog.records.batch import MAX_OFFSET, BatchHeader
+from tidelog.records.batch import BatchHeader
 
 NEWEST_MESSAGE_FORMAT = 2
 

@@ -33,7 +33,8 @@ from tidelog.errors import (
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
 from tidelog.formats.files import Notices
-from tidelog.formats.names import MAX_NAME_LENGTH, TopicPartition
+from tidelog.formats.names import MAX_NAME_LENGTH
+from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.missing import Claims, MissingOffsets
 
@@ -178,7 +179,7 @@ class LogDir:
         found = []
         for key in sorted(keys):
             name = names.log_dir_name(*key)
-            if key.topic == names.METADATA_TOPIC or (name in there and self._holds_a_log(name)) or _is_moving(name, there):
+            if key.topic == METADATA_TOPIC or (name in there and self._holds_a_log(name)) or _is_moving(name, there):
                 continue
             says = next(checkpoint for checkpoint, offsets in named.items() if key in offsets)
             claims = self.claims(key)
@@ -248,7 +249,7 @@ class LogDir:
                 key = names.parse_topic_partition_name(name)
             except InvalidArgumentError:
                 continue
-            if key.topic != names.METADATA_TOPIC and names.log_dir_name(*key) == name and self._holds_a_log(name):
+            if key.topic != METADATA_TOPIC and names.log_dir_name(*key) == name and self._holds_a_log(name):
                 found.add(key)
         return found
 

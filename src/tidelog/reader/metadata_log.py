@@ -43,12 +43,13 @@ from tidelog.metadata.control_records import (
 from tidelog.metadata.frame import UnknownRecord, decode_record
 from tidelog.metadata.image import MetadataImage, Replay
 from tidelog.metadata.voters_record import VotersRecord
+from tidelog.model import METADATA_TOPIC, NO_TIMESTAMP
 from tidelog.reader.segment_end import find_end
-from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.records.batch import BatchHeader
 from tidelog.wire.codec import Message
 
-METADATA_DIR = f"{names.METADATA_TOPIC}-0"
-ASIDE_DIR = f"{names.METADATA_TOPIC}-1"
+METADATA_DIR = f"{METADATA_TOPIC}-0"
+ASIDE_DIR = f"{METADATA_TOPIC}-1"
 """Where Tidelog writes in the folder of a Kafka whose own metadata lies elsewhere. Beside a METADATA_DIR that it does not expect
 Kafka refuses to start; other partitions of the metadata topic it leaves alone."""
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"

@@ -44,6 +44,7 @@ from tidelog.errors import (
 from tidelog.formats import names
 from tidelog.formats.files import Notices
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.records.batch import BatchHeader
 from tidelog.times import format_time
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from tidelog.reader.segment import Segment
     from tidelog.reader.segment_end import SegmentEnd
 
-COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """Internal topics that Kafka always creates with cleanup.policy=compact."""
 
 _INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)

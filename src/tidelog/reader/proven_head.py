@@ -15,7 +15,7 @@ from bisect import bisect_left
 
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.batch_walk import Readable, iter_times
-from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_BATCHES = 16 * 1024

@@ -23,8 +23,9 @@ from tidelog.errors import CorruptBatchError, CorruptDataError
 from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.index_entries import MAX_RELATIVE_OFFSET
+from tidelog.model import MAX_OFFSET
 from tidelog.reader.segment_end import candidates, last_nonzero
-from tidelog.records.batch import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_crc, read_header
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from tidelog.records.records import iter_records
 from tidelog.records.scanner import scan_batch
 from tidelog.times import format_time

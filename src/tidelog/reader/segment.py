@@ -27,13 +27,14 @@ from tidelog.formats.index_entries import IndexEntries
 from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.formats.txn_index import TxnIndex
+from tidelog.model import MAX_OFFSET
 from tidelog.reader import segment_time
 from tidelog.reader.proven_head import ProvenHead, WalkBudget
 from tidelog.reader.segment_end import SegmentEnd, find_end
 from tidelog.reader.segment_files import SegmentFile, segment_file
 from tidelog.reader.segment_time import LargestTimestamp
 from tidelog.reader.trace import OffsetIndexStep, Trace
-from tidelog.records.batch import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_crc, read_header
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
 from tidelog.records.records import iter_records
 

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
+from tidelog.model import NO_TIMESTAMP
 from tidelog.reader.trace import BatchesStep, RecordStep, TimeIndexStep, TimestampSource, Trace
-from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.records.batch import BatchHeader
 from tidelog.records.records import first_record_at, max_timestamp_record
 
 if TYPE_CHECKING:

@@ -1,15 +1,7 @@
 """The search by time: which offset to start from for a timestamp (KIP-33, KIP-79, KIP-734; spec §13).
 
-================  =====  =================================================================================
-target            value  answer
-================  =====  =================================================================================
-EARLIEST           -2    the log start offset
-LATEST             -1    the log end offset; read_committed: the last stable offset
-MAX_TIMESTAMP      -3    the first record with the largest timestamp of all
-EARLIEST_LOCAL     -4    as EARLIEST: nothing is tiered here
-LATEST_TIERED      -5    offset -1: nothing is tiered here
-a time (ms)       >= 0   the first record, by offset, whose timestamp is at least that
-================  =====  =================================================================================
+A time's answer is the first record, by offset, whose timestamp is at least that; MAX_TIMESTAMP's the first with the largest
+timestamp of all. The other targets need no search (`offset_targets`).
 
 Answers are Kafka 3.9.1's, control records and their brokers' timestamps included, but for one deliberate difference. Kafka
 picks the first segment whose largest timestamp reaches the target, taking a file's modification time where a segment has
@@ -22,39 +14,22 @@ record is found and `is_past_high_watermark` says so. read_committed ends at the
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from tidelog.errors import InvalidArgumentError, UnsupportedForMessageFormatError, UnsupportedVersionError
-from tidelog.formats.special_times import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    LATEST,
-    LATEST_TIERED,
+from tidelog.model import (
     MAX_TIMESTAMP,
-    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
     UNKNOWN_OFFSET,
+    Isolation,
+    check_isolation,
 )
 from tidelog.reader import segment_time
 from tidelog.reader.log import Log
+from tidelog.reader.offset_targets import check_target, place_of
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_time import FoundRecord, LargestTimestamp
 from tidelog.reader.trace import KafkaStep, SegmentStep, TimestampSource, Trace, Verdict
-from tidelog.records.batch import NO_TIMESTAMP
 from tidelog.records.records import max_timestamp_record
-
-__all__ = [
-    "EARLIEST",
-    "EARLIEST_LOCAL",
-    "LATEST",
-    "LATEST_TIERED",
-    "MAX_TIMESTAMP",
-    "FoundOffset",
-    "Isolation",
-    "find_from",
-    "find_offset",
-]
-
-Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 
 class FoundOffset(NamedTuple):
@@ -74,8 +49,7 @@ def find_offset(
     Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST, UnsupportedVersionError for
     a negative value that means nothing, and what reading the log raises (CorruptDataError, SegmentChangedError).
     """
-    if isolation not in ("read_uncommitted", "read_committed"):
-        raise InvalidArgumentError("an isolation level", found=repr(isolation), expected="read_uncommitted or read_committed")
+    check_isolation(isolation)
     if trace is None:
         return _find(log, timestamp, isolation, None)
     before = _bytes_read(log)
@@ -98,23 +72,11 @@ def find_from(log: Log, timestamp: int, offset: int) -> int | None:
 
 
 def _find(log: Log, timestamp: int, isolation: Isolation, trace: Trace | None) -> FoundOffset | None:
-    epochs = log.leader_epochs
-    if timestamp < LATEST_TIERED:
-        raise UnsupportedVersionError("no such special timestamp", found=timestamp, expected="-5..-1 or a time")
+    check_target(timestamp)
     log.check_names()
-    if timestamp == LATEST:
-        offset = log.last_stable_offset if isolation == "read_committed" else log.log_end_offset
-        return FoundOffset(offset, NO_TIMESTAMP, NO_LEADER_EPOCH if epochs.latest is None else epochs.latest.epoch)
-    if timestamp != EARLIEST and log.message_format == 0:
-        raise UnsupportedForMessageFormatError(
-            "message format v0 has no timestamps: only earliest and latest can be asked for", path=log.directory
-        )
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        earliest = epochs.earliest
-        known = earliest is not None and earliest.start_offset <= log.log_start_offset
-        return FoundOffset(log.log_start_offset, NO_TIMESTAMP, earliest.epoch if known and earliest else NO_LEADER_EPOCH)
-    if timestamp == LATEST_TIERED:
-        return FoundOffset(UNKNOWN_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
+    place = place_of(timestamp, log, lambda: log.last_stable_offset if isolation == "read_committed" else log.log_end_offset)
+    if place is not None:
+        return FoundOffset(place.offset, NO_TIMESTAMP, place.leader_epoch)
     found = _find_max(log, trace) if timestamp == MAX_TIMESTAMP else _find_time(log, timestamp, trace, log.log_start_offset)
     if found is None or (isolation == "read_committed" and found.offset >= log.last_stable_offset):
         return None

@@ -36,6 +36,7 @@ from typing import NamedTuple, TypeAlias
 from crc32c import crc32c
 
 from tidelog.errors import CorruptBatchError
+from tidelog.model import MAX_OFFSET, NO_TIMESTAMP
 from tidelog.records.compression import Bytes, Codec
 
 PathLike: TypeAlias = str | os.PathLike[str] | None
@@ -55,8 +56,6 @@ MIN_LENGTH = 14
 MIN_SIZE_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22, HEADER_BYTES)
 """Smallest size of a batch of magic 0, 1 and 2."""
 
-NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
@@ -70,8 +69,6 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
-
-MAX_OFFSET = 2**63 - 1
 
 _CODECS = tuple(Codec)
 

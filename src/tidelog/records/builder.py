@@ -23,6 +23,7 @@ from typing import NamedTuple, cast
 from crc32c import crc32c
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import NO_LEADER_EPOCH, NO_TIMESTAMP
 from tidelog.records import kernel
 from tidelog.records.batch import (
     CONTROL_BIT,
@@ -32,11 +33,9 @@ from tidelog.records.batch import (
     LOG_APPEND_TIME,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
-    NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
 )
 from tidelog.records.compression import Codec, compress

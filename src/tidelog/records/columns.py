@@ -19,6 +19,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import MAX_OFFSET, NO_TIMESTAMP
 from tidelog.records import batch as batches
 from tidelog.records import kernel
 from tidelog.records.batch import (
@@ -27,8 +28,6 @@ from tidelog.records.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     LOG_APPEND_TIME_BIT,
-    MAX_OFFSET,
-    NO_TIMESTAMP,
     BatchHeader,
     PathLike,
 )

@@ -20,17 +20,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
+from tidelog.model import NO_LEADER_EPOCH, NO_TIMESTAMP
 from tidelog.records import kernel
-from tidelog.records.batch import (
-    CREATE_TIME,
-    HEADER_BYTES,
-    LOG_APPEND_TIME,
-    LOG_APPEND_TIME_BIT,
-    NO_LEADER_EPOCH,
-    NO_TIMESTAMP,
-    BatchHeader,
-    check_crc,
-)
+from tidelog.records.batch import CREATE_TIME, HEADER_BYTES, LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, BatchHeader, check_crc
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2, pack_header_v2
 from tidelog.records.compression import Bytes, Codec, compress
 from tidelog.records.legacy import build_message_set, encode_message

@@ -19,7 +19,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, InvalidRecordError, UnsupportedCompressionTypeError
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, LOG_OVERHEAD
 from tidelog.records.compression import Bytes, Codec, compress
 from tidelog.records.records import Record
 

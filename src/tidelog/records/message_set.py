@@ -13,8 +13,9 @@ from array import array
 from struct import Struct
 
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records import kernel
-from tidelog.records.batch import LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from tidelog.records.batch import LOG_APPEND_TIME, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, BatchHeader
 from tidelog.records.builder import build_batch_v2_from_columns
 from tidelog.records.compression import Bytes, Codec, compress
 from tidelog.records.conversion import Target, check_codec

@@ -10,13 +10,9 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records import batch, kernel
-from tidelog.records.batch import (
-    LOG_APPEND_TIME,
-    NO_TIMESTAMP,
-    BatchHeader,
-    PathLike,
-)
+from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader, PathLike
 from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes
 from tidelog.records.scanner import scan_batch
 

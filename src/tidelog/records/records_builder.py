@@ -15,14 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, UnsupportedCompressionTypeError
-from tidelog.records.batch import (
-    CREATE_TIME,
-    HEADER_BYTES,
-    LOG_APPEND_TIME,
-    LOG_OVERHEAD,
-    NO_LEADER_EPOCH,
-    NO_TIMESTAMP,
-)
+from tidelog.model import NO_LEADER_EPOCH, NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, HEADER_BYTES, LOG_APPEND_TIME, LOG_OVERHEAD
 from tidelog.records.builder import MAX_OFFSET_DELTA, NO_PRODUCER, Producer, build_batch_v2, encode_headers, encode_varint
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import build_message_set

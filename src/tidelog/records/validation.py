@@ -39,16 +39,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidelog.errors import CorruptBatchError, InvalidRecordError
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records import kernel
-from tidelog.records.batch import (
-    CREATE_TIME,
-    HEADER_BYTES,
-    LOG_APPEND_TIME,
-    NO_TIMESTAMP,
-    BatchHeader,
-    iter_headers,
-    read_header,
-)
+from tidelog.records.batch import CREATE_TIME, HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, iter_headers, read_header
 from tidelog.records.compression import Bytes, Codec, Scratch, decompress
 from tidelog.records.conversion import Target, producer_of, rebuild, recompress
 from tidelog.records.legacy import MessagePlace, has_right_crc, read_message, split_messages

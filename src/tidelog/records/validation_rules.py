@@ -21,7 +21,8 @@ from tidelog.errors import (
     RecordValidationError,
     UnsupportedForMessageFormatError,
 )
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, BatchHeader
 from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Codec
 
 MIN_TIME = -(2**63)

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.times import Time, format_time, parse_time
 
-READ_UNCOMMITTED = "read_uncommitted"
-READ_COMMITTED = "read_committed"
 LOG_END = "log_end"
 HIGH_WATERMARK = "high_watermark"
 

@@ -25,24 +25,14 @@ import pyarrow as pa
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.offsets import Isolation
 from tidelog.client.ranges import bounds_for_times
 from tidelog.client.sizes import log_sizes
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import READ_UNCOMMITTED, Isolation, TopicPartition
 from tidelog.records.columns import Columns
 from tidelog.scanning.arrow import BATCH_ROWS, Assembler, coalesce
-from tidelog.scanning.bounds import (
-    LOG_END,
-    READ_UNCOMMITTED,
-    OffsetRanges,
-    TimeRange,
-    check_plan,
-    check_positive,
-    clip,
-    wanted_partitions,
-)
+from tidelog.scanning.bounds import LOG_END, OffsetRanges, TimeRange, check_plan, check_positive, clip, wanted_partitions
 from tidelog.scanning.chunks import Chunks
 from tidelog.scanning.reader import collect, read_split
 from tidelog.scanning.report import ScanReport

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.formats.batch_walk import walk
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.records.columns import Columns
 from tidelog.scanning.reader import read_split
 from tidelog.scanning.split import Split

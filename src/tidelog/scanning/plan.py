@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidelog.clock import Clock
+from tidelog.model import NO_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
@@ -36,18 +37,7 @@ from tidelog.reader.salvaged_segment import SalvagedSegment
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_time import largest_timestamp, start_position
 from tidelog.reader.time_map_file import AnyPath, TimeMaps
-from tidelog.records.batch import NO_TIMESTAMP
-from tidelog.scanning.bounds import (
-    HIGH_WATERMARK,
-    LOG_END,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    OffsetRanges,
-    TimeRange,
-    check_plan,
-    clip,
-    wanted_partitions,
-)
+from tidelog.scanning.bounds import HIGH_WATERMARK, LOG_END, OffsetRanges, TimeRange, check_plan, clip, wanted_partitions
 from tidelog.scanning.cut import Extent, around_damage, cut_runs, extent_of
 from tidelog.scanning.pruning import prune
 from tidelog.scanning.report import ScanReport

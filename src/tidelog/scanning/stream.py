@@ -15,9 +15,10 @@ from tidelog.client.cluster import Cluster
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError, SegmentChangedError
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.model import READ_UNCOMMITTED
 from tidelog.reader.time_map_file import AnyPath
 from tidelog.scanning.arrow import BATCH_ROWS, coalesce
-from tidelog.scanning.bounds import LOG_END, READ_UNCOMMITTED, OffsetRanges, check_positive
+from tidelog.scanning.bounds import LOG_END, OffsetRanges, check_positive
 from tidelog.scanning.brokers import BrokerPlan, plan_from_brokers, read_broker_rows, scan_cluster
 from tidelog.scanning.chunks import Chunks
 from tidelog.scanning.plan import ScanPlan, Source, plan

@@ -34,13 +34,12 @@ from tidelog.client.ranges import bounds_for_times
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats.json_files import read_json, understanding, write_json, write_new_json
-from tidelog.formats.names import TopicPartition
+from tidelog.model import EARLIEST, READ_COMMITTED, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import find_offset
-from tidelog.scanning.bounds import HIGH_WATERMARK, READ_COMMITTED
+from tidelog.scanning.bounds import HIGH_WATERMARK
 from tidelog.scanning.brokers import scan_cluster
 from tidelog.scanning.plan import plan
-from tidelog.spark.options import EARLIEST
 from tidelog.times import Time, format_time, parse_time
 
 if TYPE_CHECKING:

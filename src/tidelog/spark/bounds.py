@@ -21,18 +21,16 @@ import logging
 from collections.abc import Iterable
 
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from tidelog.model import EARLIEST, INTERNAL_TOPICS, LATEST, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
 from tidelog.spark.java_pattern import compile_java_pattern
-from tidelog.spark.options import EARLIEST, LATEST, Bound, ReadOptions, TopicPartition
+from tidelog.spark.options import Bound, ReadOptions
 from tidelog.spark.places import Partition, Place, Topics
 from tidelog.times import format_time
 
 OffsetRange = tuple[int | None, int | None]
 """First offset and the offset behind the last; None where there is no bound."""
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Kafka's own topics: no pattern matches them, only their names do."""
 
 MOST_NAMED = 5
 """How many missing ranges an error names one by one."""
@@ -66,7 +64,7 @@ def select_partitions(options: ReadOptions, place: Topics, *, warns: bool = True
         topics = [topic for topic in existing if topic not in INTERNAL_TOPICS and pattern.search(topic)]
         if not topics and warns:
             _log.warning("subscribePattern %s matches no topic in %s", options.pattern, options.place)
-    return sorted((topic, partition) for topic in topics for partition in existing[topic])
+    return sorted(TopicPartition(topic, partition) for topic in topics for partition in existing[topic])
 
 
 def _require(existing: dict[str, list[int]], topic: str, path: str) -> None:
@@ -118,7 +116,7 @@ def resolve_ranges(options: ReadOptions, place: Place, partitions: list[TopicPar
         for partition in partitions
         if (options.starting.of(partition), options.ending.of(partition)) != (EARLIEST, LATEST)
     ]
-    times = [
+    times: list[dict[tuple[str, int], int]] = [
         {partition: bound.of(partition) for partition in bounded} for bound in (options.starting, options.ending) if bound.by_time
     ]
     for partition, log in zip(bounded, place.open(bounded, times), strict=True):

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from tidelog.client.addresses import parse_addresses
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import is_topic_name
 from tidelog.times import parse_time
 
 BROKERS = "kafka.bootstrap.servers"
@@ -22,7 +23,6 @@ CLIENT = "kafka."
 """What the names of options begin with that are a Kafka client's."""
 
 INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -54,7 +54,7 @@ def broker_addresses(given: Mapping[str, str], option: str, text: str) -> str:
 
 def check_topic(option: str, topic: str) -> None:
     """Refuse what is no topic's name."""
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic_name(topic):
         raise InvalidArgumentError(f"option {option}: {topic!r} is no topic name (letters, digits, '.', '_', '-')")
 
 

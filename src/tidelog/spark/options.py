@@ -25,11 +25,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 from tidelog.client.addresses import is_address
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
+from tidelog.model import EARLIEST, LATEST, Isolation, TopicPartition
 from tidelog.spark.java_pattern import compile_java_pattern
 from tidelog.spark.option_values import (
     BROKERS,
@@ -46,12 +47,6 @@ from tidelog.spark.option_values import (
     time,
 )
 from tidelog.times import MAX_TIME_MS, doubtful_unit
-
-EARLIEST = -2
-"""Instead of an offset: the log start."""
-
-LATEST = -1
-"""Instead of an offset: the log end."""
 
 OPTIONS: dict[str, str] = {
     "path": "the Kafka data folder (log.dirs) that holds the topics' partition folders; or a broker's host:port",
@@ -104,12 +99,8 @@ IGNORED = (*_IGNORED_EVERYWHERE, *STREAM_OPTIONS)
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "createTime")
 """Every column that can be asked for, in the connector's order; our own is last."""
 
-Isolation = Literal["read_uncommitted", "read_committed"]
-
 _ISOLATION_OF_CLIENT = "kafka.isolation.level"
 _USED_WITH_BROKERS = (BROKERS, "kafka.security.protocol")
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +288,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
         if not isinstance(numbers, list) or not all(is_integer(number) and number >= 0 for number in numbers):
             raise InvalidArgumentError(f"option assign: {expected}, got {text}")
         check_topic("assign", topic)
-        partitions += [(topic, number) for number in numbers]
+        partitions += [TopicPartition(topic, number) for number in numbers]
     if not partitions:
         raise InvalidArgumentError("option assign names no partition")
     return tuple(dict.fromkeys(partitions))
@@ -376,7 +367,7 @@ def _per_partition(option: str, text: str, expected: str) -> dict[TopicPartition
         for partition, value in partitions.items():
             if not re.fullmatch(r"\d{1,10}", partition, re.ASCII) or not is_integer(value) or abs(value) >= 2**63:
                 raise InvalidArgumentError(f"option {option}: expected {expected}, got {text}")
-            values[(topic, int(partition))] = value
+            values[TopicPartition(topic, int(partition))] = value
     return values
 
 

@@ -18,11 +18,11 @@ from typing import Protocol
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.errors import ProtocolError, UnsupportedForMessageFormatError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import EARLIEST, LATEST, Isolation, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.time_search import EARLIEST, LATEST, find_offset
-from tidelog.spark.options import Isolation, ReadOptions
+from tidelog.reader.time_search import find_offset
+from tidelog.spark.options import ReadOptions
 
 
 class Partition(Protocol):

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.non_blocking_read import NotCachedError, no_waiting, waiting
+from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleaner import Cleaner
 from tidelog.storage.compaction.cleaner_manager import CleanerManager
 from tidelog.storage.compaction.log_cleaner import LogCleaner

@@ -21,11 +21,11 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.group_lag import GroupLag, group_lag, read_commits
 from tidelog.client.groups import DEAD, list_groups
 from tidelog.client.lag import CatchUp, PartitionLag
-from tidelog.client.offsets import Isolation
 from tidelog.clock import Clock
 from tidelog.errors import BrokerError, NotFoundError
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
+from tidelog.groups.offsets_topic import partition_of
 from tidelog.groups.positions import are_positions
+from tidelog.model import OFFSETS_TOPIC, Isolation
 from tidelog.reader.missing import MissingOffsets
 from tidelog.storage.groups_folder import FolderGroups
 

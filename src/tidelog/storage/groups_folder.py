@@ -27,11 +27,10 @@ from tidelog.client.lag import (
     group_rate,
     topic_rate,
 )
-from tidelog.client.offsets import Isolation
 from tidelog.errors import UnsupportedForMessageFormatError
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_table import GroupTable, Observer, StoredGroup
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_of
+from tidelog.groups.offsets_topic import partition_of
+from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets

@@ -40,9 +40,9 @@ from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory, sync_file, write_offset_checkpoint
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
 from tidelog.formats.producer_snapshot import build_snapshot, parse_snapshot
+from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.reader import transactions
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
@@ -59,8 +59,7 @@ from tidelog.storage.partition.retention_forecast import forecast
 from tidelog.storage.producers.producer_ids import LOWEST_ID
 from tidelog.storage.topics.topic_settings import Source, TopicSettings
 
-TRANSACTIONS_TOPIC = "__transaction_state"
-GROUP_TOPICS = ("__consumer_offsets", TRANSACTIONS_TOPIC)
+GROUP_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 """Where consumer groups and transactions are."""
 
 DELETING = (

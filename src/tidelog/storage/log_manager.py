@@ -35,7 +35,7 @@ from typing import NamedTuple, TypeVar
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.background_work import BackgroundWork
 from tidelog.storage.compaction.log_cleaner import LogCleaner
 from tidelog.storage.folder import data_folder

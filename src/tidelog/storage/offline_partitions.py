@@ -27,7 +27,8 @@ from typing import TypeVar
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError, TidelogError
-from tidelog.formats.names import DELETED_SUFFIX, TopicPartition
+from tidelog.formats.names import DELETED_SUFFIX
+from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import PartitionFolder, Partitions
 from tidelog.storage.scheduler import Scheduler

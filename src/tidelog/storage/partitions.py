@@ -30,7 +30,7 @@ from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import LogOfflineError, StorageError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.formats import names
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 from tidelog.storage.loading.loader import RecoveryProgress, load
 from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents

@@ -19,9 +19,9 @@ from tidelog.broker.groups.group import Group, GroupState, Member
 from tidelog.broker.groups.group_records import group_entry, read_groups
 from tidelog.broker.groups.subscriptions import subscribed_topics
 from tidelog.errors import InvalidArgumentError, ProtocolError
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import group_key, offset_entries, offset_entry, offset_key
+from tidelog.model import TopicPartition
 from tidelog.records.control import ControlType
 from tidelog.records.state_batches import StateBatch, StateRecord
 from tidelog.wire.coordinator.consumer_protocol import ConsumerProtocolSubscription

@@ -20,9 +20,8 @@ from tidelog.broker.groups.committing import Committer, Transaction, commit, com
 from tidelog.broker.node import Node
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import ManualClock
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import CommittedOffset
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.storage.groups_folder import FolderGroups

@@ -25,8 +25,8 @@ from tidelog.broker.running import Running
 from tidelog.broker.state_log import read_batches
 from tidelog.broker.transactions.transaction import Transaction
 from tidelog.broker.transactions.transaction_records import read_transactions, transaction_entry
-from tidelog.broker.transactions.transactions import TRANSACTIONS_TOPIC
 from tidelog.clock import ManualClock
+from tidelog.model import TRANSACTIONS_TOPIC
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producers.producer_ids import LOWEST_ID
 from tidelog.wire.error_codes import ErrorCode

@@ -18,8 +18,8 @@ from tests.broker.transactions.producers import TransactionalProducer, committed
 from tests.examples import examples
 from tidelog import Broker
 from tidelog.broker.running import Running
-from tidelog.broker.transactions.transactions import TRANSACTIONS_TOPIC
 from tidelog.clock import ManualClock
+from tidelog.model import TRANSACTIONS_TOPIC
 from tidelog.wire.error_codes import ErrorCode
 
 T0 = 1_700_000_000_000

@@ -23,7 +23,7 @@ from tidelog.broker.transactions.transaction_records import (
 )
 from tidelog.clock import ManualClock
 from tidelog.errors import ProtocolError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.state_batches import StateBatch, StateRecord
 from tidelog.wire.coordinator.transaction_log import PartitionsSchema, TransactionLogValue
 from tidelog.wire.coordinator.versioned import encode_versioned

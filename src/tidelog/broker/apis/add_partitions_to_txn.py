@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_transactions
 from tidelog.broker.groups.committing import unknown_partitions
-from tidelog.broker.topics import INTERNAL_TOPICS
-from tidelog.formats.names import TopicPartition
+from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -28,7 +28,7 @@ from tidelog.broker.replica_rules import check_assignments, check_replication_fa
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
-from tidelog.formats.names import METADATA_TOPIC
+from tidelog.model import METADATA_TOPIC
 from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.server.slices import Work
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,

@@ -44,7 +44,7 @@ from tidelog.broker.fetch.fetch_sessions import (
 from tidelog.broker.node import Node
 from tidelog.broker.server.slices import Elsewhere, Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import (
     FetchableTopicResponse,

@@ -40,9 +40,17 @@ from tidelog.broker.node import Node
 from tidelog.broker.server.slices import Elsewhere, Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.non_blocking_read import NotCachedError
-from tidelog.formats.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from tidelog.model import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    ISOLATION_LEVELS,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    READ_COMMITTED,
+    TopicPartition,
+)
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.list_offsets import (
@@ -62,7 +70,6 @@ SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIE
 """From which version on a special timestamp is known."""
 
 CONSUMER = -1
-_READ_COMMITTED = 1
 _STARTS = (EARLIEST, EARLIEST_LOCAL)
 _FIRST_WITH_EPOCHS = 4
 
@@ -84,7 +91,7 @@ class _Lookups:
         self._is_consumer = message.replica_id == CONSUMER
         if not self._is_consumer:
             self._isolation = FetchIsolation.LOG_END
-        elif message.isolation_level == _READ_COMMITTED:
+        elif message.isolation_level == ISOLATION_LEVELS[READ_COMMITTED]:
             self._isolation = FetchIsolation.TXN_COMMITTED
         else:
             self._isolation = FetchIsolation.HIGH_WATERMARK

@@ -31,8 +31,9 @@ from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.server.slices import Until, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topic_changes import Job
-from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID, TopicView, why_invalid
+from tidelog.broker.topics import NO_TOPIC_ID, TopicView, why_invalid
 from tidelog.errors import InvalidArgumentError, TidelogError
+from tidelog.model import INTERNAL_TOPICS
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import (

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset
+from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 NO_RETENTION = -1
-NO_TIMESTAMP = -1
 INT64_MAX = (1 << 63) - 1
 
 

@@ -20,7 +20,7 @@ from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, by_topic, unknown_partitions
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.subscriptions import subscribed_topics
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.offset_delete import (

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import Group
-from tidelog.formats.names import TopicPartition
-from tidelog.groups.group_offsets import NO_LEADER_EPOCH, CommittedOffset
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.model import NO_LEADER_EPOCH, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.offset_fetch import (
     OffsetFetchRequest,

@@ -18,7 +18,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.errors import TidelogError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.offset_for_leader_epoch import (

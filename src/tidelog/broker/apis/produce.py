@@ -53,7 +53,7 @@ from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
 from tidelog.broker.server.slices import SLICE_S, Elsewhere, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
-from tidelog.broker.topics import INTERNAL_TOPICS, NO_TOPIC_ID
+from tidelog.broker.topics import NO_TOPIC_ID
 from tidelog.errors import (
     CorruptBatchError,
     DecompressedTooLargeError,
@@ -65,7 +65,8 @@ from tidelog.errors import (
     TidelogError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LENGTH, NO_TIMESTAMP, TRANSACTIONAL_BIT
+from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP
+from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LENGTH, TRANSACTIONAL_BIT
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Bytes, Codec
 from tidelog.storage.partition.append_info import AppendWork

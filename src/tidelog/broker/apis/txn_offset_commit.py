@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Committer, Transaction, by_topic, commit_in_transaction, unknown_partitions
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

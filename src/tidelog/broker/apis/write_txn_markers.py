@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
 from tidelog.broker.transactions.markers import write_marker
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.wire.error_codes import ErrorCode

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Timers

@@ -29,8 +29,8 @@ from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION,
 from tidelog.broker.server.slices import Elsewhere, Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
+from tidelog.model import ISOLATION_LEVELS, READ_COMMITTED, TopicPartition
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.fetch import (
@@ -51,7 +51,6 @@ INLINE_CONVERSION_BYTES = 4096
 """More than this is converted on another thread."""
 
 _FUTURE_REPLICA = -3
-_READ_COMMITTED = 1
 _FIRST_WITHOUT_FORMATS = 4
 _FIRST_WITH_STORAGE_ERROR = 6
 _FIRST_WITH_ZSTD = 10
@@ -101,7 +100,7 @@ class Fetch:
         replica_id = message.replica_id if version < 15 else message.replica_state.replica_id
         if replica_id >= 0 or replica_id == _FUTURE_REPLICA:
             isolation = FetchIsolation.LOG_END
-        elif message.isolation_level == _READ_COMMITTED:
+        elif message.isolation_level == ISOLATION_LEVELS[READ_COMMITTED]:
             isolation = FetchIsolation.TXN_COMMITTED
         else:
             isolation = FetchIsolation.HIGH_WATERMARK

@@ -24,7 +24,7 @@ import uuid
 from typing import TypeAlias
 
 from tidelog.clock import Clock
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, PartitionData
 

@@ -26,9 +26,9 @@ from tidelog.broker.groups.membership import check_member
 from tidelog.broker.groups.rebalance import touch
 from tidelog.broker.groups.results import UNKNOWN_MEMBER
 from tidelog.errors import TidelogError
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import offset_entries
+from tidelog.model import TopicPartition
 from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 

@@ -20,10 +20,9 @@ from tidelog.broker.groups.rebalance import give_up, resume
 from tidelog.broker.groups.subscriptions import subscribed_topics
 from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, StateLog, refusal
 from tidelog.errors import TidelogError
-from tidelog.formats.names import TopicPartition
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import group_key, offset_key
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.builder import NO_PRODUCER, Producer
 from tidelog.records.compression import Codec
 from tidelog.records.state_batches import Entry, StateBatch

@@ -6,8 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidelog.errors import LogOfflineError, TidelogError, UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
 from tidelog.records.validation import AppendOrigin

@@ -21,7 +21,7 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.wire.error_codes import ErrorCode
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from tidelog.broker.transactions.transaction import AT_REST, PREPARED, Transaction, TransactionState
 from tidelog.errors import ProtocolError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.state_batches import Entry, StateBatch
 from tidelog.wire.coordinator.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from tidelog.wire.coordinator.versioned import decode_versioned, encode_versioned, version_of

@@ -32,7 +32,7 @@ from tidelog.broker.transactions.transaction import (
 )
 from tidelog.broker.transactions.transaction_records import read_transactions, transaction_entry, transaction_key
 from tidelog.errors import StorageError, TidelogError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.records.state_batches import Entry
 from tidelog.wire.error_codes import ErrorCode
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tidelog.broker")
 
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 

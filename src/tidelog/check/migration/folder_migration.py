@@ -45,8 +45,8 @@ from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint, sync_directory, write_offset_checkpoint
-from tidelog.formats.names import TopicPartition
 from tidelog.metadata.records import TOPIC_RESOURCE
+from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.metadata_log import BOOTSTRAP_CHECKPOINT, metadata_dir
 from tidelog.storage.folder.data_folder import FIRST_NODE_ID

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.model import NO_TIMESTAMP
 from tidelog.reader.segment import Segment
-from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
+from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, BatchHeader
 from tidelog.records.builder import MAX_OFFSET_DELTA, build_batch_v2_from_columns
 from tidelog.records.columns import BinaryBuffers, Columns
 from tidelog.records.compression import Bytes

@@ -8,7 +8,7 @@ import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import lag_options, lag_times, run_clock, source_argument
-from tidelog.client.offsets import Isolation
+from tidelog.model import Isolation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,9 +28,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client.group_lag import WINDOW_MS, GroupLag
-from tidelog.client.offsets import Isolation
 from tidelog.clock import Clock, SystemClock
-from tidelog.formats.names import TopicPartition
+from tidelog.model import Isolation, TopicPartition
 from tidelog.spark.jobs.distribute import Progress, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 from tidelog.storage.group_lags import (

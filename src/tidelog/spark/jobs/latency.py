@@ -79,7 +79,7 @@ def latency(
 
 def _with_largest_before(spark: SparkSession, splits: list[Split]) -> list[_Task]:
     """Return the splits with the largest CreateTime of their partition before each."""
-    from tidelog.records.batch import NO_TIMESTAMP
+    from tidelog.model import NO_TIMESTAMP
     from tidelog.scanning.latency import largest_create_time
 
     # The last of a partition has nothing behind it that would ask.

@@ -142,7 +142,7 @@ def _check_questions(directory: Path, asked: DataFrame) -> tuple[int, dict[_Plac
     """
     from pyspark.sql import functions as f
 
-    from tidelog.formats.names import TopicPartition
+    from tidelog.model import TopicPartition
     from tidelog.reader.log_dir import LogDir
 
     is_bad = f.col(_MS).isNull() | (f.col(_MS) < 0)

@@ -42,9 +42,9 @@ from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
 from tidelog.copying.planning import PlannedPartition, plan_copy
 from tidelog.copying.target_topics import ensure_topics, shapes_of_cluster, shapes_of_folder
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.time_search import EARLIEST, LATEST, FoundOffset
+from tidelog.reader.time_search import FoundOffset
 from tidelog.spark.jobs.distribute import Progress, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary
 from tidelog.storage.folder.meta_properties import known_cluster_id

@@ -41,7 +41,7 @@ from tidelog.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.spark.sink.epochs import Epoch, is_replay, parse_epoch
 from tidelog.spark.sink.sink_options import SinkOptions
 from tidelog.spark.sink.spool import SpooledBatches

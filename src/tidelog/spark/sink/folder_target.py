@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidelog.clock import Clock, SystemClock
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.spark.sink.epochs import Epoch, is_replay, parse_epoch
 from tidelog.spark.sink.sink_options import SinkOptions
 from tidelog.spark.sink.spool import SpooledBatches

@@ -31,8 +31,8 @@ import pyarrow.compute as pc
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import InvalidArgumentError
-from tidelog.formats.names import TopicPartition
 from tidelog.ingest.arrow_columns import binary_layout, int_view, rows_by_place
+from tidelog.model import TopicPartition
 from tidelog.records.column_batches import ColumnBatches, partitions_of
 from tidelog.spark.sink.column_rules import check_columns
 from tidelog.spark.sink.header_columns import header_column

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import IO
 
 from tidelog.errors import CorruptDataError, StorageError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import check_crc, read_header
 
 INLINE_BYTES = 1 << 20

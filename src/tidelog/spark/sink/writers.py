@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from tidelog.formats.names import TopicPartition
+    from tidelog.model import TopicPartition
     from tidelog.spark.sink.spool import SpooledBatches
 
 QUERY_ID = "sql.streaming.queryId"

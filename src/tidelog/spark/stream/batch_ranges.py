@@ -18,8 +18,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from tidelog.errors import OffsetOutOfRangeError
-from tidelog.formats.names import TopicPartition
-from tidelog.records.batch import MAX_OFFSET
+from tidelog.model import MAX_OFFSET, TopicPartition
 from tidelog.spark.stream.offsets import Positions
 
 MAX_NAMED = 5

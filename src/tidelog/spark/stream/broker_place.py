@@ -26,9 +26,8 @@ from tidelog.client.ranges import bounds_for_times
 from tidelog.client.sizes import log_sizes
 from tidelog.clock import SteadyClock
 from tidelog.errors import ProtocolError, UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.missing import MissingOffsets
-from tidelog.reader.time_search import EARLIEST, LATEST
 from tidelog.records.records import first_record_at
 from tidelog.scanning.bounds import TimeRange
 from tidelog.scanning.brokers import AnySplit, BrokerSplit, read_broker_split, scan_cluster

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from tidelog.errors import NotFoundError, SegmentChangedError, UnsupportedForMessageFormatError
 from tidelog.formats import names
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets

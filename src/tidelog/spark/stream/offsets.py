@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 
 Positions = Mapping[TopicPartition, int]
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.reader.missing import MissingOffsets
 from tidelog.scanning.brokers import AnySplit
 from tidelog.spark.places import Partition

@@ -30,10 +30,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from tidelog.clock import SteadyClock, SystemClock
 from tidelog.errors import UnknownTopicOrPartitionError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import LATEST, TopicPartition
 from tidelog.reader.missing import MissingOffsets
 from tidelog.spark.bounds import resolve_ranges, select_partitions, tell_missing
-from tidelog.spark.options import LATEST
 from tidelog.spark.plain_errors import plainly
 from tidelog.spark.stream.admission import WINDOW_OFFSETS, Patience, TimeLimit, Window, share, within_bytes
 from tidelog.spark.stream.batch_ranges import Reach, Span, batch_ranges, ends, loss, reaches
@@ -195,16 +194,16 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             existing = place.topics()
             keys = [key for key in self._named(existing) if key[1] in existing.get(key[0], ())]
-        self._seen = place.spans([TopicPartition(*key) for key in keys])
+        self._seen = place.spans(keys)
         self._tell_missing(place.missing(self._seen))
         self._is_fresh_look = self._has_looked = True
         return self._seen
 
-    def _named(self, existing: dict[str, list[int]]) -> list[tuple[str, int]]:
+    def _named(self, existing: dict[str, list[int]]) -> list[TopicPartition]:
         options = self.options.read
         if options.assigned is not None:
             return sorted(options.assigned)
-        return sorted((topic, number) for topic in options.topics or () for number in existing.get(topic, ()))
+        return sorted(TopicPartition(topic, number) for topic in options.topics or () for number in existing.get(topic, ()))
 
     def _anew(self, positions: dict[TopicPartition, int], spans: dict[TopicPartition, Span]) -> set[TopicPartition]:
         """Return the partitions whose topic is another one than this process knew under the name."""

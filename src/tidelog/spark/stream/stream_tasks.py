@@ -19,8 +19,7 @@ import pyarrow as pa
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import NotFound, list_offsets
 from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
-from tidelog.formats.names import TopicPartition
-from tidelog.reader.time_search import EARLIEST
+from tidelog.model import EARLIEST, TopicPartition
 from tidelog.scanning.brokers import AnySplit, BrokerSplit, read_broker_split, scan_cluster
 from tidelog.scanning.reader import read_split
 from tidelog.scanning.report import ScanReport

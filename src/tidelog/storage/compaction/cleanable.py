@@ -19,7 +19,7 @@ import logging
 from typing import NamedTuple
 
 from tidelog.config import INT64_MAX
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("tidelog.storage")

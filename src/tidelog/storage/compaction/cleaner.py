@@ -2,7 +2,7 @@
 
 | step | |
 |---|---|
-| 1 | the keys of the dirty section, each with its latest offset, go into an `OffsetMap`, as far as it has room |
+| 1 | the keys of the dirty section, each with its latest offset, go into an `SkimpyOffsetMap`, as far as it has room |
 | 2 | the segments up to there are put into groups, each small enough for one segment (`segment_grouping`) |
 | 3 | each group is read and filtered (`cleaning_filter`) into a new segment, ``<base>.log.cleaned`` and its indexes |
 | 4 | the new segment is finished, synced, given the last source's modification time, and takes the group's place |
@@ -39,8 +39,8 @@ from tidelog.records.filter import filter_to
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
 from tidelog.storage.compaction.cleaning_filter import CleaningFilter, last_records_of_active_producers
-from tidelog.storage.compaction.offset_map import DEFAULT_DEDUPE_BUFFER_BYTES, DEFAULT_LOAD_FACTOR, OffsetMap
 from tidelog.storage.compaction.segment_grouping import group_segments_by_size
+from tidelog.storage.compaction.skimpy_offset_map import DEFAULT_DEDUPE_BUFFER_BYTES, DEFAULT_LOAD_FACTOR, SkimpyOffsetMap
 from tidelog.storage.loading.overflow import split_overflowed_segment
 from tidelog.storage.partition.flushing import sync_files
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -106,7 +106,7 @@ def _error_of(call: Callable[[], object]) -> Exception | None:
 
 
 class Cleaner:
-    """Compacts logs, one at a time. `memory_bytes` and `load_factor` are about the map, see `offset_map`."""
+    """Compacts logs, one at a time. `memory_bytes` and `load_factor` are about the map, see `skimpy_offset_map`."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Cleaner:
         load_factor: float = DEFAULT_LOAD_FACTOR,
         io_buffer_bytes: int = DEFAULT_IO_BUFFER_BYTES,
     ) -> None:
-        self.offset_map = OffsetMap(memory_bytes, load_factor=load_factor)
+        self.offset_map = SkimpyOffsetMap(memory_bytes, load_factor=load_factor)
         self._clock = clock
         self._io_buffer_bytes = io_buffer_bytes
 

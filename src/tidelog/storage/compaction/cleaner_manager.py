@@ -28,7 +28,7 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean, cleanable_offsets, max_compaction_delay_ms
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler

@@ -20,7 +20,7 @@ from tidelog.records.batch import BatchHeader, PathLike
 from tidelog.records.compaction import LatestRecordFilter
 from tidelog.records.filter import BatchDecision, BatchRetention, FilterResult, OpenBatch, Selected
 from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
-from tidelog.storage.compaction.offset_map import OffsetMap
+from tidelog.storage.compaction.skimpy_offset_map import SkimpyOffsetMap
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 
 
@@ -44,7 +44,7 @@ class CleaningFilter(LatestRecordFilter):
 
     def __init__(
         self,
-        offset_map: OffsetMap,
+        offset_map: SkimpyOffsetMap,
         transactions: CleanedTransactions,
         last_records: Mapping[int, LastRecord],
         *,

@@ -25,7 +25,7 @@ from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
 
 from tidelog.errors import StorageError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, CleanResult, Steps
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleanerManager

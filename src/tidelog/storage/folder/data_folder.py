@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats import names
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 from tidelog.storage.folder.topics_file import TOPICS_FILE
@@ -112,7 +112,7 @@ def list_contents(directory: Path) -> FolderContents:
                     key = names.parse_topic_partition_name(entry.name)
                 except InvalidArgumentError:
                     continue
-                if key.topic != names.METADATA_TOPIC and names.log_dir_name(*key) == entry.name and entry.is_dir():
+                if key.topic != METADATA_TOPIC and names.log_dir_name(*key) == entry.name and entry.is_dir():
                     partitions[key] = directory / entry.name
     except OSError as error:
         raise StorageError(f"cannot list the data folder: {error.strerror}", path=directory) from error

@@ -21,7 +21,7 @@ from pathlib import Path
 from tidelog.errors import CorruptCheckpointError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("tidelog.storage")

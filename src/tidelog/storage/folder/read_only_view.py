@@ -25,6 +25,7 @@ from typing import Self
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats import names
+from tidelog.model import METADATA_TOPIC
 
 LINKED_SUFFIXES = (names.LOG_SUFFIX, names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
@@ -85,7 +86,7 @@ def _copy_folder(source: Path, target: Path) -> None:
                     _copy(entry.path, target / entry.name)
             elif entry.name.endswith(names.DELETE_DIR_SUFFIX):
                 continue
-            elif entry.name == f"{names.METADATA_TOPIC}-0":
+            elif entry.name == f"{METADATA_TOPIC}-0":
                 # Without the quorum's state: nobody is to take the view for a member of it.
                 left_out = shutil.ignore_patterns("quorum-state")
                 shutil.copytree(entry.path, target / entry.name, copy_function=_copy, ignore=left_out)

@@ -32,7 +32,7 @@ from tidelog.errors import DataDirNotFoundError, LogOfflineError, StorageError, 
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory, sync_file
 from tidelog.formats.leader_epochs import LeaderEpochs
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.records.batch import iter_headers
 from tidelog.records.patch import set_base_offset_and_epoch
 from tidelog.storage.folder import data_folder

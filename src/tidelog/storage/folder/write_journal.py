@@ -36,7 +36,7 @@ from tidelog.errors import StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory, write_offset_checkpoint
 from tidelog.formats.json_files import read_json, understanding, write_json
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 
 logger = logging.getLogger("tidelog.storage")

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.config import INT32_MAX
-from tidelog.formats.names import TopicPartition
 from tidelog.metadata.records import (
     NO_LEADER_CHANGE,
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,
 )
+from tidelog.model import TopicPartition
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.fields import ZERO_UUID, Message

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.records.batch import NO_TIMESTAMP
+from tidelog.model import NO_TIMESTAMP, UNKNOWN_OFFSET
 from tidelog.storage.producers.producer_state_entry import BatchMetadata
-
-UNKNOWN_OFFSET = -1
 
 
 class AppendWork(NamedTuple):

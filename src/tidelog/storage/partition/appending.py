@@ -32,14 +32,15 @@ from tidelog.errors import (
     StorageError,
     UnexpectedAppendOffsetError,
 )
+from tidelog.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 from tidelog.records.append_kernel import take_plain_batch
-from tidelog.records.batch import LOG_APPEND_TIME, NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader, iter_headers
+from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader, iter_headers
 from tidelog.records.compression import Bytes, Codec
 from tidelog.records.patch import set_max_timestamp
 from tidelog.records.validation import AppendOrigin, ValidatedRecords, ValidationRules, validate_and_assign_offsets
 from tidelog.records.validation_rules import MAX_TIME, MIN_TIME, time_bounds
 from tidelog.storage.partition.append_analysis import analyze_as_follower, analyze_as_leader, check_size
-from tidelog.storage.partition.append_info import UNKNOWN_OFFSET, AppendInfo, AppendWork, append_info, as_duplicate
+from tidelog.storage.partition.append_info import AppendInfo, AppendWork, append_info, as_duplicate
 from tidelog.storage.partition.log_append_time import LogAppendTime
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidelog.formats.names import TopicPartition
+    from tidelog.model import TopicPartition
     from tidelog.storage.partition.log_state import LogState
     from tidelog.storage.segment.segment import LogSegment
 

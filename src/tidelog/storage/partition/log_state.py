@@ -28,7 +28,8 @@ from pathlib import Path
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
 from tidelog.errors import LogOfflineError, StorageError
-from tidelog.formats.names import TopicPartition, parse_topic_partition_name
+from tidelog.formats.names import parse_topic_partition_name
+from tidelog.model import TopicPartition
 from tidelog.storage.partition.flushing import FlushJob
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.local_log import LocalLog
@@ -115,6 +116,11 @@ class LogState:
     @property
     def config(self) -> LogConfig:
         return self.local.config
+
+    @property
+    def message_format(self) -> int:
+        """The format of the topic's messages: 0, 1 or 2."""
+        return self.config.magic
 
     @property
     def segments(self) -> LogSegments:

@@ -1,9 +1,9 @@
 """Offsets by time in a log that is written here: the answers to ListOffsets (KIP-79, KIP-734; spec §13).
 
-The targets and their answers are those of `reader.time_search`, which searches folders of anybody's; this goes by the segments in
-memory and their indexes. Both differ from Kafka in the same two things: where Kafka picks one segment and says "none" if that
-has no match, the search goes on to the next one; and a record below the log start is not the latest of the log. So "none" is
-said only where it is true.
+The targets are those of `reader.offset_targets`, the answers those of `reader.time_search`, which searches folders of anybody's;
+this goes by the segments in memory and their indexes. Both differ from Kafka in the same two things: where Kafka picks one
+segment and says "none" if that has no match, the search goes on to the next one; and a record below the log start is not the
+latest of the log. So "none" is said only where it is true.
 
 As a consumer sees it (`fetch_offset_for_timestamp`, spec §13.2), a record at or behind the end of its reads is not there, and
 LATEST is that end.
@@ -13,9 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidelog.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
-from tidelog.formats.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, UNKNOWN_OFFSET
-from tidelog.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
+from tidelog.model import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    MAX_TIMESTAMP,
+    NO_TIMESTAMP,
+)
+from tidelog.reader.offset_targets import check_target, place_of
+from tidelog.records.batch import BatchHeader
 from tidelog.records.records import max_timestamp_record
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partition.watermarks import FetchIsolation
@@ -28,21 +34,10 @@ def fetch_offset_by_timestamp(log: LogState, timestamp: int) -> TimestampAndOffs
     Raises UnsupportedForMessageFormatError where the topic's format is v0, for anything but EARLIEST and LATEST;
     UnsupportedVersionError for a negative value that means nothing; CorruptDataError, StorageError.
     """
-    if timestamp < LATEST_TIERED:
-        raise UnsupportedVersionError("no such special timestamp", found=timestamp, expected="-5..-1 or a time")
-    if timestamp == LATEST:
-        latest = log.leader_epochs.latest
-        return TimestampAndOffset(NO_TIMESTAMP, log.log_end_offset, NO_LEADER_EPOCH if latest is None else latest.epoch)
-    if timestamp != EARLIEST and log.config.magic == 0:
-        raise UnsupportedForMessageFormatError(
-            "message format v0 has no timestamps: only earliest and latest can be asked for", path=log.directory
-        )
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        earliest = log.leader_epochs.earliest
-        known = earliest is not None and earliest.start_offset <= log.log_start_offset
-        return TimestampAndOffset(NO_TIMESTAMP, log.log_start_offset, earliest.epoch if known and earliest else NO_LEADER_EPOCH)
-    if timestamp == LATEST_TIERED:
-        return TimestampAndOffset(NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
+    check_target(timestamp)
+    place = place_of(timestamp, log, lambda: log.log_end_offset)
+    if place is not None:
+        return TimestampAndOffset(NO_TIMESTAMP, place.offset, place.leader_epoch)
     return _find_max(log) if timestamp == MAX_TIMESTAMP else _find_time(log, timestamp)
 
 

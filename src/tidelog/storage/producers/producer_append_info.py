@@ -24,7 +24,7 @@ from tidelog.errors import (
     ProducerError,
     TransactionCoordinatorFencedError,
 )
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import (
     CONTROL_BIT,

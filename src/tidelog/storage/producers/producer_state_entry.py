@@ -11,13 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.formats.producer_snapshot import ProducerEntry
-from tidelog.records.batch import (
-    NO_PRODUCER_EPOCH,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    BatchHeader,
-    decrement_sequence,
-)
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader, decrement_sequence
 
 BATCHES_KEPT = 5
 NO_OFFSET = -1

@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from tidelog.clock import Clock
 from tidelog.errors import CorruptSnapshotError, InvalidArgumentError
-from tidelog.formats.names import TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import NO_PRODUCER_ID, BatchHeader
 from tidelog.records.control import EndTxnMarker

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.batch_walk import iter_times
 from tidelog.formats.time_index import TimestampOffset
+from tidelog.model import NO_TIMESTAMP
 from tidelog.reader.proven_head import ProvenHead, WalkBudget
-from tidelog.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.records.batch import BatchHeader
 
 if TYPE_CHECKING:
     from tidelog.storage.segment.segment_reader import SegmentReader

@@ -17,7 +17,8 @@ from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptBatchError, InvalidArgumentError
 from tidelog.formats.offset_index import OffsetPosition
 from tidelog.formats.txn_index import AbortedTxn, CollectedTxns
-from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_header
 from tidelog.records.records import first_record_at
 from tidelog.records.search_kernel import first_match
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata

@@ -37,9 +37,9 @@ from tidelog.config import CREATE_TIME, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, LogOfflineError, StorageError, TidelogError, TopicExistsError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory, write_offset_checkpoint
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.metadata.records import RemoveTopicRecord
+from tidelog.model import MAX_TOPIC_NAME_LENGTH, METADATA_TOPIC, TopicPartition, is_topic_name
 from tidelog.reader.metadata_log import METADATA_DIR, metadata_dir
 from tidelog.storage.folder import data_folder
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
@@ -59,9 +59,6 @@ logger = logging.getLogger("tidelog.storage")
 LEADER_EPOCH = 0
 """What the records of a new topic are appended under; it begins with each log."""
 
-MAX_TOPIC_LENGTH = 249
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
-_RAFT_TOPIC = "__cluster_metadata"
 
 _OUR_MARK = b"tidelog".hex()
 _STAGING = re.compile(rf".+-[0-9]+\.{_OUR_MARK}[0-9a-f]{{{32 - len(_OUR_MARK)}}}{names.DELETE_DIR_SUFFIX}")
@@ -238,11 +235,13 @@ class NewTopic:
 
 def check_topic_name(topic: str) -> None:
     """Raise InvalidArgumentError unless Kafka takes this name."""
-    if not 1 <= len(topic) <= MAX_TOPIC_LENGTH:
-        raise InvalidArgumentError("illegal topic name", found=f"{len(topic)} characters", expected=f"1 to {MAX_TOPIC_LENGTH}")
-    if topic in (".", "..") or not _LEGAL_TOPIC.fullmatch(topic):
+    if not 1 <= len(topic) <= MAX_TOPIC_NAME_LENGTH:
+        raise InvalidArgumentError(
+            "illegal topic name", found=f"{len(topic)} characters", expected=f"1 to {MAX_TOPIC_NAME_LENGTH}"
+        )
+    if not is_topic_name(topic):
         raise InvalidArgumentError("illegal topic name", found=repr(topic), expected="letters, digits, '.', '_' and '-'")
-    if topic == _RAFT_TOPIC:
+    if topic == METADATA_TOPIC:
         raise InvalidArgumentError("illegal topic name: Kafka keeps it for its own metadata", found=repr(topic))
 
 

@@ -40,9 +40,9 @@ from tidelog.errors import (
 )
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory
-from tidelog.formats.names import TopicPartition
 from tidelog.formats.partition_metadata import format_topic_id, read_topic_id
 from tidelog.metadata.records import TOPIC_RESOURCE, RemoveTopicRecord
+from tidelog.model import TopicPartition
 from tidelog.storage.folder.data_folder import FolderContents, new_topic_id
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.metadata.metadata_store import Change, MetadataStore

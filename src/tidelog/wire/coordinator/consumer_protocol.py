@@ -24,7 +24,7 @@ PROTOCOL_TYPE = "consumer"
 M = TypeVar("M", bound=Message)
 
 
-class TopicPartition(Struct):
+class AssignedTopic(Struct):
     topic: str = string()
     partitions: list[int] = array(int32)
 
@@ -32,13 +32,13 @@ class TopicPartition(Struct):
 class ConsumerProtocolSubscription(Message, versions="0-3"):
     topics: list[str] = array(string)
     user_data: bytes | None = data(nullable="0+", default=None)
-    owned_partitions: list[TopicPartition] = array(TopicPartition, "1+")
+    owned_partitions: list[AssignedTopic] = array(AssignedTopic, "1+")
     generation_id: int = int32("2+", default=-1)
     rack_id: str | None = string("3+", nullable="3+", default=None)
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
-    assigned_partitions: list[TopicPartition] = array(TopicPartition)
+    assigned_partitions: list[AssignedTopic] = array(AssignedTopic)
     user_data: bytes | None = data(nullable="0+", default=None)
 
 

@@ -18,7 +18,7 @@ DEFAULT_DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
 DEFAULT_LOAD_FACTOR = 0.9
 
 
-class OffsetMap:
+class SkimpyOffsetMap:
     """A map for as many keys as `memory_bytes` hold. `load_factor` is the share of the slots that a pass may fill."""
 
     def __init__(self, memory_bytes: int = DEFAULT_DEDUPE_BUFFER_BYTES, *, load_factor: float = DEFAULT_LOAD_FACTOR) -> None:

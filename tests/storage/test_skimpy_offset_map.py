@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tidelog.errors import IndexFullError, InvalidArgumentError
-from tidelog.storage.compaction.offset_map import OffsetMap
+from tidelog.storage.compaction.skimpy_offset_map import SkimpyOffsetMap
 
 MEMORY_BYTES = 4096
 
 
-def filled() -> tuple[OffsetMap, int]:
+def filled() -> tuple[SkimpyOffsetMap, int]:
     """A map in which every slot is in use, and the last key."""
-    offset_map = OffsetMap(MEMORY_BYTES)
+    offset_map = SkimpyOffsetMap(MEMORY_BYTES)
     key = 37
     while offset_map.size < offset_map.slots:
         offset_map.put(b"%d" % key, key)
@@ -23,7 +23,7 @@ def filled() -> tuple[OffsetMap, int]:
 @pytest.mark.parametrize("items", [10, 100, 1000, 5000])
 def test_put_and_get(items: int) -> None:
     """OffsetMapTest.testBasicValidation."""
-    offset_map = OffsetMap(items * 48)
+    offset_map = SkimpyOffsetMap(items * 48)
     for i in range(items):
         offset_map.put(b"%d" % i, i)
     assert [offset_map.get(b"%d" % i) for i in range(items)] == list(range(items))
@@ -31,7 +31,7 @@ def test_put_and_get(items: int) -> None:
 
 def test_clear() -> None:
     """OffsetMapTest.testClear."""
-    offset_map = OffsetMap(MEMORY_BYTES)
+    offset_map = SkimpyOffsetMap(MEMORY_BYTES)
     for i in range(10):
         offset_map.put(b"%d" % i, i)
     offset_map.clear()
@@ -59,7 +59,7 @@ def test_latest_offset() -> None:
 
 def test_utilization() -> None:
     """OffsetMapTest.testUtilization."""
-    offset_map = OffsetMap(MEMORY_BYTES)
+    offset_map = SkimpyOffsetMap(MEMORY_BYTES)
     assert offset_map.utilization == 0.0
     for i in range(offset_map.slots):
         offset_map.put(b"%d" % i, i)
@@ -68,10 +68,10 @@ def test_utilization() -> None:
 
 def test_as_many_keys_as_in_kafka() -> None:
     """24 bytes a key; a pass fills 0.9 of them."""
-    assert OffsetMap(24 * 1000).max_entries == 900
+    assert SkimpyOffsetMap(24 * 1000).max_entries == 900
 
 
 @pytest.mark.parametrize("memory_bytes", [24, 23, 0])
 def test_too_small(memory_bytes: int) -> None:
     with pytest.raises(InvalidArgumentError):
-        OffsetMap(memory_bytes)
+        SkimpyOffsetMap(memory_bytes)

@@ -1,0 +1,81 @@
+"""The words that every room shares: Kafka's names for places, ends, levels and topics, each defined here and nowhere else.
+
+| what | means |
+|---|---|
+| `TopicPartition` | a partition of a topic |
+| `Isolation` | what a reader may see of transactions; `ISOLATION_LEVELS` are its numbers in the protocol |
+| `LATEST` ... `LATEST_TIERED` | a place in a log that is asked for instead of a time (KIP-79, KIP-734, KIP-405) |
+| `UNKNOWN_OFFSET`, `NO_TIMESTAMP`, `NO_LEADER_EPOCH` | -1 where there is no offset, time or epoch |
+| `INTERNAL_TOPICS` | topics that Kafka keeps its own state in, and that no client writes to |
+| `METADATA_TOPIC` | where a Kafka with KRaft keeps its metadata: a log, but no topic of clients |
+
+Values alone: no file, no socket, no clock. What a room alone means by a word stays in that room: where a read ends inside the
+engine (`storage.partition.watermarks.FetchIsolation`), how far a scan goes (`until`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+
+from tidelog.errors import InvalidArgumentError
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+# --- offsets, times, epochs
+
+MAX_OFFSET: Final = 2**63 - 1
+UNKNOWN_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_LEADER_EPOCH: Final = -1
+
+LATEST: Final = -1
+"""Instead of a time: the end of what may be read; instead of an offset: the log's end."""
+EARLIEST: Final = -2
+"""Instead of a time or an offset: the log's start."""
+MAX_TIMESTAMP: Final = -3
+"""Instead of a time: the record with the largest timestamp."""
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+
+# --- what a reader sees of transactions
+
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+
+READ_UNCOMMITTED: Final = "read_uncommitted"
+READ_COMMITTED: Final = "read_committed"
+
+ISOLATION_LEVELS: Final[dict[Isolation, int]] = {READ_UNCOMMITTED: 0, READ_COMMITTED: 1}
+"""The field `isolation_level` of Fetch and ListOffsets (KIP-98)."""
+
+
+def check_isolation(isolation: str) -> Isolation:
+    """Return a level that is one. Raises InvalidArgumentError: one that is misspelt must not show aborted records."""
+    for level in get_args(Isolation):
+        if level == isolation:
+            return level  # type: ignore[no-any-return]
+    raise InvalidArgumentError("an isolation level", found=repr(isolation), expected=" or ".join(get_args(Isolation)))
+
+
+# --- topics
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+SHARE_GROUPS_TOPIC: Final = "__share_group_state"
+METADATA_TOPIC: Final = "__cluster_metadata"
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC})
+
+MAX_TOPIC_NAME_LENGTH: Final = 249
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka takes `name` for a topic's: 1 to 249 of ASCII's letters, digits, ``.``, ``_``, ``-``; not ``.`` or ``..``."""
+    return len(name) <= MAX_TOPIC_NAME_LENGTH and name not in (".", "..") and _TOPIC_NAME.fullmatch(name) is not None

@@ -1,0 +1,83 @@
+"""What ListOffsets may be asked for instead of a time, and its answers without a search (KIP-79, KIP-734, KIP-405; spec §13).
+
+================  =====  =================================================================================
+target            value  answer
+================  =====  =================================================================================
+EARLIEST           -2    the log start offset
+LATEST             -1    where the reader's reads end: the log end offset, the last stable offset ...
+MAX_TIMESTAMP      -3    the first record with the largest timestamp of all: searched for
+EARLIEST_LOCAL     -4    as EARLIEST: nothing is tiered here
+LATEST_TIERED      -5    offset -1: nothing is tiered here
+a time (ms)       >= 0   the first record, by offset, whose timestamp is at least that: searched for
+================  =====  =================================================================================
+
+`time_search` (anybody's folder) and `storage.partition.offset_lookup` (our own) both ask here first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from tidelog.errors import UnsupportedForMessageFormatError, UnsupportedVersionError
+from tidelog.formats.leader_epochs import EpochEntry
+from tidelog.model import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, NO_LEADER_EPOCH, UNKNOWN_OFFSET
+
+
+class Epochs(Protocol):
+    """The leader epochs of a log."""
+
+    @property
+    def latest(self) -> EpochEntry | None: ...
+
+    @property
+    def earliest(self) -> EpochEntry | None: ...
+
+
+class Searched(Protocol):
+    """A log, opened to be read or owned."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def leader_epochs(self) -> Epochs: ...
+
+    @property
+    def message_format(self) -> int: ...
+
+
+class Place(NamedTuple):
+    """A target's offset, and the leader epoch there; -1 where there is none."""
+
+    offset: int
+    leader_epoch: int
+
+
+def check_target(target: int) -> None:
+    """Raise UnsupportedVersionError for a negative number that means nothing."""
+    if target < LATEST_TIERED:
+        raise UnsupportedVersionError("no such special timestamp", found=target, expected="-5..-1 or a time")
+
+
+def place_of(target: int, log: Searched, end_offset: Callable[[], int]) -> Place | None:
+    """Return where a target is; None of one that has to be searched for. `end_offset` returns LATEST's, if it is wanted.
+
+    Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST.
+    """
+    if target == LATEST:
+        latest = log.leader_epochs.latest
+        return Place(end_offset(), NO_LEADER_EPOCH if latest is None else latest.epoch)
+    if target != EARLIEST and log.message_format == 0:
+        raise UnsupportedForMessageFormatError(
+            "message format v0 has no timestamps: only earliest and latest can be asked for", path=log.directory
+        )
+    if target in (EARLIEST, EARLIEST_LOCAL):
+        earliest = log.leader_epochs.earliest
+        known = earliest is not None and earliest.start_offset <= log.log_start_offset
+        return Place(log.log_start_offset, earliest.epoch if known and earliest else NO_LEADER_EPOCH)
+    return Place(UNKNOWN_OFFSET, NO_LEADER_EPOCH) if target == LATEST_TIERED else None
