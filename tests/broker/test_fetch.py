@@ -61,13 +61,13 @@ def fill(broker: RunningBroker, topic: str, *batches: bytes, partition: int = 0)
         for batch in batches:
             log.append_as_leader(bytearray(batch), 0)
         log.update_high_watermark(log.log_end_offset_metadata)
-        broker.node.arrivals.appended(TopicPartition(topic, partition))
+        broker.node.delayed_fetches.appended(TopicPartition(topic, partition))
 
     broker.on_loop(append)
 
 
 def is_waiting(broker: RunningBroker, topic: str) -> bool:
-    return broker.on_loop(lambda: TopicPartition(topic, 0) in broker.node.arrivals._watches)
+    return broker.on_loop(lambda: TopicPartition(topic, 0) in broker.node.delayed_fetches._watches)
 
 
 def wait_until_waiting(broker: RunningBroker, topic: str, *, expected: bool = True) -> None:
@@ -204,7 +204,7 @@ class TestWaiting:
             client.send(of("crowd", 0, max_wait_ms=LONG_MS), 12)
         deadline = time.monotonic() + 10
         key = TopicPartition("crowd", 0)
-        while shared.on_loop(lambda: len(shared.node.arrivals._watches.get(key, ()))) < len(clients):
+        while shared.on_loop(lambda: len(shared.node.delayed_fetches._watches.get(key, ()))) < len(clients):
             assert time.monotonic() < deadline
         fill(shared, "crowd", message_set(2))
         for client in clients:
@@ -273,7 +273,7 @@ class TestTransactions:
             log = shared.node.manager.log(undecided, 0)
             log.append_as_leader(bytearray(commit), 0, origin=AppendOrigin.COORDINATOR)
             log.update_high_watermark(log.log_end_offset_metadata)
-            shared.node.arrivals.appended(TopicPartition(undecided, 0))
+            shared.node.delayed_fetches.appended(TopicPartition(undecided, 0))
 
         shared.on_loop(decide)
         (answer,) = partitions_of(asking.receive())

@@ -326,7 +326,7 @@ def test_bytes_that_are_not_in_memory(
     step: Callable[[Any], Any] = group_lags._Search.step
 
     class Missing:
-        def warm(self) -> None:
+        def prefetch(self) -> None:
             warmed.append(topic)
 
     monkeypatch.setattr(

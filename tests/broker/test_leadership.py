@@ -41,7 +41,7 @@ def led(folder: Path, work: Callable[[LogManager, int], None], *, is_clean: bool
     if is_clean:
         manager.shutdown()
     else:
-        manager.let_go()
+        manager.abort()
     return epoch
 
 

@@ -248,7 +248,7 @@ def test_who_waits_for_a_deleted_topics_records_is_woken(broker: RunningBroker) 
     woken: list[TopicPartition] = []
 
     def delete() -> None:
-        node.arrivals.watch([TopicPartition("a", 0)], woken.append)
+        node.delayed_fetches.watch([TopicPartition("a", 0)], woken.append)
         view = node.topics.get("a")
         assert view is not None
         node.topics.delete(view)

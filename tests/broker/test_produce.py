@@ -146,7 +146,7 @@ class TestTaken:
 
     def test_who_waits_is_woken(self, broker: RunningBroker, client: RawClient, topic: str) -> None:
         woken: list[TopicPartition] = []
-        broker.on_loop(lambda: broker.node.arrivals.watch([TopicPartition("t", 0), TopicPartition("t", 1)], woken.append))
+        broker.on_loop(lambda: broker.node.delayed_fetches.watch([TopicPartition("t", 0), TopicPartition("t", 1)], woken.append))
         client.ask(produce_request([("t", 1, BATCH), ("u", 0, BATCH)]), LATEST)
         assert broker.on_loop(lambda: list(woken)) == [("t", 1)]
 

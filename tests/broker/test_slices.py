@@ -19,7 +19,7 @@ from tidelog.broker.api import Outcome
 from tidelog.broker.server import slices as slices_module
 from tidelog.broker.server.slices import SLICE_S, Elsewhere, Slices, slowly
 from tidelog.broker.server.wide_requests import SLOTS, WideRequests, discard
-from tidelog.formats.non_blocking_read import NotCachedError, must_not_wait
+from tidelog.formats.non_blocking_read import NotCachedError, is_non_blocking
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec
@@ -132,19 +132,19 @@ def test_many_works_share_a_round(slices: Slices, rounds: Rounds) -> None:
 
 def test_what_is_done_elsewhere_comes_back(slices: Slices, rounds: Rounds) -> None:
     def work() -> Iterator[Any]:
-        assert must_not_wait()
+        assert is_non_blocking()
         got = yield Elsewhere(lambda: 42)
         try:
             yield Elsewhere(lambda: 1 // 0)
         except ZeroDivisionError:
-            return (got, must_not_wait())
+            return (got, is_non_blocking())
 
     asked = Asked()
     assert slices.answer(asked, work()) is Outcome.LATER  # type: ignore[arg-type]
     while not asked.answers:
         rounds.go_round()
     assert asked.answers == [(42, True)]
-    assert not must_not_wait()
+    assert not is_non_blocking()
 
 
 def test_missing_bytes_are_waited_for(slices: Slices, rounds: Rounds, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_missing_bytes_are_waited_for(slices: Slices, rounds: Rounds, tmp_path: 
 
     def work() -> Iterator[Any]:
         nonlocal tries
-        while must_not_wait():  # Memory is short: it ends with patience.
+        while is_non_blocking():  # Memory is short: it ends with patience.
             tries += 1
             yield NotCachedError(fd, 0, 3)
         return Outcome.NOTHING

@@ -417,6 +417,6 @@ def test_a_fetch_that_waits_learns_that_its_records_are_gone(broker: RunningBrok
     with broker.client() as other:
         assert delete_to(other, a=[(0, 5)]) == {("a", 0): (5, 0)}
         fill(broker, "a", 1)
-        broker.on_loop(lambda: broker.node.arrivals.appended(TopicPartition("a", 0)))
+        broker.on_loop(lambda: broker.node.delayed_fetches.appended(TopicPartition("a", 0)))
     (partition,) = client.receive().responses[0].partitions
     assert (partition.error_code, partition.log_start_offset, bool(partition.records)) == (ErrorCode.NONE, 5, True)

@@ -205,7 +205,7 @@ def test_a_producer_that_the_broker_lost_records_of() -> None:
             appender.append(KEYS[0], batch(3))
 
 
-def test_patience_ends() -> None:
+def test_time_is_up() -> None:
     model = ModelBroker(["not now"] * 1_000)
     with appending(model, timeout_ms=100) as appender:
         appender.append(KEYS[0], batch(1))

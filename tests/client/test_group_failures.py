@@ -125,7 +125,7 @@ def test_what_does_not_pass(script: Script, client: Client, kind: type, answer: 
     assert raised.value.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_patience_ends(script: Script) -> None:
+def test_time_is_up(script: Script) -> None:
     script.answers[FindCoordinatorRequest] = [script.here(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
     script.answers[ListGroupsRequest] = [CLOSE]
     with tidelog.connect(script.broker.address, timeout_ms=SHORT_MS) as client:

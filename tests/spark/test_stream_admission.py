@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tidelog.spark.stream.admission import Patience, TimeLimit, Window, share
+from tidelog.spark.stream.admission import TimeLimit, TriggerDelay, Window, share
 
 counts = st.dictionaries(st.integers(0, 8), st.one_of(st.integers(0, 5), st.integers(0, 10**12)), max_size=9)
 
@@ -140,11 +140,11 @@ def test_records_without_timestamp_have_no_limit() -> None:
 
 @pytest.mark.parametrize(("available", "now_ms", "waits"), [(9, 1, True), (10, 1, False), (9, 500, False), (0, 499, True)])
 def test_a_batch_waits_for_more_but_not_for_ever(available: int, now_ms: int, waits: bool) -> None:
-    patience = Patience(10, 500)
+    patience = TriggerDelay(10, 500)
     assert not patience.waits(3, 0)
     assert patience.waits(available, now_ms) == waits
 
 
 def test_without_a_minimum_nobody_waits() -> None:
-    patience = Patience(None, 500)
+    patience = TriggerDelay(None, 500)
     assert not any(patience.waits(0, now) for now in range(3))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.storage.segment_files import batch, full_disk, log_file, messages, offsets_in, open_descriptors, short_writes
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
+from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.storage.segment import file_records
 from tidelog.storage.segment.file_records import MIN_MAPPED_BYTES, LogFile
 
@@ -459,10 +459,10 @@ class TestBytesToSend:
         log.append(bytes(self.SIZE))
         for told, kind in ((None, bytes), (True, memoryview)):
             monkeypatch.setattr(file_records, "is_cached", lambda *_, told=told: told)
-            with no_waiting():
+            with non_blocking():
                 assert type(log.view(0, self.SIZE)) is kind
         monkeypatch.setattr(file_records, "is_cached", lambda *_: False)
         assert type(log.view(0, self.SIZE)) is memoryview  # Who may wait does not ask.
-        with no_waiting(), pytest.raises(NotCachedError):
+        with non_blocking(), pytest.raises(NotCachedError):
             log.view(0, self.SIZE)
         log.close_handlers()

@@ -244,7 +244,7 @@ class Broker:
             log = node.manager.log(topic, at)
             info = log.append_as_leader(build_batch_v2(records), node.leader_epoch(log.topic_partition))
             log.watermarks.advance_to_log_end()
-            node.arrivals.appended(log.topic_partition)
+            node.delayed_fetches.appended(log.topic_partition)
             return info.first_offset
 
         if not self.call(lambda running: running.node.topics.get(topic)):
@@ -440,7 +440,7 @@ class _Serving:
                 await asyncio.sleep(0)  # Calls that came before have their turn.
         finally:
             is_clean = manager.shutdown() if self._is_clean else False
-            manager.let_go()
+            manager.abort()
         return is_clean
 
 

@@ -38,7 +38,7 @@ class Flushes:
         self.pending -= 1
         if not has_failed and log.high_watermark < end.message_offset <= log.log_end_offset:
             log.update_high_watermark(end)
-            self._node.arrivals.appended(log.topic_partition)
+            self._node.delayed_fetches.appended(log.topic_partition)
 
     def hold(self, request: Request, response: ProduceResponse) -> ProduceResponse | Outcome:
         """Return the response, or see to it that the request gets it once its records are on the disk."""

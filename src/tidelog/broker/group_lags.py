@@ -36,7 +36,7 @@ from tidelog.client.lag import (
     search,
 )
 from tidelog.errors import TidelogError
-from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
+from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.watermarks import FetchIsolation
 
@@ -197,7 +197,7 @@ class GroupLags:
                 self._known.pop(one.facts.key, None)
             for _ in range(MAX_READS):
                 for missing in self._call(partial(_steps, pieces)):
-                    missing.warm()
+                    missing.prefetch()
                 for one in pieces:
                     if one.result is not None:
                         self._known[one.facts.key] = one.result
@@ -273,7 +273,7 @@ class _Search:
             self._end(None)
             return None
         try:
-            with no_waiting():
+            with non_blocking():
                 read = facts.log.read(self._at, READ_BYTES, FetchIsolation.TXN_COMMITTED)
             aborted = [(txn.first_offset, txn.producer_id) for txn in read.aborted_transactions or ()]
             found, position = search(read.data, self._at, facts.end_offset, aborted, path=str(facts.log.directory))

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from tidelog.broker.api import Api
 from tidelog.broker.delays import Delays
-from tidelog.broker.fetch.delayed_fetches import Arrivals
+from tidelog.broker.fetch.delayed_fetches import DelayedFetches
 from tidelog.broker.fetch.fetch_reader import FetchReader
 from tidelog.broker.fetch.fetch_sessions import FetchSessions
 from tidelog.broker.flushes import Flushes
@@ -79,7 +79,7 @@ class Node:
         self.unsent = UnsentBytes()
         self.slices = Slices(timers, blocking, self.heavy)
         self.delays = Delays(timers, clock)
-        self.arrivals = Arrivals(timers)
+        self.delayed_fetches = DelayedFetches(timers)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
         self.fetch_reader = FetchReader(self)
         self.flushes = Flushes(self)

@@ -187,7 +187,7 @@ class StateLog:
             self._node.flushes.appended(log)
         else:
             log.watermarks.advance_to_log_end()
-            self._node.arrivals.appended(key)
+            self._node.delayed_fetches.appended(key)
         return info.first_offset
 
     @property

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from tidelog.broker.api import Outcome, Request
 from tidelog.broker.server.slices import Until, Work
 from tidelog.errors import StorageError
-from tidelog.formats.non_blocking_read import waiting
+from tidelog.formats.non_blocking_read import blocking
 from tidelog.storage.metadata.metadata_store import Change
 from tidelog.storage.segment.descriptors import ensure_spare
 from tidelog.storage.steps import Steps
@@ -193,7 +193,7 @@ class _Run:
                 self._ready.append(task)
         while self._left:
             if self._ready:
-                with waiting():
+                with blocking():
                     self._advance(self._ready.popleft())
                 yield None
             else:

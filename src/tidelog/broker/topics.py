@@ -164,7 +164,7 @@ class Topics:
             self._going.discard(name)
             self._changed.add(name)
             for one in view.partitions:
-                self._node.arrivals.appended(TopicPartition(name, one.partition))
+                self._node.delayed_fetches.appended(TopicPartition(name, one.partition))
 
     def delete(self, view: TopicView) -> None:
         """Do the same here and now."""

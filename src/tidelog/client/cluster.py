@@ -3,7 +3,7 @@
 | asked for | answered by |
 |---|---|
 | metadata, what any broker knows | the first that answers: who has an open connection, the others, the addresses given at first |
-| what only a partition's leader knows | that broker; metadata is read again where it no longer leads, until patience ends |
+| what only a partition's leader knows | that broker; metadata is read again where it no longer leads, until the time is up |
 
 A connection is lent to one user at a time and comes back when every response was received; so whoever stops in the middle of
 a fetch disturbs nobody. Clusters belong to one thread.
@@ -18,7 +18,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from tidelog.client.addresses import BrokerAddress, parse_addresses
 from tidelog.client.connection import Connection
-from tidelog.client.failures import RETRIABLE, Patience, error_for
+from tidelog.client.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
 from tidelog.wire.codec import Message
@@ -155,15 +155,15 @@ class Cluster:
             raise
 
     def ask_any(self, message: Message, response: type[M], *, newest: int, oldest: int = 0) -> M:
-        """Ask whichever broker answers, until patience ends."""
-        patience = Patience(self.timeout_ms)
+        """Ask whichever broker answers, until the time is up."""
+        timer = RetryTimer(self.timeout_ms)
         while True:
             try:
                 with self.connection_to_any() as connection:
                     version = connection.version(type(message), newest=newest, oldest=oldest)
                     return connection.ask(message, version, response)
             except BrokerUnreachableError as error:
-                patience.wait(error)
+                timer.wait(error)
 
     # --- Metadata ---
 
@@ -172,13 +172,13 @@ class Cluster:
 
         A topic that is not there is forgotten. Raises BrokerUnreachableError, and what an error that will not pass means.
         """
-        patience = Patience(min(self.timeout_ms, CREATION_MS) if create else self.timeout_ms)
+        timer = RetryTimer(min(self.timeout_ms, CREATION_MS) if create else self.timeout_ms)
         wanted = None if topics is None else list(dict.fromkeys(topics))
         while True:
             try:
                 found, passing = self._read_metadata(wanted, create)
             except BrokerUnreachableError as error:
-                patience.wait(error)
+                timer.wait(error)
                 continue
             if wanted is None:
                 self._topics = found
@@ -188,7 +188,7 @@ class Cluster:
                 self._topics.update(found)
             if passing is None:
                 return
-            patience.wait(passing)
+            timer.wait(passing)
 
     def _read_metadata(self, wanted: list[str] | None, create: bool) -> tuple[dict[str, TopicState], TidelogError | None]:
         with self.connection_to_any() as connection:
@@ -274,11 +274,11 @@ class Cluster:
         """Ask each partition's leader, all leaders at once, until every partition is answered.
 
         `make` returns a request for some partitions of one leader, and its version; `read` takes the response and returns the
-        partitions to ask for again, each with the error to raise if patience ends first. It raises what will not pass.
+        partitions to ask for again, each with the error to raise if the time is up first. It raises what will not pass.
         Where a connection is lost nobody knows what became of a request: it is sent again only if it `is_repeatable`.
         """
         pending = list(dict.fromkeys(keys))
-        patience = Patience(self.timeout_ms)
+        timer = RetryTimer(self.timeout_ms)
         while pending:
             failed: dict[TopicPartition, TidelogError] = {}
             by_leader: dict[BrokerAddress, list[TopicPartition]] = {}
@@ -319,7 +319,7 @@ class Cluster:
                         failed.update(read(answer, its_keys, connection.address))
             pending = [key for key in pending if key in failed]
             if pending:
-                patience.wait(failed[pending[0]])
+                timer.wait(failed[pending[0]])
                 self.refresh({key.topic for key in pending})
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from tidelog.client.addresses import BrokerAddress
 from tidelog.client.cluster import Cluster
-from tidelog.client.failures import Patience, error_for
+from tidelog.client.failures import RetryTimer, error_for
 from tidelog.errors import BrokerUnreachableError
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
@@ -48,7 +48,7 @@ _NEWEST = 3
 """The last version that asks for one key: a request for one is all that is needed here."""
 
 
-def find_coordinator(cluster: Cluster, key: str, patience: Patience, key_type: int = GROUP) -> BrokerAddress:
+def find_coordinator(cluster: Cluster, key: str, timer: RetryTimer, key_type: int = GROUP) -> BrokerAddress:
     """Return where a group's or a transactional id's coordinator is.
 
     Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError.
@@ -62,7 +62,7 @@ def find_coordinator(cluster: Cluster, key: str, patience: Patience, key_type: i
         error = error_for(answer.error_code, f"coordinator of {_named(key, key_type)}", cluster, answer.error_message)
         if answer.error_code not in PASSING:
             raise error
-        patience.wait(error)
+        timer.wait(error)
 
 
 def ask_coordinator(
@@ -82,26 +82,26 @@ def ask_coordinator(
 
     The request may be sent more than once. Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError, ProtocolError.
     """
-    patience = Patience(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
+    timer = RetryTimer(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
     known = {} if known is None else known
     while True:
         address = known.get((key_type, key))
         if address is None:
-            address = known[key_type, key] = find_coordinator(cluster, key, patience, key_type)
+            address = known[key_type, key] = find_coordinator(cluster, key, timer, key_type)
         try:
             with cluster.connection_to(address) as connection:
                 version = connection.version(type(message), newest=newest, oldest=oldest)
                 answer = connection.ask(message, version, response)
         except BrokerUnreachableError as error:
             known.pop((key_type, key), None)
-            patience.wait(error)
+            timer.wait(error)
             continue
         code = next((code for code in codes(answer) if code in passing), None)
         if code is None:
             return answer
         if code in PASSING:
             known.pop((key_type, key), None)
-        patience.wait(error_for(code, f"{message.API_NAME} of {_named(key, key_type)}", address))
+        timer.wait(error_for(code, f"{message.API_NAME} of {_named(key, key_type)}", address))
 
 
 def _named(key: str, key_type: int) -> str:

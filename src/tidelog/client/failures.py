@@ -8,7 +8,7 @@
 | KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS and the like | yes | it may pass |
 | others | no | |
 
-`Patience` is the time that one call may take in all; between two attempts it waits a little, each time a little longer.
+`RetryTimer` is the time that one call may take in all; between two attempts it waits a little, each time a little longer.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def error_for(code: int, what: str, place: object, detail: str | None = None) ->
     return cls(text, path=str(place), found=name)
 
 
-class Patience:
+class RetryTimer:
     """Time for one call, all its attempts together."""
 
     def __init__(self, timeout_ms: int, *, first_pause_ms: float = FIRST_PAUSE_MS) -> None:

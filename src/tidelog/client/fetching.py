@@ -26,7 +26,7 @@ from struct import Struct
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Allocate, Connection
-from tidelog.client.failures import RETRIABLE, Patience, error_for
+from tidelog.client.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import (
     BrokerError,
     BrokerUnreachableError,
@@ -94,7 +94,7 @@ class PartitionFetcher:
         self._is_committed = isolation == "read_committed"
         self._fetch_bytes = fetch_bytes
         self._allocate = allocate
-        self._patience = Patience(cluster.timeout_ms)
+        self._timer = RetryTimer(cluster.timeout_ms)
         self._got_on = True
 
     def __iter__(self) -> Iterator[FetchedBatch]:
@@ -123,9 +123,9 @@ class PartitionFetcher:
     def _wait(self, error: TidelogError) -> None:
         """Wait before the next attempt. The time that whoever uses the batches takes for them is not the broker's."""
         if self._got_on:
-            self._patience.restart()
+            self._timer.restart()
             self._got_on = False
-        self._patience.wait(error)
+        self._timer.wait(error)
 
     def _fetch(self, connection: Connection) -> Iterator[FetchedBatch]:
         version = connection.version(FetchRequest, newest=NEWEST_VERSION, oldest=4 if self._is_committed else 0)

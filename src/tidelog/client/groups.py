@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.committed import fetch_committed
 from tidelog.client.coordinators import PASSING, ask_coordinator
-from tidelog.client.failures import Patience, error_for
+from tidelog.client.failures import RetryTimer, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.wire.coordinator.consumer_protocol import read_assignment
@@ -96,21 +96,21 @@ def list_groups(cluster: Cluster) -> list[GroupListing]:
     cluster.refresh(None)
     found: dict[str, GroupListing] = {}
     for address in dict.fromkeys(cluster.brokers.values()):
-        patience = Patience(cluster.timeout_ms)
+        timer = RetryTimer(cluster.timeout_ms)
         while True:
             try:
                 with cluster.connection_to(address) as connection:
                     version = connection.version(ListGroupsRequest, newest=_LIST_NEWEST)
                     answer = connection.ask(ListGroupsRequest(), version, ListGroupsResponse)
             except BrokerUnreachableError as error:
-                patience.wait(error)
+                timer.wait(error)
                 continue
             if not answer.error_code:
                 break
             refusal = error_for(answer.error_code, "list of groups", address)
             if answer.error_code not in PASSING:
                 raise refusal
-            patience.wait(refusal)
+            timer.wait(refusal)
         for group in answer.groups:
             state = group.group_state if version >= _LIST_NEWEST else None
             found[group.group_id] = GroupListing(group.group_id, state, group.protocol_type, str(address))

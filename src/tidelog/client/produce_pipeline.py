@@ -31,7 +31,7 @@ from typing import NamedTuple
 from tidelog.client.addresses import BrokerAddress
 from tidelog.client.cluster import NO_LEADER, Cluster, no_leader
 from tidelog.client.connection import Connection
-from tidelog.client.failures import RETRIABLE, Patience
+from tidelog.client.failures import RETRIABLE, RetryTimer
 from tidelog.client.producing import ALL_IN_SYNC, NEWEST_VERSION, refusal
 from tidelog.client.topic_configs import is_without_transactions
 from tidelog.client.transactions import FENCING, fenced
@@ -120,7 +120,7 @@ class _Lane:
 class ProducePipeline:
     """See the module. Errors that do not pass are raised; nothing but `forget` makes sense after them.
 
-    Patience, the cluster's `timeout_ms`, is for the time in which nothing is acknowledged after something went wrong.
+    RetryTimer, the cluster's `timeout_ms`, is for the time in which nothing is acknowledged after something went wrong.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str | None, max_in_flight: int) -> None:
@@ -135,9 +135,9 @@ class ProducePipeline:
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._max_in_flight = max_in_flight
-        self._patience = Patience(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
+        self._timer = RetryTimer(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
         self._is_troubled = False
-        """Nothing was acknowledged since something went wrong: patience runs."""
+        """Nothing was acknowledged since something went wrong: the timer runs."""
         self._lanes: dict[BrokerAddress, _Lane] = {}
         self._requests = 0
         self._added = 0
@@ -240,9 +240,9 @@ class ProducePipeline:
         if held:
             if not self._is_troubled:
                 self._is_troubled = True
-                self._patience.restart()
+                self._timer.restart()
             assert held[0].trouble is not None
-            self._patience.wait(held[0].trouble)
+            self._timer.wait(held[0].trouble)
             self._cluster.refresh({partition.key.topic for partition in held})
         for partition in held:
             partition.trouble = None

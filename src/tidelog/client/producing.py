@@ -24,7 +24,7 @@ from typing import NamedTuple
 from tidelog.client.addresses import BrokerAddress
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection
-from tidelog.client.failures import RETRIABLE, Patience, error_for
+from tidelog.client.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import (
     BrokerUnreachableError,
     InvalidTimestampError,
@@ -147,7 +147,7 @@ class Appender:
         return [result for result in results if result is not None]
 
     def _new_producer(self) -> Producer:
-        patience = Patience(self._cluster.timeout_ms)
+        timer = RetryTimer(self._cluster.timeout_ms)
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         while True:
             error: TidelogError
@@ -165,7 +165,7 @@ class Appender:
                 error = error_for(answer.error_code, "a producer id", connection.address)
                 if answer.error_code not in RETRIABLE and answer.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
                     raise error
-            patience.wait(error)
+            timer.wait(error)
 
     def _append(self, batches: Mapping[TopicPartition, _Batch], codec: Codec, results: list[Produced | None]) -> None:
         """Append one batch to each of some partitions."""

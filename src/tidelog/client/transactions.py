@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.coordinators import GROUP, PASSING, TRANSACTION, Known, ask_coordinator
-from tidelog.client.failures import Patience, error_for
+from tidelog.client.failures import RetryTimer, error_for
 from tidelog.errors import BrokerUnreachableError, ProducerFencedError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
@@ -68,20 +68,20 @@ def new_producer_id(cluster: Cluster) -> Producer:
 
     Raises UnsupportedVersionError before Kafka 0.11.
     """
-    patience = Patience(cluster.timeout_ms)
+    timer = RetryTimer(cluster.timeout_ms)
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     while True:
         try:
             answer = cluster.ask_any(request, InitProducerIdResponse, newest=INIT_VERSION)
         except BrokerUnreachableError as error:
-            patience.wait(error)
+            timer.wait(error)
             continue
         if not answer.error_code:
             return Producer(answer.producer_id, answer.producer_epoch, 0)
         refusal = error_for(answer.error_code, "a producer id", cluster)
         if answer.error_code not in PASSING:
             raise refusal
-        patience.wait(refusal)
+        timer.wait(refusal)
 
 
 class TransactionCoordinator:

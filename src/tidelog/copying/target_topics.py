@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tidelog.client.cluster import NO_LEADER, Cluster
-from tidelog.client.failures import Patience, error_for
+from tidelog.client.failures import RetryTimer, error_for
 from tidelog.client.fetching import PartitionFetcher
 from tidelog.client.offsets import list_offsets
 from tidelog.config import LOG_APPEND_TIME as LOG_APPEND_TIME_NAME
@@ -236,7 +236,7 @@ def _ask_controller(
     is_fine: ErrorCode | None,
 ) -> None:
     """Ask the brokers one after the other until it is done: with KRaft any of them passes it on, before only one takes it."""
-    patience = Patience(cluster.timeout_ms)
+    timer = RetryTimer(cluster.timeout_ms)
     while True:
         refusal: BrokerError | BrokerUnreachableError | None = None
         for address in dict.fromkeys(cluster.brokers.values()):
@@ -255,12 +255,12 @@ def _ask_controller(
                 raise error_for(code, f"{what} {name!r}", cluster, detail)
             refusal = BrokerError(f"{what} {name!r}: no controller", error_code=code, path=str(cluster))
         cluster.refresh(None)
-        patience.wait(refusal or BrokerError(f"{what}: no broker is known", path=str(cluster)))
+        timer.wait(refusal or BrokerError(f"{what}: no broker is known", path=str(cluster)))
 
 
 def _wait_for_leaders(cluster: Cluster, partitions: Mapping[str, int]) -> None:
     """Wait until metadata knows all partitions, each with a leader."""
-    patience = Patience(cluster.timeout_ms)
+    timer = RetryTimer(cluster.timeout_ms)
     while True:
         there = cluster.topics()
         waiting = [
@@ -273,4 +273,4 @@ def _wait_for_leaders(cluster: Cluster, partitions: Mapping[str, int]) -> None:
         ]
         if not waiting:
             return
-        patience.wait(BrokerError(f"partition {waiting[0]} was made, and has no leader yet", path=str(cluster)))
+        timer.wait(BrokerError(f"partition {waiting[0]} was made, and has no leader yet", path=str(cluster)))

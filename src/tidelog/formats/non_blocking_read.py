@@ -1,7 +1,7 @@
-"""Reads that do not wait for a disk: for who serves many from one thread, and may not stop for one.
+"""Reads that do not wait for a disk, for a thread that serves many clients.
 
-Within `with no_waiting():` a read, on the same thread, gives what the page cache holds and else raises `NotCachedError`. Whoever
-catches that has the bytes read on another thread (`warm`), and tries again from the start: nothing was changed.
+Within `with non_blocking():` a read on the same thread returns what the page cache holds, or raises `NotCachedError`. The caller
+has the bytes read on another thread (`prefetch`) and tries again from the start: nothing was changed.
 
 | | |
 |---|---|
@@ -18,13 +18,13 @@ import threading
 _SCRATCH_BYTES = 64 * 1024
 _WARM_BYTES = 1024 * 1024
 READAHEAD_BYTES = 256 * 1024
-"""So much is made ready at least: who reads on will want it."""
+"""So much is made ready at least: a reader that goes on will want it."""
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
 
 
 class NotCachedError(Exception):
-    """The bytes [position, position + length) of a file are not all in memory. Owns a descriptor until `warm` or `close`."""
+    """The bytes [position, position + length) of a file are not all in memory. Owns a descriptor until `prefetch` or `close`."""
 
     def __init__(self, fd: int, position: int, length: int) -> None:
         super().__init__("not in memory")
@@ -35,8 +35,8 @@ class NotCachedError(Exception):
     def __del__(self) -> None:
         self.close()
 
-    def warm(self) -> None:
-        """Read the bytes, wherever they are, so that they are in memory for the next who reads. For another thread; once."""
+    def prefetch(self) -> None:
+        """Read the bytes, wherever they are, so that they are in memory for the next read. For another thread; once."""
         position, end = self.position, self.position + max(self.length, READAHEAD_BYTES)
         try:
             # One buffer for all of it: memory that is taken and given back for each read holds up the other threads.
@@ -50,55 +50,55 @@ class NotCachedError(Exception):
             self.close()
 
     def close(self) -> None:
-        """Give the descriptor back. Twice is no error."""
+        """Give the descriptor back. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
-class _Patience(threading.local):
-    """Of one thread: whether it may wait, and memory for reads that are copied from there."""
+class _Mode(threading.local):
+    """Of one thread: whether its reads may wait, and memory for reads that are copied from there."""
 
-    is_short = False
+    is_non_blocking = False
 
     def __init__(self) -> None:
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
 
 
-_patience = _Patience()
+_mode = _Mode()
 
 
-class no_waiting:  # noqa: N801 - it reads as a phrase where it stands
+class non_blocking:  # noqa: N801 - it reads as a phrase where it stands
     """A context in which `pread` does not wait. They may be nested."""
 
     __slots__ = ("_before",)
-    _is_short = True
+    _is_non_blocking = True
 
     def __enter__(self) -> None:
-        self._before = _patience.is_short
-        _patience.is_short = self._is_short
+        self._before = _mode.is_non_blocking
+        _mode.is_non_blocking = self._is_non_blocking
 
     def __exit__(self, *_: object) -> None:
-        _patience.is_short = self._before
+        _mode.is_non_blocking = self._before
 
 
-class waiting(no_waiting):  # noqa: N801
-    """A context in which reads do wait, whatever is around it."""
+class blocking(non_blocking):  # noqa: N801
+    """A context in which reads do wait, also within `non_blocking`."""
 
     __slots__ = ()
-    _is_short = False
+    _is_non_blocking = False
 
 
-def must_not_wait() -> bool:
-    """Whether this thread is within `no_waiting`."""
-    return _patience.is_short
+def is_non_blocking() -> bool:
+    """Whether this thread is within `non_blocking`."""
+    return _mode.is_non_blocking
 
 
 def pread(fd: int, length: int, position: int) -> bytes:
     """Return up to `length` bytes, as `os.pread`. Raises OSError; NotCachedError where waiting is not allowed."""
-    if not _patience.is_short or _NOWAIT is None:
+    if not _mode.is_non_blocking or _NOWAIT is None:
         return os.pread(fd, length, position)
-    buffer = _patience.scratch[:length] if length <= _SCRATCH_BYTES else memoryview(bytearray(length))
+    buffer = _mode.scratch[:length] if length <= _SCRATCH_BYTES else memoryview(bytearray(length))
     count = _read_cached(fd, buffer, position)
     return buffer.tobytes() if count == length else buffer[:count].tobytes()
 

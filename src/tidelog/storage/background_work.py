@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
-from tidelog.formats.non_blocking_read import NotCachedError, no_waiting, waiting
+from tidelog.formats.non_blocking_read import NotCachedError, blocking, non_blocking
 from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleaner import Cleaner
 from tidelog.storage.compaction.cleaner_manager import CleanerManager
@@ -141,14 +141,14 @@ class BackgroundWork(LogEvents):
             self._is_keeping = False  # Should something fail that nobody foresaw.
             if log is not None and not log.is_offline and self._topics.is_known(key.topic) and not log.config.is_compacted:
                 try:
-                    with _offline_is_told(), no_waiting() if self._may_not_wait else waiting():
+                    with _offline_is_told(), non_blocking() if self._may_not_wait else blocking():
                         deleted = log.delete_old_segments(SEGMENTS_AT_ONCE)
                         self._warmings = 0
                 except NotCachedError as missing:  # An index that nobody has looked at for long.
                     self._is_keeping = True
                     self._warmings += 1
                     keys.append(key)
-                    self._scheduler.aside(missing.warm, lambda _: self._go_on_with_retention(keys))
+                    self._scheduler.aside(missing.prefetch, lambda _: self._go_on_with_retention(keys))
                     return
             if deleted == SEGMENTS_AT_ONCE:
                 keys.append(key)

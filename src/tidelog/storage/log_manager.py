@@ -228,7 +228,7 @@ class LogManager:
         finally:
             self._unlock()
 
-    def let_go(self) -> None:
+    def abort(self) -> None:
         """Give the folder up as a process does that is killed: nothing is written any more, the next start recovers."""
         started, self._started = self._started, None
         if started is not None:

@@ -70,7 +70,7 @@ def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
     if not log.config.is_deleted:
         raise Refused(ErrorCode.POLICY_VIOLATION)
     low_watermark = log.delete_records(offset)
-    node.arrivals.appended(key)
+    node.delayed_fetches.appended(key)
     return low_watermark
 
 

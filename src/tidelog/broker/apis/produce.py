@@ -300,7 +300,7 @@ def append(
                 node.flushes.appended(log)
             else:
                 log.watermarks.advance_to_log_end()
-                node.arrivals.appended(log.topic_partition)
+                node.delayed_fetches.appended(log.topic_partition)
             node.metrics.appended(key[0], info, node.clock.now_ms(), created_ms)
         if info.work is not None:
             _count(node.metrics.counters, info.work)

@@ -1,13 +1,13 @@
-"""Who waits for records: a fetch that cannot be answered yet is told when there may be more to answer with.
+"""Delayed fetches: each is woken when its partitions may have more to answer with (a long poll).
 
 | | |
 |---|---|
-| `appended(key)` | whoever moves a log's end, its high watermark or its start, or removes it, calls this; it costs a look-up |
+| `appended(key)` | called by what moves a log's end, its high watermark or its start, or removes it; it costs a look-up |
 | `watch(keys, callback, at_end)` | `callback(key)` is called each time, until `cancel` |
-| `end()` | whoever waits is told that the broker ends: `at_end` is called |
+| `end()` | the broker ends: each watch's `at_end` is called |
 
-Callbacks are not called inside `appended` but once the loop has come round: who appended gets its answer first, and what one
-request appends to twelve partitions wakes a waiting fetch after the last of them, not after the first.
+Callbacks are not called inside `appended` but once the loop has come round: the producer gets its answer first, and what one
+request appends to twelve partitions wakes a delayed fetch after the last of them, not after the first.
 
 Belongs to the loop's thread.
 """
@@ -30,24 +30,24 @@ class Watch:
 
     def __init__(
         self,
-        arrivals: Arrivals,
+        delayed_fetches: DelayedFetches,
         keys: tuple[TopicPartition, ...],
         callback: Callable[[TopicPartition], None],
         at_end: Callable[[], None] | None,
     ) -> None:
         self.callback: Callable[[TopicPartition], None] | None = callback
         self.at_end = at_end
-        self._arrivals = arrivals
+        self._arrivals = delayed_fetches
         self._keys = keys
 
     def cancel(self) -> None:
-        """Wait no longer: the callback is not called any more. Twice is no error."""
+        """Wait no longer: the callback is not called any more. Idempotent."""
         if self.callback is not None:
             self.callback = None
             self._arrivals._forget(self, self._keys)
 
 
-class Arrivals:
+class DelayedFetches:
     """See the module."""
 
     def __init__(self, timers: Timers) -> None:

@@ -29,7 +29,7 @@ from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION,
 from tidelog.broker.server.slices import Elsewhere, Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError
-from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
+from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.model import ISOLATION_LEVELS, READ_COMMITTED, TopicPartition
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
@@ -232,11 +232,11 @@ class Fetch:
             assert key is not None
             available[key] = (index, read.size_bytes)
             self._waiting_bytes += read.size_bytes
-        self._watch = self._node.arrivals.watch(available, self._on_arrival, self._on_time)
+        self._watch = self._node.delayed_fetches.watch(available, self._on_append, self._on_time)
         self._timer = self._node.timers.call_later(self._params.max_wait_ms, self._on_time)
         self._request.when_gone(self._on_gone)
 
-    def _on_arrival(self, key: TopicPartition) -> None:
+    def _on_append(self, key: TopicPartition) -> None:
         index, before = self._available[key]
         now = self._available_bytes(key, index)
         if now is not None:
@@ -253,7 +253,7 @@ class Fetch:
         if log is None or place is None or self._node.manager.logs.get(key) is not log:
             return None
         try:
-            with no_waiting():
+            with non_blocking():
                 end = log.watermarks.end_of(self._params.isolation)
         except (NotCachedError, TidelogError):
             return None

@@ -113,7 +113,7 @@ class FetchReader:
         return None
 
     def read(self, wanted: FetchedPartition, params: FetchParams, max_bytes: int, min_one_message: bool) -> PartitionRead:
-        """Read up to `max_bytes` of a partition. Raises NotCachedError within `no_waiting`, nothing else."""
+        """Read up to `max_bytes` of a partition. Raises NotCachedError within `non_blocking`, nothing else."""
         key = wanted.key
         assert key is not None
         log = self._node.manager.logs.get(key)

@@ -59,9 +59,9 @@ class Waiting(Generic[R]):
     def later(self) -> Outcome:
         """Return what its handler returns, now that it waits, or has been answered already."""
         if not self._is_answered:
-            self._request.when_gone(_let_go)
+            self._request.when_gone(_abandon)
         return Outcome.LATER
 
 
-def _let_go() -> None:
+def _abandon() -> None:
     """Nobody waits any more; the session goes on."""

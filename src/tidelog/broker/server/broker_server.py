@@ -13,7 +13,7 @@ Where connections have their half, or open files are short, a new connection tak
 for `IDLE_S` at least, or `UNUSED_S` where it never asked for anything. Is there none, the new one is closed. So clients that say
 nothing neither take the logs' files nor keep others out.
 
-Refusals are told on the log, a few of them (`RefusalLog`): whoever sends garbage must not fill the operator's disk.
+Refusals are told on the log, a few of them (`RateLimitedLog`): whoever sends garbage must not fill the operator's disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidelog.broker.node import Node
 from tidelog.broker.server.connection import Connection
 from tidelog.broker.server.dispatch import APIS, Dispatcher
 from tidelog.broker.server.listeners import Listener
-from tidelog.broker.server.rate_limited_log import RefusalLog
+from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.read_buffers import ReadBuffers
 from tidelog.broker.server.unsent_bytes import STALLED_S
 from tidelog.errors import InvalidArgumentError
@@ -61,7 +61,7 @@ class BrokerServer:
         self.loop = asyncio.get_running_loop()
         self.max_request_bytes = config.socket_request_max_bytes
         self.buffers = ReadBuffers(config.queued_max_request_bytes)
-        self.refusals = RefusalLog(logger)
+        self.refusals = RateLimitedLog(logger)
         self.dispatcher = Dispatcher(node, self.refusals, apis)
         self.connections: dict[int, Connection] = {}
         self._counters = node.metrics.counters
@@ -102,7 +102,7 @@ class BrokerServer:
         if self._sweep is not None:
             self._sweep.cancel()
         self._empty = asyncio.Event()
-        self.node.arrivals.end()  # Fetches that wait for records get what there is.
+        self.node.delayed_fetches.end()  # Fetches that wait for records get what there is.
         for connection in tuple(self.connections.values()):
             connection.end()
         if self.connections and grace_s > 0:

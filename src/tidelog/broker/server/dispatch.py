@@ -58,7 +58,7 @@ from tidelog.broker.apis import (
     txn_offset_commit,
     write_txn_markers,
 )
-from tidelog.broker.server.rate_limited_log import RefusalLog
+from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.wide_requests import AT_ONCE
 from tidelog.errors import ProtocolError, TooManyElementsError
 from tidelog.wire.codec import decoder
@@ -141,7 +141,7 @@ class Served:
 class Dispatcher:
     """Answers frames on behalf of `node`, with `apis`. Belongs to the loop's thread."""
 
-    def __init__(self, node: Node, refusals: RefusalLog, apis: Iterable[Api] = APIS) -> None:
+    def __init__(self, node: Node, refusals: RateLimitedLog, apis: Iterable[Api] = APIS) -> None:
         self._node = node
         self._refusals = refusals
         self._apis = {api.request.API_KEY: api for api in apis}

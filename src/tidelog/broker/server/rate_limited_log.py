@@ -9,7 +9,7 @@ LINES = 20
 PERIOD_S = 60.0
 
 
-class RefusalLog:
+class RateLimitedLog:
     """Writes warnings to `logger`, `LINES` in `PERIOD_S` at most."""
 
     def __init__(self, logger: logging.Logger) -> None:

@@ -37,7 +37,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from tidelog.broker.api import Outcome, Request, Wide
-from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
+from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Blocking, Timers
@@ -49,7 +49,7 @@ SLICE_S = 0.004
 SHORT_SLICE_S = 0.0005
 """The first slice of a work in a round of the loop in which others had theirs."""
 
-MAX_WARMINGS = 64
+MAX_PREFETCHES = 64
 """So often in a row a work may find that bytes are not in memory. Then memory is short, and it does wait for the disk."""
 
 
@@ -108,7 +108,7 @@ class Slices:
         What it raises comes out of here, or ends the connection later.
         """
         try:
-            with no_waiting():
+            with non_blocking():
                 wanted = work.send(None)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
@@ -175,7 +175,7 @@ def _nothing() -> None:
 class _Sliced:
     """A work that is not done. Either it waits for its turn, or for something that was asked for elsewhere."""
 
-    __slots__ = ("_error", "_request", "_slices", "_value", "_warmings", "_when_over", "_work")
+    __slots__ = ("_error", "_prefetches", "_request", "_slices", "_value", "_when_over", "_work")
 
     def __init__(self, slices: Slices, request: Request, work: Work) -> None:
         self._slices = slices
@@ -183,7 +183,7 @@ class _Sliced:
         self._work = work
         self._value: Any = None
         self._error: BaseException | None = None
-        self._warmings = 0
+        self._prefetches = 0
         self._when_over, slices.when_over = slices.when_over, None
 
     def over(self) -> None:
@@ -197,14 +197,14 @@ class _Sliced:
         while True:
             value, self._value = self._value, None
             error, self._error = self._error, None
-            if self._warmings >= MAX_WARMINGS:
+            if self._prefetches >= MAX_PREFETCHES:
                 wanted = self._work.send(value) if error is None else self._work.throw(error)
             else:
-                with no_waiting():
+                with non_blocking():
                     wanted = self._work.send(value) if error is None else self._work.throw(error)
             if wanted is not None:
                 return self.wants(wanted)
-            self._warmings = 0
+            self._prefetches = 0
             if perf_counter() >= until:
                 return True
 
@@ -217,8 +217,8 @@ class _Sliced:
         elif isinstance(wanted, Until):
             wanted.begin(self._got)
         else:
-            self._warmings += 1
-            self._slices._blocking.run(wanted.warm, self._warmed)
+            self._prefetches += 1
+            self._slices._blocking.run(wanted.prefetch, self._warmed)
         return False
 
     def turn(self, until: float) -> None:
@@ -243,5 +243,5 @@ class _Sliced:
 
     def _warmed(self, result: object) -> None:
         if isinstance(result, BaseException):
-            self._warmings = MAX_WARMINGS  # The disk fails: the read itself will tell.
+            self._prefetches = MAX_PREFETCHES  # The disk fails: the read itself will tell.
         self._slices._enqueue(self)

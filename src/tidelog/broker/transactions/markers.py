@@ -52,7 +52,7 @@ def write_marker(
         node.flushes.appended(log)
     else:
         log.watermarks.advance_to_log_end()
-        node.arrivals.appended(key)
+        node.delayed_fetches.appended(key)
     if key.topic == OFFSETS_TOPIC:
         node.groups.complete_transaction(key.partition, producer.producer_id, control_type is ControlType.COMMIT)
     return ErrorCode.NONE

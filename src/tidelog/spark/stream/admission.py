@@ -116,7 +116,7 @@ class TimeLimit:
         return min(timestamp, now_ms), offset + 1
 
 
-class Patience:
+class TriggerDelay:
     """Whether a batch waits for more: minOffsetsPerTrigger and maxTriggerDelay. Times are of a clock that nobody sets."""
 
     def __init__(self, min_offsets: int | None, max_delay_ms: int) -> None:

@@ -34,7 +34,7 @@ from tidelog.model import LATEST, TopicPartition
 from tidelog.reader.missing import MissingOffsets
 from tidelog.spark.bounds import resolve_ranges, select_partitions, tell_missing
 from tidelog.spark.plain_errors import plainly
-from tidelog.spark.stream.admission import WINDOW_OFFSETS, Patience, TimeLimit, Window, share, within_bytes
+from tidelog.spark.stream.admission import WINDOW_OFFSETS, TimeLimit, TriggerDelay, Window, share, within_bytes
 from tidelog.spark.stream.batch_ranges import Reach, Span, batch_ranges, ends, loss, reaches
 from tidelog.spark.stream.offsets import Document, from_json, to_json
 from tidelog.spark.stream.places import StreamPlace
@@ -70,7 +70,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_anchored = True
         self._turn = 0
         self._time = None if options.max_time_ms is None else TimeLimit(options.max_time_ms)
-        self._patience = Patience(options.min_offsets, options.max_delay_ms)
+        self._delay = TriggerDelay(options.min_offsets, options.max_delay_ms)
         self._clock = SystemClock()
         self._steady = SteadyClock()
 
@@ -254,7 +254,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not available or isinstance(limit, ReadAllAvailable):
             return available
         # A query that ends when it has read what there was has nothing to wait for.
-        if self._target is None and self._patience.waits(sum(available.values()), self._steady.now_ms()):
+        if self._target is None and self._delay.waits(sum(available.values()), self._steady.now_ms()):
             return {}
         if self._time is not None:
             available = self._within_time(reached, self._time)

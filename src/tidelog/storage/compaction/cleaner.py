@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeVar
 from tidelog.clock import Clock
 from tidelog.errors import CorruptBatchError, OffsetOverflowError, StorageError
 from tidelog.formats import names
-from tidelog.formats.non_blocking_read import NotCachedError, no_waiting
+from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.records.batch import LOG_OVERHEAD, MIN_HEADER_BYTES, iter_headers, read_header
 from tidelog.records.compaction import KeyMapper
 from tidelog.records.filter import filter_to
@@ -307,10 +307,10 @@ def _in_memory(read: Callable[[], _T]) -> Steps[_T]:
     """Return what `read` returns, which finds all that it needs in memory: what is not there is read by another thread first."""
     for _ in range(MAX_WARMINGS):
         try:
-            with no_waiting():
+            with non_blocking():
                 return read()
         except NotCachedError as missing:
-            yield missing.warm
+            yield missing.prefetch
     return read()
 
 

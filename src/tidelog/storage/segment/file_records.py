@@ -28,7 +28,7 @@ from struct import Struct
 
 from tidelog.config import INT32_MAX
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
-from tidelog.formats.non_blocking_read import NotCachedError, is_cached, must_not_wait, pread
+from tidelog.formats.non_blocking_read import NotCachedError, is_cached, is_non_blocking, pread
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
 from tidelog.records.compression import Bytes
 from tidelog.storage.segment.descriptors import is_shortage, open_file
@@ -268,10 +268,10 @@ class LogFile:
     def view(self, position: int, length: int) -> Bytes:
         """Return the bytes, all of them, to be handed to the system: many are mapped, few are copied. See `mapped`.
 
-        Raises what `read` raises; NotCachedError within `no_waiting`.
+        Raises what `read` raises; NotCachedError within `non_blocking`.
         """
         if length >= MIN_MAPPED_BYTES:
-            is_here = is_cached(self._open(), position, length) if must_not_wait() else True
+            is_here = is_cached(self._open(), position, length) if is_non_blocking() else True
             if is_here:
                 try:
                     return self.mapped(position, length)

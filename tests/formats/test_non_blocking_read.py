@@ -11,7 +11,7 @@ import pytest
 
 from tests.storage.segment_files import open_descriptors
 from tidelog.formats import page_cache
-from tidelog.formats.non_blocking_read import NotCachedError, is_cached, must_not_wait, no_waiting, pread
+from tidelog.formats.non_blocking_read import NotCachedError, is_cached, is_non_blocking, non_blocking, pread
 
 DATA = bytes(range(256)) * 1024
 
@@ -28,17 +28,17 @@ def fd(tmp_path: Path) -> Iterator[int]:
     ("length", "position"), [(10, 0), (1000, 4090), (100, len(DATA) - 50), (5, len(DATA)), (200_000, 3), (0, 0)]
 )
 def test_what_is_in_memory(fd: int, length: int, position: int) -> None:
-    with no_waiting():
+    with non_blocking():
         assert pread(fd, length, position) == DATA[position : position + length] == os.pread(fd, length, position)
 
 
 def test_nested() -> None:
-    assert not must_not_wait()
-    with no_waiting():
-        with no_waiting():
-            assert must_not_wait()
-        assert must_not_wait()
-    assert not must_not_wait()
+    assert not is_non_blocking()
+    with non_blocking():
+        with non_blocking():
+            assert is_non_blocking()
+        assert is_non_blocking()
+    assert not is_non_blocking()
 
 
 def test_what_is_not_in_memory(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,16 +50,16 @@ def test_what_is_not_in_memory(fd: int, monkeypatch: pytest.MonkeyPatch) -> None
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "preadv", again)
-        with no_waiting(), pytest.raises(NotCachedError) as caught:
+        with non_blocking(), pytest.raises(NotCachedError) as caught:
             pread(fd, 100, 50)
         assert pread(fd, 100, 50) == DATA[50:150]  # Who may wait does.
     error = caught.value
     assert (error.position, error.length) == (50, 100)
     assert open_descriptors() == before + 1
-    error.warm()
+    error.prefetch()
     error.close()
     assert open_descriptors() == before
-    with no_waiting():
+    with non_blocking():
         assert pread(fd, 100, 50) == DATA[50:150]
 
 
@@ -71,7 +71,7 @@ def test_a_part_is_in_memory(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return preadv(fd, (buffers[0][:1000],), position, flags)
 
     monkeypatch.setattr(os, "preadv", at_most_thousand)
-    with no_waiting():
+    with non_blocking():
         assert pread(fd, 5000, 10) == DATA[10:5010]
         assert pread(fd, 5000, len(DATA) - 1500) == DATA[-1500:]
 
@@ -85,7 +85,7 @@ def test_a_file_system_that_cannot_tell(fd: int, monkeypatch: pytest.MonkeyPatch
         return preadv(fd, buffers, position)
 
     monkeypatch.setattr(os, "preadv", unsupported)
-    with no_waiting():
+    with non_blocking():
         assert pread(fd, 100, 50) == DATA[50:150]
 
 

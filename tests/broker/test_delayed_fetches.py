@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidelog.broker.fetch.delayed_fetches import Arrivals
+from tidelog.broker.fetch.delayed_fetches import DelayedFetches
 from tidelog.model import TopicPartition
 
 ONE, TWO, THREE = (TopicPartition("topic", index) for index in range(3))
@@ -32,47 +32,47 @@ class Soon:
 
 def test_told_once_after_all_was_appended() -> None:
     soon, told = Soon(), list[TopicPartition]()
-    arrivals = Arrivals(soon)
-    arrivals.watch([ONE, TWO], told.append)
+    delayed_fetches = DelayedFetches(soon)
+    delayed_fetches.watch([ONE, TWO], told.append)
     for key in (ONE, ONE, THREE, TWO, ONE):
-        arrivals.appended(key)
+        delayed_fetches.appended(key)
     assert (told, len(soon.waiting)) == ([], 1)
     soon.ring()
     assert told == [ONE, TWO]
-    arrivals.appended(TWO)
+    delayed_fetches.appended(TWO)
     soon.ring()
     assert told == [ONE, TWO, TWO]
 
 
 def test_cancelled() -> None:
     soon, told = Soon(), list[str]()
-    arrivals = Arrivals(soon)
-    first = arrivals.watch([ONE, TWO], lambda key: (told.append("first"), second.cancel())[0])
-    second = arrivals.watch([TWO, ONE], lambda key: told.append("second"))
-    arrivals.appended(ONE)
+    delayed_fetches = DelayedFetches(soon)
+    first = delayed_fetches.watch([ONE, TWO], lambda key: (told.append("first"), second.cancel())[0])
+    second = delayed_fetches.watch([TWO, ONE], lambda key: told.append("second"))
+    delayed_fetches.appended(ONE)
     soon.ring()
-    assert (told, arrivals.watched) == (["first"], 2)
-    arrivals.appended(TWO)
+    assert (told, delayed_fetches.watched) == (["first"], 2)
+    delayed_fetches.appended(TWO)
     first.cancel()
     first.cancel()
     soon.ring()
-    assert (told, arrivals.watched) == (["first"], 0)
+    assert (told, delayed_fetches.watched) == (["first"], 0)
 
 
 def test_watched_anew_while_told() -> None:
     """What a callback watches is told of what comes later, not of what woke the callback."""
     soon, told = Soon(), list[str]()
-    arrivals = Arrivals(soon)
+    delayed_fetches = DelayedFetches(soon)
 
     def again(key: TopicPartition) -> None:
         told.append("first")
         watch.cancel()
-        arrivals.watch([key], lambda key: told.append("second"))
+        delayed_fetches.watch([key], lambda key: told.append("second"))
 
-    watch = arrivals.watch([ONE], again)
-    arrivals.appended(ONE)
+    watch = delayed_fetches.watch([ONE], again)
+    delayed_fetches.appended(ONE)
     soon.ring()
     assert told == ["first"]
-    arrivals.appended(ONE)
+    delayed_fetches.appended(ONE)
     soon.ring()
     assert told == ["first", "second"]
