@@ -3,11 +3,16 @@
 Everything else about the project is said in pyproject.toml.
 """
 
+import os
+import sys
 import zlib
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+
+if os.name == "nt":
+    sys.exit("Tidelog runs on Linux and macOS, not on Windows; the Windows Subsystem for Linux (WSL) is a Linux.")
 
 RECORDS = Path("src/tidelog/records")
 
@@ -31,4 +36,4 @@ KERNELS = cythonize(
 for kernel in KERNELS:
     kernel.optional = True  # Not before: cythonize would forget it.
 
-setup(ext_modules=KERNELS)
+setup(ext_modules=KERNELS, options={"build_ext": {"parallel": os.cpu_count()}})

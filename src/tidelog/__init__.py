@@ -17,8 +17,12 @@ none of numpy, pyarrow, pyspark, asyncio.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if os.name == "nt":
+    raise ImportError("Tidelog runs on Linux and macOS, not on Windows; the Windows Subsystem for Linux (WSL) is a Linux.")
 
 if TYPE_CHECKING:
     from tidelog import errors as errors

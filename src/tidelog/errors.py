@@ -6,6 +6,7 @@ All of them are one small tree::
     ├── InvalidArgumentError          an argument makes no sense (also a ValueError)
     ├── NotFoundError
     │   ├── DataDirNotFoundError      no such folder, or no Kafka data folder
+    │   ├── MissingPackageError       a package that an extra brings is not installed (also an ImportError)
     │   └── UnknownTopicOrPartitionError
     ├── CorruptDataError              bytes that are not what their format says
     │   ├── CorruptBatchError         a batch: header, length or checksum
@@ -106,6 +107,13 @@ class NotFoundError(TidelogError):
 
 class DataDirNotFoundError(NotFoundError):
     """The folder does not exist or holds no partition of a Kafka log."""
+
+
+class MissingPackageError(NotFoundError, ImportError):
+    """A package that one of Tidelog's extras brings is not installed; the message says which extra."""
+
+    def __init__(self, message: str, **place: Any) -> None:
+        super().__init__(message, **place)
 
 
 class UnknownTopicOrPartitionError(NotFoundError):

@@ -177,3 +177,33 @@ def test_every_command_is_listed_without_loading_what_it_needs() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert ran.stderr == "[]\n"
+
+
+def test_listing_the_commands_imports_none_of_them() -> None:
+    """The help's lines stand in a table: `tidelog --help` costs an eighth of a second, whatever a command needs."""
+    code = (
+        "import sys\nfrom tidelog.cli.app import COMMANDS, cli\nfrom tidelog.cli.job import JOBS\n"
+        "for args in ['--help'], ['job', '--help']:\n    try: cli.main(args)\n    except SystemExit: pass\n"
+        "known = {one.module for one in (*COMMANDS.values(), *JOBS.values())} - {'tidelog.cli.job'}\n"
+        "print(sorted(known & set(sys.modules)), 'tidelog.records.kernel' in sys.modules, file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.stderr == "[] False\n"
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_a_slow_command_says_that_its_kernel_is_interpreted(
+    is_compiled: bool, is_slow: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tidelog.records import kernel
+
+    monkeypatch.setattr(kernel, "COMPILED", is_compiled)
+    monkeypatch.setattr(app, "SLOW_SECONDS", -1 if is_slow else 1000)
+    assert app.run(lambda: None) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == (is_slow and not is_compiled)
+    assert all(line.startswith("note: ") and "no C compiler" in line for line in said)
+    ran = run_ok("--version")
+    assert ran.lines[1].startswith("kernel: compiled" if is_compiled else "kernel: interpreted (no C compiler")

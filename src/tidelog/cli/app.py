@@ -22,34 +22,41 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from types import FrameType
 from typing import Any
 
 import click
 
 from tidelog.cli import notices
+from tidelog.cli.lazy_group import Entry, LazyGroup
 from tidelog.errors import TidelogError
 
 COMMANDS = {
-    "serve": "tidelog.cli.serve",
-    "find": "tidelog.cli.find",
-    "cat": "tidelog.cli.cat",
-    "stat": "tidelog.cli.stat",
-    "verify": "tidelog.cli.verify",
-    "dump": "tidelog.cli.dump",
-    "retention": "tidelog.cli.retention",
-    "groups": "tidelog.cli.groups",
-    "index": "tidelog.cli.index",
-    "import": "tidelog.cli.import_",
-    "handover": "tidelog.cli.handover",
-    "job": "tidelog.cli.job",
+    "serve": Entry("tidelog.cli.serve", "Serve a data folder to Kafka clients."),
+    "find": Entry("tidelog.cli.find", "Find the offset for a time."),
+    "cat": Entry("tidelog.cli.cat", "Read every record of a time range, exactly."),
+    "stat": Entry("tidelog.cli.stat", "Show offsets, records, bytes and largest timestamps."),
+    "verify": Entry("tidelog.cli.verify", "Say whether a data folder is whole and sound."),
+    "dump": Entry("tidelog.cli.dump", "Show one file of a log, entry by entry."),
+    "retention": Entry("tidelog.cli.retention", "Say when each segment goes, and which record keeps it."),
+    "groups": Entry("tidelog.cli.groups", "Show how far behind consumer groups are; set them to a time."),
+    "index": Entry("tidelog.cli.index", "Verify or rebuild indexes and time maps."),
+    "import": Entry("tidelog.cli.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),
+    "handover": Entry("tidelog.cli.handover", "Hand topics over to Apache Kafka (KRaft)."),
+    "job": Entry("tidelog.cli.job", "Work on whole folders, done by Spark."),
 }
-"""Command → module, in the order of `tidelog --help`."""
+"""In the order of `tidelog --help`."""
 
 ASK_AGAIN_SECONDS = 0.02
 """How long a request to end waits while a module is being loaded."""
+
+WITHOUT_COMPILER = "no C compiler was found at the installation; install again where there is one, and it is many times faster"
+"""Why a kernel is not compiled."""
+
+SLOW_SECONDS = 2.0
+"""A command that takes longer says so once if its kernel is not compiled."""
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -86,18 +93,10 @@ class Program(click.Command):
         sys.exit(run(work))
 
 
-class Application(Program, click.Group):
+class Application(Program, LazyGroup):
     """The group `tidelog`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = COMMANDS.get(cmd_name)
-        if module is None:
-            return None
-        command: click.Command = import_module(module).command
-        return command
+    entries = COMMANDS
 
 
 @click.group("tidelog", cls=Application, context_settings={"help_option_names": ["-h", "--help"]})
@@ -128,7 +127,7 @@ def _show_version(ctx: click.Context, asked: bool) -> None:
     from tidelog.records.kernel import COMPILED
 
     click.echo(f"tidelog {version('tidelog')}")
-    click.echo(f"kernel: {'compiled' if COMPILED else 'interpreted'}")
+    click.echo(f"kernel: {'compiled' if COMPILED else f'interpreted ({WITHOUT_COMPILER})'}")
     ctx.exit()
 
 
@@ -137,13 +136,23 @@ def run(work: Callable[[], None]) -> int:
     _relax_text_streams()
     previous = _raise_when_terminated()
     notices.install()
+    began = time.monotonic()
     try:
         return _run(work)
     finally:
+        if time.monotonic() - began > SLOW_SECONDS:
+            _say_if_interpreted()
         notices.uninstall()
         for number, handler in previous.items():
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(number, handler)
+
+
+def _say_if_interpreted() -> None:
+    """Say why a command was slow, if that is why."""
+    kernel = sys.modules.get("tidelog.records.kernel")
+    if kernel is not None and not kernel.COMPILED:
+        notices.note(f"the kernel that reads and writes records runs interpreted: {WITHOUT_COMPILER}")
 
 
 def _run(work: Callable[[], None]) -> int:

@@ -45,7 +45,7 @@ SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".arrow": "arrow", ".arrows":
 BINARY_FORMATS = ("arrow", "parquet")
 
 
-@click.command(short_help="Read every record of a time range, exactly.")
+@click.command()
 @source_argument
 @topic_argument
 @click.option("--from", "start", type=TimeType(), help="Records with this timestamp or a later one.")

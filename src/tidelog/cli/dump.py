@@ -71,7 +71,7 @@ class Dump:
     notes: list[str] = field(default_factory=list)
 
 
-@click.command(short_help="Show one file of a log, entry by entry.")
+@click.command()
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--records", "with_records", is_flag=True, help="Of a .log or .checkpoint: the records of each batch too.")
 @json_option

@@ -44,7 +44,7 @@ TARGETS = {"earliest": EARLIEST, "latest": LATEST, "max": MAX_TIMESTAMP}
 NOT_FOUND = FoundOffset(-1, -1, -1)
 
 
-@click.command(short_help="Find the offset for a time.")
+@click.command()
 @source_argument
 @topic_argument
 @click.option(

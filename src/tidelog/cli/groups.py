@@ -50,7 +50,7 @@ _ENDS = ("earliest", "latest")
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d{1,10}(?:,\d{1,10})*))?")
 
 
-@click.group("groups", short_help="Show how far behind consumer groups are; set them to a time.")
+@click.group("groups")
 def command() -> None:
     """Consumer groups: which there are, how far behind they are in records and in time, and setting them to a time."""
 

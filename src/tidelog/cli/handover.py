@@ -39,7 +39,7 @@ POLL_S = 0.25
 _SHOWN_NAMES = 5
 
 
-@click.command(short_help="Hand topics over to Apache Kafka (KRaft).")
+@click.command()
 @directory_argument
 @click.option("--to", "target", metavar="KAFKA_DATA_DIR", required=True, type=click.Path(), help="The log.dir of that Kafka.")
 @click.option("--bootstrap-server", metavar="HOST:PORT", required=True, help="The Kafka that takes over; it must be running.")

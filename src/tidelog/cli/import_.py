@@ -30,7 +30,7 @@ FORMATS = ("parquet", "csv", "jsonl")
 _DEFAULTS = LogConfig()
 
 
-@click.command(short_help="Write a Parquet, CSV or JSON Lines file as a new topic.")
+@click.command()
 @directory_argument
 @topic_argument
 @click.argument("file", metavar="FILE", type=click.Path())

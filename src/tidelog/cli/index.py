@@ -32,7 +32,7 @@ FAULTS_FOUND = 1
 """Exit code of a run that found a fault."""
 
 
-@click.group("index", short_help="Verify or rebuild indexes and time maps.")
+@click.group("index")
 def command() -> None:
     """Compare the indexes and time maps of a data folder with its logs, or build them anew."""
 

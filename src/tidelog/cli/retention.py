@@ -56,7 +56,7 @@ _LIMITS = (
 )
 
 
-@click.command(short_help="Say when each segment goes, and which record keeps it.")
+@click.command()
 @directory_argument
 @optional_topic
 @limit_options

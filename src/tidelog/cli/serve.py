@@ -28,7 +28,7 @@ from tidelog.clock import Clock, SystemClock
 logger = logging.getLogger("tidelog.serve")
 
 
-@click.command(short_help="Serve a data folder to Kafka clients.")
+@click.command()
 @click.option(
     "--data", "data_dir", metavar="DIR", type=click.Path(), help="The data folder; made if missing. [default: log.dirs]"
 )

@@ -83,7 +83,7 @@ class PartitionStat:
         return max(timed or self.segments, key=lambda segment: segment.largest_timestamp, default=None)
 
 
-@click.command(short_help="Show offsets, records, bytes and largest timestamps.")
+@click.command()
 @source_argument
 @optional_topic
 @click.option("--quick", is_flag=True, help="Do not count batches and records: only ends and indexes of the files are read.")

@@ -23,7 +23,7 @@ from tidelog.cli.output import print_lines
 from tidelog.formats.partition_metadata import format_topic_id
 
 
-@click.command("verify", short_help="Say whether a data folder is whole and sound.")
+@click.command("verify")
 @directory_argument
 @click.argument("topics", metavar="[TOPIC...]", nargs=-1)
 @interval_option

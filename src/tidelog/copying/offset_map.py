@@ -308,7 +308,7 @@ class OffsetMapWriter:
                 while left:
                     left = left[os.write(self._fd, left) :]
                 if sync:
-                    os.fdatasync(self._fd)
+                    _sync(self._fd)
             except OSError:
                 # On a full disk: half a chunk must not stand before the next one.
                 with contextlib.suppress(OSError):
@@ -343,6 +343,11 @@ def _check_source(head: MapHead, source: TopicPartition, path: Path) -> None:
         raise InvalidArgumentError(
             "an offset map of another partition", path=path, found=f"{head.source.topic}-{head.source.partition}"
         )
+
+
+def _sync(fd: int) -> None:
+    # macOS has no fdatasync.
+    (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(fd)
 
 
 @contextlib.contextmanager

@@ -24,14 +24,16 @@ from array import array
 from bisect import bisect_right
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from tidelog.errors import InvalidArgumentError, SegmentChangedError, UnsupportedForMessageFormatError
+from tidelog.extras import imported_from
 from tidelog.reader import segment_time
 from tidelog.reader.log import Log
 from tidelog.reader.segment import Segment
 from tidelog.records.columns import Columns
+
+with imported_from("spark", "numpy"):
+    import numpy as np
+    import numpy.typing as npt
 
 NONE = -1
 """Stands for "no record is that late" in both columns of the answers."""

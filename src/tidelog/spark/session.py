@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
-from tidelog.errors import NotFoundError
+from tidelog.extras import imported_from
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,12 +88,11 @@ def session(
         java_output: takes what the JVM writes to its stderr, if one is started; None leaves it to this process's stderr.
 
     Raises:
-        NotFoundError: no PySpark, or no Java of 17 or newer.
+        MissingPackageError: no PySpark.
+        NotFoundError: no Java of 17 or newer.
     """
-    try:
+    with imported_from("spark", "PySpark"):
         from pyspark.sql import SparkSession
-    except ModuleNotFoundError:
-        raise NotFoundError("PySpark is not installed: pip install 'tidelog[spark]'") from None
 
     from tidelog.spark.java import ensure_java
     from tidelog.spark.spark_home import light_spark_home

@@ -20,20 +20,22 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    InputPartition,
-)
-from pyspark.sql.types import StructType
-
 from tidelog.errors import InvalidArgumentError
+from tidelog.extras import imported_from
 from tidelog.spark.once import is_first
 from tidelog.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
 from tidelog.spark.plain_errors import plainly
+
+with imported_from("spark", "PySpark"):
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        InputPartition,
+    )
+    from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,35 +12,35 @@ imports PySpark before it runs, so that help costs no JVM. The work itself is a 
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+from tidelog.cli.lazy_group import Entry, LazyGroup
+
 JOBS = {
-    name: f"{__name__}.{name}"
-    for name in (
-        *("verify", "build", "rebuild", "migrate", "lookup", "latency", "lag", "retention"),
-        *("replay", "bootstrap", "mirror", "failover"),
-    )
+    "verify": Entry(f"{__name__}.verify", "Say whether every index and time map is right and complete."),
+    "build": Entry(f"{__name__}.build", "Build the indexes and time maps that are missing."),
+    "rebuild": Entry(f"{__name__}.rebuild", "Rebuild every index and time map from the logs."),
+    "migrate": Entry(f"{__name__}.migrate", "Rewrite a folder of old message formats in v2."),
+    "lookup": Entry(f"{__name__}.lookup", "Find the offsets for millions of times."),
+    "latency": Entry(f"{__name__}.latency", "How long records were under way, by minute."),
+    "lag": Entry(f"{__name__}.lag", "How far behind all groups are, by time."),
+    "retention": Entry(f"{__name__}.retention", "What goes when, pinned by what, under each rule."),
+    "replay": Entry(f"{__name__}.replay", "Copy a time window into another topic or cluster."),
+    "bootstrap": Entry(f"{__name__}.bootstrap", "Cut topics in two: a history to reprocess, a stream after it."),
+    "mirror": Entry(f"{__name__}.mirror", "Copy topics to another cluster, and keep them up to date."),
+    "failover": Entry(f"{__name__}.failover", "Find where a group goes on in a mirror."),
 }
-"""Job → module, in the order of `tidelog job --help`."""
+"""In the order of `tidelog job --help`."""
 
 SUBMIT_SCRIPT = Path(__file__).with_name("submit") / "tidelog_job.py"
 
 
-class JobGroup(click.Group):
-    """The group `tidelog job`; its commands are imported one by one."""
+class JobGroup(LazyGroup):
+    """The group `tidelog job`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name, module in JOBS.items() if find_spec(module) is not None]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        command: click.Command = import_module(JOBS[cmd_name]).command
-        return command
+    entries = JOBS
 
 
 def _show_submit_script(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
@@ -49,7 +49,7 @@ def _show_submit_script(ctx: click.Context, param: click.Parameter, asked: bool)
         ctx.exit()
 
 
-@click.group("job", cls=JobGroup, short_help="Work on whole folders, done by Spark.")
+@click.group("job", cls=JobGroup)
 @click.option(
     "--submit-script",
     is_flag=True,

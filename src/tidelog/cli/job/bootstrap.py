@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
 
 
-@click.command("bootstrap", short_help="Cut topics in two: a history to reprocess, a stream behind it.")
+@click.command("bootstrap")
 @source_argument
 @click.option("--subscribe", metavar="TOPIC[,TOPIC]", required=True, help="The topics.")
 @click.option("--from", "start", type=TimeType(), help="First time of the history. [default: all that there is]")

@@ -10,7 +10,7 @@ from tidelog.cli.job.rebuild import rebuild_options, run_rebuild
 from tidelog.cli.job.running import JobOptions
 
 
-@click.command("build", short_help="Build the indexes and time maps that are missing.")
+@click.command("build")
 @rebuild_options
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
     """Build the indexes and time maps that are missing from the logs; those that are there stay as they are.

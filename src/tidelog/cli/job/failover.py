@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
 
 
-@click.command("failover", short_help="Find where a group goes on in a mirror.")
+@click.command("failover")
 @click.argument("target", metavar="HOST:PORT")
 @click.option("--group", required=True, metavar="GROUP", help="The group that moves over.")
 @click.option("--map", "map_dir", metavar="DIR", type=click.Path(), help="The mirror's folder.")

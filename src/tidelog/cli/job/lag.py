@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
 
 
-@click.command("lag", short_help="How far behind all groups are, by time.")
+@click.command("lag")
 @source_argument
 @lag_options
 @job_options

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
 
 
-@click.command("latency", short_help="How long records were under way, by minute.")
+@click.command("latency")
 @directory_argument
 @optional_topic
 @job_options

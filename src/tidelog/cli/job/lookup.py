@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
 
 
-@click.command("lookup", short_help="Find the offsets for millions of times.")
+@click.command("lookup")
 @directory_argument
 @click.argument("questions", metavar="QUESTIONS")
 @job_options

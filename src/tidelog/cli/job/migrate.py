@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
 
 
-@click.command("migrate", short_help="Write a folder in old message formats anew, in v2.")
+@click.command("migrate")
 @directory_argument
 @click.argument("out_dir", metavar="OUT", type=click.Path())
 @click.option("--topic", help="Only this topic.")

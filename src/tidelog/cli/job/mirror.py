@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
 
 
-@click.command("mirror", short_help="Copy topics to another cluster, and keep them up to date.")
+@click.command("mirror")
 @source_argument
 @click.option("--target", required=True, metavar="HOST:PORT", help="The cluster to copy to.")
 @click.option("--map", "map_dir", required=True, metavar="DIR", type=click.Path(), help="Where the offset maps are kept.")

@@ -45,7 +45,7 @@ def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wa
     run_job(options, "build" if missing_only else "rebuild", work, places=[Path(directory)], tell=tell)
 
 
-@click.command("rebuild", short_help="Build every index and time map anew from the logs.")
+@click.command("rebuild")
 @rebuild_options
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
     """Build the offset, time and transaction indexes and the time maps anew from the logs, which are never touched.

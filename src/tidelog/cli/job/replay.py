@@ -29,7 +29,7 @@ def _shift_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> 
         raise click.BadParameter(str(error), ctx, param) from None
 
 
-@click.command("replay", short_help="Copy a time window into another topic or cluster.")
+@click.command("replay")
 @source_argument
 @topic_argument
 @partition_option

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
 
 
-@click.command("retention", short_help="What goes when, pinned by what, under each rule.")
+@click.command("retention")
 @directory_argument
 @optional_topic
 @limit_options

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult
 
 
-@click.command("verify", short_help="Say whether every index and time map is right and complete.")
+@click.command("verify")
 @index_arguments
 @time_map_dir_option
 @job_options

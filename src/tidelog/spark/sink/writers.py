@@ -19,12 +19,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-
 from tidelog.errors import InvalidArgumentError
+from tidelog.extras import imported_from
 from tidelog.spark.plain_errors import plainly
 from tidelog.spark.sink.sink_options import SinkOptions
+
+with imported_from("spark", "PySpark"):
+    from pyspark import TaskContext
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,11 +25,9 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-
 from tidelog.clock import SteadyClock, SystemClock
 from tidelog.errors import UnknownTopicOrPartitionError
+from tidelog.extras import imported_from
 from tidelog.model import LATEST, TopicPartition
 from tidelog.reader.missing import MissingOffsets
 from tidelog.spark.bounds import resolve_ranges, select_partitions, tell_missing
@@ -40,6 +38,10 @@ from tidelog.spark.stream.offsets import Document, from_json, to_json
 from tidelog.spark.stream.places import StreamPlace
 from tidelog.spark.stream.stream_options import StreamOptions
 from tidelog.spark.tasks import TASK_BYTES
+
+with imported_from("spark", "PySpark"):
+    from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
     import pyarrow as pa

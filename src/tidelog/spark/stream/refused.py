@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyspark
-from pyspark.sql.datasource import DataSourceStreamReader
-
 from tidelog.errors import TidelogError, UnsupportedVersionError
+from tidelog.extras import imported_from
 from tidelog.spark.plain_errors import plainly
+
+with imported_from("spark", "PySpark"):
+    import pyspark
+    from pyspark.sql.datasource import DataSourceStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow

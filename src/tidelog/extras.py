@@ -1,0 +1,24 @@
+"""Packages that `pip install tidelog` leaves out, because few need them and some are large.
+
+| extra | brings | for |
+|---|---|---|
+| spark | PySpark, a Java for it, numpy | `tidelog job`, `tidelog.spark`, `tidelog.scanning.lookups` |
+| handover | confluent-kafka | `tidelog handover` to a running broker |
+| all | both | |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidelog.errors import MissingPackageError
+
+
+@contextmanager
+def imported_from(extra: str, package: str) -> Iterator[None]:
+    """Raise MissingPackageError where an import in the block finds no module; `package` is what people call it."""
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise MissingPackageError(f"{package} is not installed: pip install 'tidelog[{extra}]'") from None

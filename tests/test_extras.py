@@ -1,0 +1,62 @@
+"""What an extra brings and is not installed is said at the import that needs it, in one line."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tidelog.errors import MissingPackageError, TidelogError
+from tidelog.extras import imported_from
+
+ROOT = Path(__file__).parent.parent
+SPARK = ("source", "columns", "sink.writers", "stream.reader", "stream.refused")
+WITHOUT = """
+import sys
+sys.modules[{package!r}] = None
+from importlib import import_module
+try:
+    import_module({module!r})
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "name"),
+    [("tidelog.scanning.lookups", "numpy", "numpy"), *((f"tidelog.spark.{one}", "pyspark", "PySpark") for one in SPARK)],
+)
+def test_an_import_names_the_extra(module: str, package: str, name: str) -> None:
+    code = WITHOUT.format(package=package, module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert (done.stdout, done.stderr) == (f"MissingPackageError {name} is not installed: pip install 'tidelog[spark]'\n", "")
+
+
+def test_the_error_is_both_kinds_and_crosses_processes() -> None:
+    with pytest.raises(MissingPackageError) as raised, imported_from("spark", "Nothing"):
+        import tidelog.no_such_module  # type: ignore[import-not-found]  # noqa: F401
+    error = pickle.loads(pickle.dumps(raised.value))
+    assert isinstance(error, TidelogError) and isinstance(error, ImportError)
+    assert str(error) == "Nothing is not installed: pip install 'tidelog[spark]'"
+
+
+def test_the_extras_there_are() -> None:
+    """Those that messages and documents name, and `all` has every one that a user may want."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    texts = [
+        path.read_text(encoding="utf-8") for path in (*ROOT.glob("src/**/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md")
+    ]
+    named = {name for text in texts for one in re.findall(r"tidelog\[([a-z,]+)\]", text) for name in one.split(",")}
+    assert named <= set(extras)
+    assert extras["all"] == ["tidelog[handover,spark]"]
+
+
+def test_windows_is_refused_in_one_sentence() -> None:
+    code = "import os\nos.name = 'nt'\ntry:\n    import tidelog\nexcept ImportError as error:\n    print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.stdout.startswith("Tidelog runs on Linux and macOS, not on Windows") and done.stdout.count("\n") == 1, done.stderr
