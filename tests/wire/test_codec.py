@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import linecache
 import pickle
+import traceback
 import uuid
 
 import pytest
@@ -207,3 +209,13 @@ def test_random_messages() -> None:
     for cls, version in every_version():
         message = random_struct(cls, version, random.Random(version))
         assert decode(cls, version, bytearray(b"".join(encode(message, version)))) == message
+
+
+def test_a_traceback_shows_the_lines_of_a_generated_reader() -> None:
+    with pytest.raises(Exception) as caught:
+        decoder(ListOffsetsRequest, 1, exact=False)("no bytes")
+    lines = "".join(traceback.format_exception(caught.value))
+    name = "<decode ListOffsetsRequest v1, not exact>"
+    assert f'File "{name}"' in lines
+    shown = linecache.getline(name, traceback.extract_tb(caught.value.__traceback__)[-1].lineno or 0).strip()
+    assert shown and shown in lines

@@ -18,6 +18,7 @@ from tidelog.wire.encoder_source import EncoderSource
 from tidelog.wire.fields import Bytes as Bytes
 from tidelog.wire.fields import Message as Message
 from tidelog.wire.fields import Records as Records
+from tidelog.wire.generated import compiled
 
 M = TypeVar("M", bound=Message)
 
@@ -47,26 +48,22 @@ def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[..., 
 
     Without `exact`, bytes behind the message are passed over, as Kafka's brokers do in requests.
     """
-    compiled = _DECODERS.get((cls, version, exact))
-    if compiled is None:
+    read = _DECODERS.get((cls, version, exact))
+    if read is None:
         cls.check_version(version)
         written = DecoderSource(cls, version)
         source = written.source(exact=exact)
-        compiled = _DECODERS[cls, version, exact] = _compiled(source, written.names, "decode", cls, version)
-    return compiled
+        read = _DECODERS[cls, version, exact] = compiled(
+            source, "decode", f"decode {cls.__name__} v{version}{'' if exact else ', not exact'}", written.names
+        )
+    return read
 
 
 def encoder(cls: type[M], version: int) -> Callable[[M], list[Bytes]]:
     """Return the compiled writer of a version: `write(message)`, as `encode`."""
-    compiled = _ENCODERS.get((cls, version))
-    if compiled is None:
+    write = _ENCODERS.get((cls, version))
+    if write is None:
         cls.check_version(version)
         written = EncoderSource(cls, version)
-        compiled = _ENCODERS[cls, version] = _compiled(written.source(), written.names, "encode", cls, version)
-    return compiled
-
-
-def _compiled(source: str, names: dict[str, Any], function: str, cls: type[Message], version: int) -> Callable[..., Any]:
-    exec(compile(source, f"<{function} {cls.__name__} v{version}>", "exec"), names)  # noqa: S102
-    compiled: Callable[..., Any] = names[function]
-    return compiled
+        write = _ENCODERS[cls, version] = compiled(written.source(), "encode", f"encode {cls.__name__} v{version}", written.names)
+    return write

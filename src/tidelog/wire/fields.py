@@ -32,6 +32,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, dataclass_transform, overload
 
 from tidelog.errors import InvalidArgumentError
+from tidelog.wire.generated import compiled
 
 T = TypeVar("T")
 
@@ -288,6 +289,4 @@ def _compile_constructor(cls: type[Struct]) -> Callable[..., None]:
             parameters.append(f"{field.name}=DEFAULT{index}")
         body.append(f"    self.{field.name} = {value}\n")
     source = f"def __init__({', '.join(parameters)}):\n{''.join(body) or '    pass'}\n"
-    exec(compile(source, f"<constructor of {cls.__name__}>", "exec"), namespace)  # noqa: S102
-    constructor: Callable[..., None] = namespace["__init__"]
-    return constructor
+    return compiled(source, "__init__", f"constructor of {cls.__name__}", namespace)
