@@ -33,8 +33,8 @@ demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay
 study: $(STAMP) ## the claims of KIP-32 and KIP-33, measured on Spark: study/report.html (a few minutes)
 	@$(BIN)/python -m studies --out study/report.html
 
-test: $(STAMP) ## the test suite (under five minutes on two cores)
-	@$(BIN)/python -m pytest -n 2 -q -m "not interop"
+test: $(STAMP) ## the test suite (under four minutes on two cores)
+	@$(BIN)/python -m pytest -n 4 -q -m "not interop"
 
 check: $(STAMP) ## format, lint, strict types, import layers
 	@$(BIN)/ruff format --check --quiet . && echo "format      ok"
@@ -50,8 +50,8 @@ interop: $(STAMP) ## tests against real Apache Kafka, its clients, Spark from en
 	@$(BIN)/python -m tests.interop
 
 soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories, rules broken on purpose (forty minutes)
-	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q tests/crash tests/storage/test_engine_model.py tests/storage/test_loader_crash.py tests/broker/eos tests/reader/test_hint_damage.py tests/storage/test_hint_damage.py
-	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q -m "hypothesis and not interop" --deselect tests/storage/test_engine_model.py
+	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real tests/crash tests/storage/test_engine_model.py tests/storage/test_loader_crash.py tests/broker/eos tests/reader/test_hint_damage.py tests/storage/test_hint_damage.py
+	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real -m "hypothesis and not interop" --deselect tests/storage/test_engine_model.py
 	@$(BIN)/python -m tests.mutation
 
 bench: $(STAMP) ## ratios against the real peers, each pair in one run

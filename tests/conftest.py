@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.examples import DEFAULT, IS_SOAK, drawn
+from tests.examples import DEFAULT, drawn
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
-SPARK = "tests/spark/"
-TOGETHER = (SPARK, "tests/studies/")
-"""What is dealt out as one."""
+TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
+"""What is dealt out as one: it shares a Spark session, the results of studies, a pair of brokers and their table."""
 
 TESTS = Path(__file__).parent
 INTEROP = TESTS / "interop"
@@ -37,18 +36,33 @@ WITHOUT_INTEROP = "not interop"
 """What `make test` marks."""
 
 
-def _fsync(fd: int) -> None:
-    """Fail where a sync would, and leave the disk alone."""
-    os.fstat(fd)
-
-
-if not IS_SOAK:
-    # There are tens of thousands, and nobody loses power: what is synced, and when, is seen by tests that look at the calls.
-    # Processes of their own sync as ever; who must have bytes on the disk calls `os.fdatasync`.
-    os.fsync = _fsync  # type: ignore[assignment]
+FSYNC = {"real": os.fsync, "skipped": lambda fd: os.fstat(fd) and None}
+"""What `--fsync` says. Skipped, it fails where a sync would, and leaves the disk alone: there are tens of thousands, and nobody
+loses power. What is synced, and when, is seen by tests that look at the calls."""
 
 settings.register_profile("tests", max_examples=drawn(DEFAULT), deadline=None)
 settings.load_profile("tests")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fsync",
+        choices=FSYNC,
+        default="real",
+        help="skipped: os.fsync leaves the disk alone in this process; processes that tests start sync, and so does os.fdatasync",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.fsync = FSYNC[config.getoption("fsync")]
+
+
+def pytest_unconfigure() -> None:
+    os.fsync = FSYNC["real"]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"os.fsync: {config.getoption('fsync')} (--fsync)"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

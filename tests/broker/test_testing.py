@@ -56,6 +56,8 @@ def test_one_that_is_stopped_early(make_tidelog_broker):
 def test_the_fixtures(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tidelog.testing.plugin", "-p", "no:cacheprovider", "-W", "error"]
+    # Where it keeps its folders by default, pytest first removes what earlier runs have left: that may take a minute.
+    command += ["--basetemp", str(tmp_path / "its")]
     ran = subprocess.run(
         command,
         cwd=tmp_path,

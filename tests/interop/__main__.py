@@ -5,7 +5,10 @@
 | a test ends with | |
 |---|---|
 | a wrong answer (a failed assertion, no error where one was expected) | it has failed, once and for all |
-| no answer (a timeout, a process or a query that died) | it is told in full, and run once more, alone; at most `AT_MOST` are |
+| no answer (a timeout, a process or a query that died) | it is reported, and run once more, alone; at most `AT_MOST` are |
+
+Four workers share the tests, file by file (see `tests/conftest.py`): most of the time a test waits, for a session that ends, a
+broker that starts, a client that asks again. `-n 0` runs them one after another.
 
 There are a thousand tests, of JVMs, Sparks and clients of nine releases on whatever cores are left, and these have flaws that
 show once in some hundred runs: a producer of 2.4.1 that waits for an answer and does not read, a rebalance of librdkafka that
@@ -22,31 +25,32 @@ from collections.abc import Sequence
 import pytest
 
 AT_MOST = 3
+WORKERS = "4"
 FOLDERS = ("tests/interop", "tests/spark")
 SETTINGS = ("-q", "-m", "interop", "-o", "faulthandler_timeout=900")
-WRONG_ANSWERS = (AssertionError, pytest.fail.Exception)
 
 
 class Failures:
-    """Listens to pytest: what failed, and whether it answered."""
+    """Listens to the reports of all workers: what failed, and whether it answered."""
 
     def __init__(self) -> None:
         self.tests: list[str] = []
         self.are_answers = False
 
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a failed test. Skips are none."""
-        if call.excinfo is None or call.excinfo.errisinstance(pytest.skip.Exception):
+        if not report.failed:
             return
-        self.are_answers |= call.excinfo.errisinstance(WRONG_ANSWERS)
-        if item.nodeid not in self.tests:
-            self.tests.append(item.nodeid)
+        self.are_answers |= getattr(report, "is_answer", False)
+        if report.nodeid not in self.tests:
+            self.tests.append(report.nodeid)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Return pytest's exit status."""
     failures = Failures()
-    status = pytest.main([*SETTINGS, *(arguments or FOLDERS)], plugins=[failures])
+    settings = (*SETTINGS, "-n", WORKERS, "-p", "tests.interop.answers")
+    status = pytest.main([*settings, *(arguments or FOLDERS)], plugins=[failures])
     if status != pytest.ExitCode.TESTS_FAILED or failures.are_answers or not 0 < len(failures.tests) <= AT_MOST:
         return status
     for test in failures.tests:

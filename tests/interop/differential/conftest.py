@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.interop.differential.deliberate import RAN
 from tests.interop.differential.pair import Pair, Side
 from tests.kafka import Kafka391
 from tests.kafka.java import wait_until
@@ -46,6 +47,10 @@ NOT_YET = {
 """What a coordinator says that has not read its partition."""
 NAMES = [f"any-{number}" for number in range(30)]
 """Some for each of the coordinators' three partitions."""
+
+
+def pytest_runtest_call(item: pytest.Item) -> None:
+    RAN.add(item.path.name)
 
 
 def address(bootstrap: str) -> tuple[str, int]:

@@ -161,6 +161,9 @@ def may_be_silent(label: str) -> bool:
 SEEN: set[int] = set()
 """The lines that an answer of this run has borne out."""
 
+RAN: set[str] = set()
+"""The modules of which a test ran in this process."""
+
 
 def reason_for(label: str, where: str, kafka: Any, tidelog: Any) -> str | None:
     """Return why a difference is meant; None if it is not."""
