@@ -11,8 +11,8 @@ from tests.check.verifying import copied, faults, verified
 from tests.reader import build
 from tests.reader.build import LogBuilder
 from tests.reader.golden import GOLDEN
-from tidelog.check.indexes.folder_rebuild import RebuildOptions, RebuiltPartition, rebuild_partitions
-from tidelog.check.indexes.index_verify import PartitionToVerify
+from tidelog.check.folder_indexes import RebuildOptions, rebuild_partitions
+from tidelog.check.partitions import PartitionToVerify, RebuiltPartition
 from tidelog.errors import StorageError
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir

@@ -12,10 +12,11 @@ from tests.reader import build
 from tests.reader.build import LogBuilder
 from tests.reader.golden import GOLDEN
 from tests.storage.partition_logs import NOW_MS, open_log, timed
-from tidelog.check.indexes.ascending import longest_ascending
-from tidelog.check.indexes.index_finding import MOST_PER_FILE
-from tidelog.check.indexes.index_interval import IntervalVotes
-from tidelog.check.indexes.index_verify import PartitionToVerify, VerifyOptions, verify_partitions
+from tidelog.check.batch_table import longest_ascending
+from tidelog.check.finding import MOST_PER_FILE
+from tidelog.check.folder_indexes import VerifyOptions, verify_partitions
+from tidelog.check.index_rules import IntervalVotes
+from tidelog.check.partitions import PartitionToVerify
 from tidelog.clock import ManualClock
 from tidelog.reader.log import Log
 from tidelog.reader.time_map_file import rebuild_time_map
@@ -99,7 +100,7 @@ def change(folder: Path, name: str, at: int, new: bytes) -> Path:
 def test_a_position_that_is_no_batchs(folder: Path) -> None:
     path = change(folder, "0.index", 8 * 3 + 4, (1234).to_bytes(4, "big"))
     (fault,) = faults(folder)
-    assert (fault.path, fault.slot, fault.position) == (path, 3, 24)
+    assert (fault.path, fault.entry, fault.position) == (path, 3, 24)
     assert fault.what == "no batch starts there"
     assert fault.found is not None and fault.found.endswith("at byte 1234")
     assert fault.expected is not None and fault.expected.split(" at ")[0] == fault.found.split(" at ")[0]
@@ -119,7 +120,7 @@ def test_an_entry_that_is_missing(folder: Path) -> None:
     path.write_bytes(data[:16] + data[32:])
     (fault,) = faults(folder)
     assert fault.what == "2 entries are missing, the first one"
-    assert (fault.slot, fault.position) == (2, 16)
+    assert (fault.entry, fault.position) == (2, 16)
 
 
 def test_an_entry_too_many(folder: Path) -> None:
@@ -129,14 +130,14 @@ def test_an_entry_too_many(folder: Path) -> None:
     data = path.read_bytes()
     path.write_bytes((3).to_bytes(4, "big") + size.to_bytes(4, "big") + data)
     (fault,) = faults(folder)
-    assert fault.slot == 0 and "out of place" in fault.what
+    assert fault.entry == 0 and "out of place" in fault.what
 
 
 def test_a_timestamp_that_never_was(folder: Path) -> None:
     change(folder, "0.timeindex", 12 * 4, (5).to_bytes(8, "big"))
     (fault,) = faults(folder)
     assert fault.what == "the largest timestamp was never that"
-    assert fault.slot == 4
+    assert fault.entry == 4
     assert fault.found is not None and fault.found.startswith("1970-01-01T00:00:00.005Z (5) at offset ")
     assert fault.expected is not None and "T00:00:01" in fault.expected
 
@@ -192,7 +193,7 @@ def test_swapped_entries_do_not_condemn_the_others(folder: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:8] + data[72:80] + data[16:72] + data[8:16] + data[80:])
     found = faults(folder)
-    assert {fault.slot for fault in found} == {1, 9}
+    assert {fault.entry for fault in found} == {1, 9}
 
 
 def test_the_faults_of_one_file_are_not_endless(folder: Path) -> None:
@@ -211,7 +212,7 @@ def test_a_damaged_log_is_told_and_its_indexes_up_to_there(folder: Path) -> None
     assert fault.what == "batch checksum does not match; there is no index from here on"
     assert (fault.path, fault.position) == (path, 20 * size)
     change(folder, "0.index", 8, bytes(8))
-    assert [fault.slot for fault in faults(folder, 300)] == [1, None]
+    assert [fault.entry for fault in faults(folder, 300)] == [1, None]
 
 
 def test_a_torn_end_of_the_last_segment_is_no_fault(folder: Path) -> None:
@@ -253,7 +254,7 @@ def test_a_live_segment_may_lag_and_have_stale_entries(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[8:16] = b"\0\0\0\1\0\0\0\1"
     path.write_bytes(data)
-    assert next(fault.slot for fault in faults(folder)) == 1
+    assert next(fault.entry for fault in faults(folder)) == 1
 
 
 def test_entries_about_what_was_appended_since(tmp_path: Path) -> None:
@@ -427,7 +428,7 @@ def test_each_field_of_an_aborted_transaction(at: int, what: str, tmp_path: Path
     path.write_bytes(data)
     found = faults(folder)
     assert what in found[0].what
-    assert found[0].slot == 1
+    assert found[0].entry == 1
 
 
 def test_an_earlier_beginning_is_right_only_where_records_are_gone(tmp_path: Path) -> None:
@@ -514,4 +515,4 @@ def test_gzip_batches_with_their_own_records_last(tmp_path: Path) -> None:
     data[12 + 11] -= 2
     path.write_bytes(data)
     (fault,) = faults(folder)
-    assert fault.slot == 1
+    assert fault.entry == 1

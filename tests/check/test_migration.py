@@ -21,10 +21,10 @@ from tests.reader.build import LogBuilder, batch, marker
 from tests.reader.golden import GOLDEN
 from tests.scanning.logs import ROW_COLUMNS, plain, rows_of
 from tests.scanning.test_property import NOON, steps, write
-from tidelog.check.indexes.index_verify import VerifyOptions, verify_partitions
-from tidelog.check.indexes.partition_interval import partitions_to_verify, select_partitions
+from tidelog.check.folder_indexes import VerifyOptions, verify_partitions
 from tidelog.check.migration.folder_migration import abandon, begin, finish, index_transactions, transactions_to_index
 from tidelog.check.migration.segment_migration import MigratedSegment, migrate_segment
+from tidelog.check.partitions import partitions_to_verify, select_partitions
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, UnknownTopicOrPartitionError
 from tidelog.reader.log_dir import LogDir

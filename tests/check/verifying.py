@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 from tests.reader.golden import GOLDEN
-from tidelog.check.indexes.index_finding import Finding
-from tidelog.check.indexes.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.check.finding import Finding
+from tidelog.check.folder_indexes import VerifyOptions, verify_partitions
+from tidelog.check.partitions import PartitionToVerify, VerifiedPartition
 from tidelog.reader.log import Log
 
 INTERVAL_BYTES = 512

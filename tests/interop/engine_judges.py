@@ -14,7 +14,8 @@ import tidelog
 from tests.interop.engine_topics import BASE, Topic
 from tests.kafka import dump_log_segments
 from tests.kafka.tools import complaints
-from tidelog.check.indexes.index_verify import PartitionToVerify, VerifyOptions, verify_partitions
+from tidelog.check.folder_indexes import VerifyOptions, verify_partitions
+from tidelog.check.partitions import PartitionToVerify
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.formats import names

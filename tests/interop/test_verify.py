@@ -16,8 +16,8 @@ from tests.interop import live_topics
 from tests.interop.live_topics import LiveTopic, Writer, wait_acknowledged
 from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import NewRow, produce
-from tidelog.check.indexes.folder_rebuild import RebuildOptions, rebuild_partitions
-from tidelog.check.indexes.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
+from tidelog.check.folder_indexes import RebuildOptions, VerifyOptions, rebuild_partitions, verify_partitions
+from tidelog.check.partitions import PartitionToVerify, VerifiedPartition
 from tidelog.reader.log_dir import LogDir
 
 

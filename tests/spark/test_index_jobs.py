@@ -13,9 +13,8 @@ import pytest
 from tests.reader import build
 from tests.reader.build import LogBuilder
 from tests.reader.golden import GOLDEN
-from tidelog.check.indexes.folder_rebuild import RebuildOptions, rebuild_partitions
-from tidelog.check.indexes.index_verify import VerifyOptions, verify_partitions
-from tidelog.check.indexes.partition_interval import partitions_to_verify, select_partitions
+from tidelog.check.folder_indexes import RebuildOptions, VerifyOptions, rebuild_partitions, verify_partitions
+from tidelog.check.partitions import partitions_to_verify, select_partitions
 from tidelog.errors import InvalidArgumentError, NotFoundError, StorageError, UnknownTopicOrPartitionError
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
@@ -54,7 +53,7 @@ def found_on_threads(directory: Path) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for one in verify_partitions(partitions_to_verify(log_dir, select_partitions(log_dir)), VerifyOptions()):
         for each in one.findings:
-            where = (one.topic, one.partition, str(each.path), each.slot, each.position)
+            where = (one.topic, one.partition, str(each.path), each.entry, each.position)
             found.append(("fault" if each.is_fault else "note", *where, each.what, each.found, each.expected))
         counts = (one.segments, one.size_bytes, one.interval_bytes, one.offset_entries, one.time_entries)
         found.append(("partition", one.topic, one.partition, *counts, one.aborted_transactions, one.time_maps, one.faults))

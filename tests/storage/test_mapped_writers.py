@@ -10,10 +10,10 @@ import pytest
 
 from tests.storage.managers import managed
 from tests.storage.partition_logs import NOW_MS, batch
-from tidelog.check.indexes.folder_rebuild import RebuildOptions, rebuild_partitions
-from tidelog.check.indexes.partition_interval import partitions_to_verify
+from tidelog.check.folder_indexes import RebuildOptions, rebuild_partitions
 from tidelog.check.migration.folder_migration import begin, finish, index_transactions, transactions_to_index
 from tidelog.check.migration.segment_migration import migrate_segment
+from tidelog.check.partitions import partitions_to_verify
 from tidelog.clock import ManualClock
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs

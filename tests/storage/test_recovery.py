@@ -27,8 +27,8 @@ from tidelog.records.control import ControlType
 from tidelog.records.markers import end_txn_marker
 from tidelog.records.records import Record
 from tidelog.storage.loading import log_scan
-from tidelog.storage.loading.log_scan import scan_log, scan_logs
-from tidelog.storage.loading.recovery import recover_segment, to_scan
+from tidelog.storage.loading.log_scan import scan_log
+from tidelog.storage.loading.recovery import recover_segment, scan_segment
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.producers.producer_state_entry import ProducerStateEntry
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
@@ -277,7 +277,7 @@ def test_progress_and_a_walk_made_ahead(tmp_path: Path) -> None:
     segment = filled_segment(tmp_path, 100)
     expected = segment.offset_index.to_bytes(), segment.size_bytes
     heard: list[int] = []
-    (scanned,) = scan_logs([to_scan(segment)], progress=heard.append)
+    scanned = scan_segment(segment, heard.append)
     assert sum(heard) == segment.size_bytes
     assert recover_segment(segment, new_state(tmp_path), scanned=scanned) == 0
     assert (segment.offset_index.to_bytes(), segment.size_bytes) == expected
@@ -332,19 +332,6 @@ def test_a_log_that_became_shorter(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(StorageError, match="shorter than what was written"):
         scan_log(segment.log, segment.size_bytes, 0, 4096)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_several_at_a_time(tmp_path: Path, threads: int) -> None:
-    logs = []
-    for index in range(8):
-        (tmp_path / str(index)).mkdir()
-        write_log(tmp_path / str(index) / "00000000000000000000.log", *[100] * (index + 1))
-        logs.append(to_scan(open_segment(tmp_path / str(index))))
-    assert [found.batches for found in scan_logs(logs, threads)] == [1, 2, 3, 4, 5, 6, 7, 8]
-    walks = scan_logs(logs, threads)
-    assert next(walks).batches == 1
-    walks.close()  # type: ignore[attr-defined]
 
 
 # --- the producers' state

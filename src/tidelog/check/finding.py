@@ -1,66 +1,76 @@
-"""What a verification has to say: something missing, something damaged, or a note about what is odd and right all the same."""
+"""What a check has to say: something missing, something damaged, or a note about what is odd and right all the same."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from tidelog.check.indexes.index_finding import Finding
 from tidelog.errors import TidelogError
 from tidelog.reader.missing import MissingOffsets
+from tidelog.times import format_time
+
+MOST_PER_FILE = 20
+"""Faults reported of one file; the others are counted."""
 
 FindingKind = Literal["missing", "fault", "note"]
 
 
-@dataclass(frozen=True, slots=True)
-class FolderFinding:
-    """One thing about a folder, a partition or a file. Only notes leave a folder whole and sound."""
+class Finding(NamedTuple):
+    """One thing about a folder, a partition or a file. Only notes leave it whole and sound."""
 
-    kind: FindingKind
-    what: str
     path: Path
-    topic: str | None = None
-    partition: int | None = None
+    what: str
+    entry: int | None = None
+    """Number of an index entry, or of the one before which an entry is missing."""
     position: int | None = None
     """Byte in the file."""
-    entry: int | None = None
-    """Number of an index entry."""
     found: str | None = None
     expected: str | None = None
+    kind: FindingKind = "fault"
+    is_sparse: bool = False
+    """Entries are missing, or not where the interval has them; what is there is true. A broker that was started again, and a
+    follower that was truncated, leave it so."""
+    topic: str | None = None
+    partition: int | None = None
     missing: MissingOffsets | None = None
 
     @property
     def is_fault(self) -> bool:
-        """Whether the folder is not whole, or not sound."""
+        """Whether something is not whole, or not sound."""
         return self.kind != "note"
 
     @classmethod
-    def of_missing(cls, one: MissingOffsets, path: Path) -> FolderFinding:
+    def of_missing(cls, one: MissingOffsets, path: Path) -> Finding:
         """Return a finding about missing offsets."""
-        return cls("missing", str(one), path, one.topic, one.partition, missing=one)
+        return cls(path, str(one), kind="missing", topic=one.topic, partition=one.partition, missing=one)
 
     @classmethod
-    def of_index(cls, one: Finding, topic: str, partition: int) -> FolderFinding:
-        """Return a finding about an index, a time map or a log's batches."""
-        # An index that is only sparse says less, and nothing that is untrue; one that is emptied is another matter.
-        is_sparse = one.is_sparse and (_has_entries(one.path) or not _MANY.match(one.what))
-        kind: FindingKind = "fault" if one.is_fault and not is_sparse else "note"
-        return cls(kind, one.what, one.path, topic, partition, one.position, one.slot, one.found, one.expected)
-
-    @classmethod
-    def of_error(cls, error: TidelogError, path: Path, topic: str | None = None, partition: int | None = None) -> FolderFinding:
+    def of_error(cls, error: TidelogError, path: Path, topic: str | None = None, partition: int | None = None) -> Finding:
         """Return a fault from the error that reading something ended with."""
         where = path if error.path is None else Path(error.path)
         found = None if error.found is None else str(error.found)
         expected = None if error.expected is None else str(error.expected)
-        return cls("fault", error.message, where, topic, partition, error.position, None, found, expected)
+        return cls(where, error.message, None, error.position, found, expected, topic=topic, partition=partition)
+
+    def in_folder(self, topic: str, partition: int) -> Finding:
+        """Return what it means for the soundness of a folder: there an index that is only sparse is noted.
+
+        It says less, and nothing that is untrue; one that was emptied is another matter.
+        """
+        is_sparse = self.is_sparse and (_has_entries(self.path) or not _MANY.match(self.what))
+        return self._replace(kind="note" if is_sparse else self.kind, topic=topic, partition=partition)
 
     def __str__(self) -> str:
         if self.missing is not None:
             return self.what
-        return str(Finding(self.path, self.what, self.entry, self.position, self.found, self.expected))
+        place = "" if self.position is None else f" byte {self.position}"
+        place = place if self.entry is None else f" entry {self.entry}" + (place and f",{place}")
+        text = f"{self.path}{place}: {self.what}"
+        if self.found is not None:
+            text += f", found {self.found}"
+        return text if self.expected is None else f"{text}, expected {self.expected}"
 
     def fields(self) -> dict[str, Any]:
         """Return what scripts get."""
@@ -75,11 +85,12 @@ class FolderFinding:
             "what": self.what if lost is None else lost.reason,
             "found": self.found,
             "expected": self.expected,
-            **({} if lost is None else {name: value for name, value in lost.fields().items() if name not in _TOLD}),
+            **({} if lost is None else {name: value for name, value in lost.fields().items() if name not in _SAID}),
         }
 
 
 _MANY = re.compile(r"[0-9]{2,} entries are missing")
+_SAID = ("topic", "partition", "reason")
 
 
 def _has_entries(path: Path) -> bool:
@@ -89,4 +100,32 @@ def _has_entries(path: Path) -> bool:
         return True
 
 
-_TOLD = ("topic", "partition", "reason")
+def note(path: Path, what: str, topic: str | None = None, partition: int | None = None) -> Finding:
+    """Return a note about a file or a folder."""
+    return Finding(path, what, kind="note", topic=topic, partition=partition)
+
+
+def fault(path: Path, what: str, topic: str | None = None, partition: int | None = None) -> Finding:
+    """Return a fault of a file or a folder."""
+    return Finding(path, what, topic=topic, partition=partition)
+
+
+def show_offset_entry(offset: int, position: int) -> str:
+    """Return an entry of an offset index as text."""
+    return f"offset {offset} at byte {position}"
+
+
+def show_time_entry(timestamp: int, offset: int) -> str:
+    """Return an entry of a time index as text."""
+    time = f"{format_time(timestamp)} ({timestamp})" if timestamp >= 0 else str(timestamp)
+    return f"{time} at offset {offset}"
+
+
+def shortened(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings about one file with those beyond `MOST_PER_FILE` counted only."""
+    found = list(findings)
+    if len(found) <= MOST_PER_FILE:
+        return found
+    rest = found[MOST_PER_FILE:]
+    more = f"and {len(rest)} more of this kind"
+    return [*found[:MOST_PER_FILE], Finding(rest[0].path, more, kind="fault" if any(one.is_fault for one in rest) else "note")]

@@ -2,7 +2,7 @@
 
 | looked at | by |
 |---|---|
-| batches, indexes, time maps, aborted transactions | `tidelog.check.indexes` |
+| batches, indexes, time maps, aborted transactions | `tidelog.check.folder_indexes` |
 | segments, heads, ends, partitions that are missing | `tidelog.reader.missing` |
 | leader epochs, producer snapshots, checkpoints, gaps inside segments | `partition_rules` |
 | topics and partitions that should be there, their ids | `expected`, from the folder's `__cluster_metadata-0` |
@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidelog.check.expected import Owner, expected_partitions, strangers
-from tidelog.check.finding import FolderFinding
-from tidelog.check.indexes.index_verify import VerifiedPartition, VerifyOptions, verify_partitions
-from tidelog.check.indexes.partition_interval import partitions_to_verify
+from tidelog.check.finding import Finding, fault, note
+from tidelog.check.folder_indexes import VerifyOptions, verify_partitions
 from tidelog.check.partition_rules import (
     SnapshotFacts,
     batch_facts,
@@ -30,6 +29,7 @@ from tidelog.check.partition_rules import (
     epoch_faults,
     missing_snapshots,
 )
+from tidelog.check.partitions import VerifiedPartition, partitions_to_verify
 from tidelog.errors import (
     CorruptBatchError,
     CorruptCheckpointError,
@@ -75,7 +75,7 @@ class PartitionReport:
     log_start_offset: int | None = None
     log_end_offset: int | None = None
     verified: VerifiedPartition | None = None
-    findings: list[FolderFinding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
@@ -88,14 +88,14 @@ class FolderReport:
 
     directory: Path
     partitions: list[PartitionReport] = field(default_factory=list)
-    findings: list[FolderFinding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing is missing or damaged, as far as anything tells."""
         return not any(finding.is_fault for finding in self.all_findings())
 
-    def all_findings(self) -> Iterator[FolderFinding]:
+    def all_findings(self) -> Iterator[Finding]:
         """Yield all findings, those of the folder first."""
         yield from self.findings
         for partition in self.partitions:
@@ -134,7 +134,7 @@ class _Look:
         self._directory = directory
         self._topics = topics
         self._only = only
-        self._findings: list[FolderFinding] = []
+        self._findings: list[Finding] = []
         self._is_closed = (directory / CLEAN_SHUTDOWN_FILE).exists()
         # What the metadata and the checkpoints say comes before what is there.
         self._metadata = self._read_metadata()
@@ -171,7 +171,7 @@ class _Look:
         try:
             return read_metadata_log(self._directory)
         except TidelogError as error:
-            self._findings.append(FolderFinding.of_error(error, metadata_dir(self._directory)))
+            self._findings.append(Finding.of_error(error, metadata_dir(self._directory)))
             return None
 
     def _check_checkpoints(self) -> None:
@@ -182,9 +182,9 @@ class _Look:
             try:
                 read_offset_checkpoint(path)
             except (CorruptCheckpointError, StorageError) as error:
-                self._findings.append(FolderFinding.of_error(error, path))
+                self._findings.append(Finding.of_error(error, path))
             if there and name not in there and name != names.CLEANER_CHECKPOINT:
-                self._findings.append(FolderFinding("fault", "is missing", path))
+                self._findings.append(fault(path, "is missing"))
         path = self._directory / META_PROPERTIES
         try:
             meta = read_meta_properties(self._directory)
@@ -192,11 +192,11 @@ class _Look:
             if meta is None and there:
                 if self._metadata is not None and not self._metadata.image.brokers:
                     what = "is missing: no broker has had the folder yet, or its node and cluster are forgotten"
-                    self._findings.append(FolderFinding("note", what, path))
+                    self._findings.append(note(path, what))
                 else:
-                    self._findings.append(FolderFinding("fault", "is missing", path))
+                    self._findings.append(fault(path, "is missing"))
         except (CorruptCheckpointError, StorageError) as error:
-            self._findings.append(FolderFinding.of_error(error, path))
+            self._findings.append(Finding.of_error(error, path))
 
     def _owner(self) -> Owner | None:
         assert self._metadata is not None
@@ -220,7 +220,7 @@ class _Look:
         owner = None if self._metadata is None else self._owner()
         if self._metadata is not None and owner is None:
             what = "nothing says which node's folder this is: what should be in it is not known"
-            self._findings.append(FolderFinding("note", what, self._directory / META_PROPERTIES))
+            self._findings.append(note(self._directory / META_PROPERTIES, what))
         if self._metadata is not None and owner is not None:
             expected = expected_partitions(self._metadata.image, owner)
             # A partition that is deleted goes from the metadata first, and from the checkpoints later.
@@ -233,37 +233,37 @@ class _Look:
                     missing[key] = MissingOffsets(*key, claims.log_start_offset or 0, end, "partition", reason)
             for key in sorted(partitions.keys() - expected.keys()):
                 what = "the cluster's metadata do not name it for this folder"
-                partitions[key].findings.append(FolderFinding("note", what, self._directory / names.log_dir_name(*key), *key))
+                partitions[key].findings.append(note(self._directory / names.log_dir_name(*key), what, *key))
         for key, one in missing.items():
             if self._is_wanted(key.topic) and key not in partitions:
-                finding = FolderFinding.of_missing(one, self._directory / names.log_dir_name(*key))
+                finding = Finding.of_missing(one, self._directory / names.log_dir_name(*key))
                 partitions[key] = PartitionReport(*key, findings=[finding])
 
-    def _topic_id(self, key: TopicPartition) -> tuple[uuid.UUID | None, list[FolderFinding]]:
+    def _topic_id(self, key: TopicPartition) -> tuple[uuid.UUID | None, list[Finding]]:
         path = self._directory / names.log_dir_name(*key) / names.PARTITION_METADATA
         try:
             return read_topic_id(path), []
         except (CorruptCheckpointError, StorageError) as error:
-            return None, [FolderFinding.of_error(error, path, *key)]
+            return None, [Finding.of_error(error, path, *key)]
 
     def _compare_ids(
         self, ids: dict[TopicPartition, uuid.UUID | None], partitions: dict[TopicPartition, PartitionReport]
     ) -> None:
-        def fault(key: TopicPartition, what: str) -> None:
+        def blame(key: TopicPartition, what: str) -> None:
             path = self._directory / names.log_dir_name(*key) / names.PARTITION_METADATA
-            partitions[key].findings.append(FolderFinding("fault", what, path, *key))
+            partitions[key].findings.append(fault(path, what, *key))
 
         has_ids = any(topic_id is not None for topic_id in ids.values()) or self._metadata is not None or self._is_kraft
         of_topic: dict[str, uuid.UUID] = {}
         for key, topic_id in sorted(ids.items()):
             one = partitions[key]
             if topic_id is None and not one.findings and has_ids and self._holds_records(key):
-                fault(key, "is missing: Kafka would set the folder aside as a stray")
+                blame(key, "is missing: Kafka would set the folder aside as a stray")
             elif topic_id is not None and of_topic.setdefault(key.topic, topic_id) != topic_id:
-                fault(key, f"has another topic id than the topic's other partitions, {topic_id} and not {of_topic[key.topic]}")
+                blame(key, f"has another topic id than the topic's other partitions, {topic_id} and not {of_topic[key.topic]}")
         if self._metadata is not None:
             for key, what in strangers(ids, self._metadata.image).items():
-                fault(key, what)
+                blame(key, what)
 
     def _holds_records(self, key: TopicPartition) -> bool:
         directory = self._directory / names.log_dir_name(*key)
@@ -285,48 +285,48 @@ class _Look:
             report = partitions[key]
             try:
                 (report.verified,) = verify_partitions(partitions_to_verify(self._log_dir, [key]), options)
-                report.findings += [FolderFinding.of_index(finding, *key) for finding in report.verified.findings]
+                report.findings += [finding.in_folder(*key) for finding in report.verified.findings]
                 with self._log_dir.log(*key) as log:
                     report.log_start_offset, report.log_end_offset = log.log_start_offset, log.log_end_offset
                     report.findings += self._check_log(key, log, report.topic_id is not None)
             except NotFoundError:
-                report.findings.append(FolderFinding("note", "its owner has removed it meanwhile", self._log_dir.path, *key))
+                report.findings.append(note(self._log_dir.path, "its owner has removed it meanwhile", *key))
             except SegmentChangedError as error:
-                report.findings.append(FolderFinding("note", f"changed during the look: {error}", self._log_dir.path, *key))
+                report.findings.append(note(self._log_dir.path, f"changed during the look: {error}", *key))
             except TidelogError as error:
                 if not any(finding.is_fault for finding in report.findings):
-                    report.findings.append(FolderFinding.of_error(error, self._log_dir.path, *key))
+                    report.findings.append(Finding.of_error(error, self._log_dir.path, *key))
             if found is not None:
                 found(report)
 
-    def _check_log(self, key: TopicPartition, log: Log, has_topic_id: bool) -> Iterator[FolderFinding]:
+    def _check_log(self, key: TopicPartition, log: Log, has_topic_id: bool) -> Iterator[Finding]:
         claims = self._log_dir.claims(key)
         directory = log.directory
         for one in log.missing():
-            yield FolderFinding.of_missing(one, directory)
+            yield Finding.of_missing(one, directory)
         yield from self._check_snapshots(key, log, has_topic_id)
         points = claims.recovery_point, claims.cleaner_offset
         for checkpoint, what in checkpoint_faults(log.log_start_offset, log.log_end_offset, *points, is_closed=self._is_closed):
             path = self._directory / f"{checkpoint}-offset-checkpoint"
             if path.exists():  # That it is missing was said.
-                yield FolderFinding("fault", f"{key.topic} {key.partition}: {what}", path, *key)
+                yield fault(path, f"{key.topic} {key.partition}: {what}", *key)
         path = directory / names.LEADER_EPOCH_CHECKPOINT
         try:
             epochs = LeaderEpochs.read(path)
             facts = batch_facts(segment.headers() for segment in _each(log))
         except CorruptCheckpointError as error:
-            yield FolderFinding.of_error(error, path, *key)
+            yield Finding.of_error(error, path, *key)
             return
         except CorruptBatchError:
             return  # Said by who walked it.
         for what in epoch_faults(epochs, path.exists(), facts.epochs, log.log_start_offset):
-            yield FolderFinding("fault", what, path, *key)
+            yield fault(path, what, *key)
         if facts.first_gap is not None and not is_compacted_log(log, claims, by_its_batches=False):
             first, end = facts.first_gap
             what = f"offsets [{first}, {end}) are in no batch of the segment: so it is in a log that was compacted"
-            yield FolderFinding("note", what, directory, *key)
+            yield note(directory, what, *key)
 
-    def _check_snapshots(self, key: TopicPartition, log: Log, has_topic_id: bool) -> Iterator[FolderFinding]:
+    def _check_snapshots(self, key: TopicPartition, log: Log, has_topic_id: bool) -> Iterator[Finding]:
         for offset in log.snapshots:
             path = log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
             try:
@@ -335,11 +335,11 @@ class _Look:
                 continue
             except (CorruptSnapshotError, StorageError) as error:
                 if path.exists():
-                    yield FolderFinding.of_error(error, path, *key)
+                    yield Finding.of_error(error, path, *key)
                 continue
             if ahead:
                 what = f"producer {ahead[0].producer_id} is at offset {ahead[0].last_offset}, the snapshot is of {offset}"
-                yield FolderFinding("fault", what, path, *key)
+                yield fault(path, what, *key)
         facts = SnapshotFacts(
             log.snapshots,
             [segment.base_offset for segment in log.segments],
@@ -350,7 +350,7 @@ class _Look:
         )
         for offset in missing_snapshots(facts):
             path = log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
-            yield FolderFinding("fault", "is missing: what producers had sent up to there", path, *key)
+            yield fault(path, "is missing: what producers had sent up to there", *key)
 
 
 def _each(log: Log) -> Iterator[Segment]:

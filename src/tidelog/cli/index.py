@@ -13,12 +13,18 @@ from contextlib import nullcontext
 
 import click
 
-from tidelog.check.indexes.folder_rebuild import RebuildOptions, RebuiltFile, RebuiltPartition, rebuild_partitions
-from tidelog.check.indexes.index_finding import Finding
-from tidelog.check.indexes.index_verify import PartitionToVerify, VerifiedPartition, VerifyOptions, verify_partitions
-from tidelog.check.indexes.partition_interval import partitions_to_verify, select_partitions
-from tidelog.check.indexes.partition_rebuild import checked_out_dir
-from tidelog.check.indexes.partition_verify import checked_time_map_dir
+from tidelog.check.finding import Finding
+from tidelog.check.folder_indexes import RebuildOptions, VerifyOptions, rebuild_partitions, verify_partitions
+from tidelog.check.index_files import RebuiltFile
+from tidelog.check.partitions import (
+    PartitionToVerify,
+    RebuiltPartition,
+    VerifiedPartition,
+    checked_out_dir,
+    checked_time_map_dir,
+    partitions_to_verify,
+    select_partitions,
+)
 from tidelog.cli import notices
 from tidelog.cli.index_options import interval_option, jobs_option, out_option, processors, time_map_dir_option, time_maps_option
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
@@ -167,19 +173,7 @@ def _finding_lines(one: VerifiedPartition, as_json: bool) -> Iterator[str]:
 
 
 def _json_finding(one: VerifiedPartition, finding: Finding) -> str:
-    return json_line(
-        {
-            "type": "fault" if finding.is_fault else "note",
-            "topic": one.topic,
-            "partition": one.partition,
-            "path": str(finding.path),
-            "entry": finding.slot,
-            "position": finding.position,
-            "what": finding.what,
-            "found": finding.found,
-            "expected": finding.expected,
-        }
-    )
+    return json_line(finding._replace(topic=one.topic, partition=one.partition).fields())
 
 
 def _json_verified(one: VerifiedPartition) -> str:

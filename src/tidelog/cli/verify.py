@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 
-from tidelog.check.finding import FolderFinding
+from tidelog.check.finding import Finding
+from tidelog.check.folder_indexes import VerifyOptions
 from tidelog.check.folder_verify import PartitionReport, verify_folder
-from tidelog.check.indexes.index_verify import VerifyOptions
-from tidelog.check.indexes.partition_verify import checked_time_map_dir
+from tidelog.check.partitions import checked_time_map_dir
 from tidelog.cli import notices
 from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
@@ -56,7 +56,7 @@ def command(
         raise click.exceptions.Exit(notices.INCOMPLETE)
 
 
-def _finding_lines(findings: Iterable[FolderFinding], as_json: bool) -> Iterator[str]:
+def _finding_lines(findings: Iterable[Finding], as_json: bool) -> Iterator[str]:
     for finding in findings:
         if as_json:
             yield json_line(finding.fields())

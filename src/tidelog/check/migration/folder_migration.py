@@ -32,14 +32,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.check.indexes.folder_rebuild import RebuildOptions, rebuild_partitions
-from tidelog.check.indexes.partition_interval import (
-    DEFAULT_INTERVAL_BYTES,
-    PartitionToVerify,
-    partitions_to_verify,
-    select_partitions,
-)
+from tidelog.check.folder_indexes import RebuildOptions, rebuild_partitions
 from tidelog.check.migration.segment_migration import MAX_SEGMENT_BYTES, MigratedSegment, SegmentToMigrate
+from tidelog.check.partitions import DEFAULT_INTERVAL_BYTES, PartitionToVerify, partitions_to_verify, select_partitions
 from tidelog.clock import Clock, SystemClock
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError, StorageError

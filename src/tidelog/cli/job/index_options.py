@@ -23,7 +23,7 @@ def index_arguments(function: Decorated) -> Decorated:
 
 def finding_lines(result: JobResult, *, as_json: bool) -> Iterator[str]:
     """Yield a line for each fault, as `tidelog index` has them; notes go to stderr, unless a script reads."""
-    from tidelog.check.indexes.index_finding import Finding
+    from tidelog.check.finding import Finding
 
     for row in result.rows.where("kind in ('fault', 'note')").select("kind", *FINDING_COLUMNS).toLocalIterator():
         kind, *values = row

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidelog.check.indexes.index_finding import Finding
-from tidelog.check.indexes.partition_rebuild import RebuiltPartition
-from tidelog.check.indexes.partition_verify import VerifiedPartition
+from tidelog.check.finding import Finding
+from tidelog.check.partitions import RebuiltPartition, VerifiedPartition
 from tidelog.spark.jobs.result import JobResult, Summary
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def _finding(topic: str, partition: int, finding: Finding) -> tuple[Any, ...]:
         topic,
         partition,
         str(finding.path),
-        finding.slot,
+        finding.entry,
         finding.position,
         finding.what,
         finding.found,

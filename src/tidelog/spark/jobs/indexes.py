@@ -4,7 +4,7 @@
     rebuild_indexes(spark, "/backup/kafka", out_dir="/indexes", missing_only=True)
 
 The unit of work is a segment, so that one partition keeps all workers busy. The rules are those of `tidelog index verify` and
-`tidelog index rebuild`, from the same functions (`check.indexes`), and so are the files, byte for byte.
+`tidelog index rebuild`, from the same functions (`check`), and so are the files, byte for byte.
 
 | where | what |
 |---|---|
@@ -24,19 +24,28 @@ from contextlib import nullcontext
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from tidelog.check.indexes.partition_interval import partitions_to_verify, select_partitions
-from tidelog.check.indexes.partition_rebuild import PartitionRebuild, RebuildRules, RebuiltPartition, checked_out_dir
-from tidelog.check.indexes.partition_verify import PartitionVerification, VerifiedPartition, checked_time_map_dir
-from tidelog.check.indexes.segment_index_check import Survey
-from tidelog.check.indexes.segment_rebuild import SegmentToRebuild, rebuild_segment
-from tidelog.check.indexes.segment_verify import (
+from tidelog.check.partitions import (
+    PartitionRebuild,
+    PartitionVerification,
+    RebuildRules,
+    RebuiltPartition,
+    VerifiedPartition,
+    checked_out_dir,
+    checked_time_map_dir,
+    partitions_to_verify,
+    select_partitions,
+)
+from tidelog.check.segment_indexes import Survey
+from tidelog.check.segments import (
     SURVEYED_SEGMENTS,
+    SegmentToRebuild,
     SegmentToVerify,
     SurveySeed,
     check_prepared,
     examine_segment,
     make_survey,
     prepare_segment,
+    rebuild_segment,
 )
 from tidelog.errors import InvalidArgumentError, SegmentChangedError, StorageError
 from tidelog.reader.log_dir import LogDir

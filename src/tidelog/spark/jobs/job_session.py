@@ -120,7 +120,7 @@ def _wake(spark: SparkSession) -> None:
 
 def _import_logs(task: int) -> None:
     """Load on a worker what most jobs need there."""
-    for module in ("tidelog.reader.log_dir", "tidelog.check.indexes.segment_rebuild"):
+    for module in ("tidelog.reader.log_dir", "tidelog.check.segments"):
         import_module(module)
 
 

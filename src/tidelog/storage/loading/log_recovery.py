@@ -33,7 +33,7 @@ from tidelog.storage.loading.clean_end import find_clean_end
 from tidelog.storage.loading.loading_log import LoadingLog
 from tidelog.storage.loading.log_scan import ScannedLog, scan_log
 from tidelog.storage.loading.overflow import split_overflowed_segment
-from tidelog.storage.loading.recovery import recover_segment, to_scan
+from tidelog.storage.loading.recovery import recover_segment, scan_segment
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.segment.segments import LogSegments
 
@@ -120,7 +120,7 @@ class LogRecovery:
 
         They go first: were the start interrupted after the cut, the next one would find nothing to cut, and leave a hole.
         """
-        scanned = scan_log(*to_scan(segment), progress=self._progress.on_bytes)
+        scanned = scan_segment(segment, self._progress.on_bytes)
         scanned = _in_its_place(segment, scanned, self._log.segments.higher(segment.base_offset))
         if scanned.overflows:
             raise _OverflowedSegmentError(segment)

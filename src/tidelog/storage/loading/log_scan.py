@@ -5,15 +5,13 @@ through one buffer. The buffer stays small, so that what the kernel of the opera
 processor's cache when it is summed up. A batch larger than it makes it larger; one of a size that only damage explains is
 summed up by pieces first.
 
-Nothing is changed here. `recovery` does that with its own segments, `index_rebuild` with anybody's files; both may let
-several walks run at the same time (`scan_logs`), because the kernel releases the GIL and so does reading.
+Nothing is changed here. `recovery` does that with its own segments, `check` compares with anybody's files; both may let several
+walks run at the same time, because the kernel releases the GIL and so does reading.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -156,39 +154,6 @@ def _is_sound(file: LogBytes, position: int) -> bool:
         crc = add(piece, crc)
         at += len(piece)
     return crc == header.crc
-
-
-class LogToScan(NamedTuple):
-    """Arguments of one `scan_log`."""
-
-    file: LogBytes
-    size_bytes: int
-    base_offset: int
-    index_interval_bytes: int
-
-
-def scan_logs(logs: Sequence[LogToScan], threads: int = 1, *, progress: Progress | None = None) -> Iterator[ScannedLog]:
-    """Walk several files, up to `threads` at a time; yield what was found in the order asked.
-
-    No more than `threads` results wait for their turn. `progress` is called from the threads that walk. Closing the iterator
-    early waits for the walks that have begun.
-    """
-    if threads <= 1 or len(logs) <= 1:
-        for log in logs:
-            yield scan_log(*log, progress=progress)
-        return
-    with ThreadPoolExecutor(min(threads, len(logs)), "tidelog-scan") as executor:
-        waiting: deque[Future[ScannedLog]] = deque()
-        try:
-            for log in logs:
-                if len(waiting) == threads:
-                    yield waiting.popleft().result()
-                waiting.append(executor.submit(scan_log, *log, progress=progress))
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 def read_producer_batch(file: LogBytes, position: int) -> tuple[BatchHeader, bytes]:

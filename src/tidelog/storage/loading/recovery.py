@@ -22,7 +22,7 @@ import logging
 
 from tidelog.errors import CorruptDataError, OffsetOverflowError
 from tidelog.records.markers import end_txn_marker
-from tidelog.storage.loading.log_scan import LogToScan, Progress, ScannedLog, read_producer_batch, scan_log
+from tidelog.storage.loading.log_scan import Progress, ScannedLog, read_producer_batch, scan_log
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.segment.segment import LogSegment
@@ -40,11 +40,11 @@ def recover_segment(
 ) -> int:
     """Rebuild a segment from its `.log`; return how many bytes were cut from that.
 
-    `scanned` is a walk over the segment as it is (`to_scan`), where the caller has had one made ahead. Raises
+    `scanned` is a walk over the segment as it is (`scan_segment`), where the caller has had one made ahead. Raises
     OffsetOverflowError before anything is changed if the segment must be split, StorageError.
     """
     if scanned is None:
-        scanned = scan_log(*to_scan(segment), progress=progress)
+        scanned = scan_segment(segment, progress)
     if scanned.overflows:
         raise OffsetOverflowError(
             f"an offset behind {scanned.last_offset} does not fit the segment of base {segment.base_offset}",
@@ -68,9 +68,9 @@ def recover_segment(
     )
 
 
-def to_scan(segment: LogSegment) -> LogToScan:
-    """Return what `scan_logs` needs to walk a segment ahead of its recovery, on another thread."""
-    return LogToScan(segment.log, segment.size_bytes, segment.base_offset, segment.index_interval_bytes)
+def scan_segment(segment: LogSegment, progress: Progress | None = None) -> ScannedLog:
+    """Walk a segment as it is; also ahead of its recovery, on another thread."""
+    return scan_log(segment.log, segment.size_bytes, segment.base_offset, segment.index_interval_bytes, progress=progress)
 
 
 def _tell_producers(segment: LogSegment, producer_state: ProducerStateManager, scanned: ScannedLog) -> tuple[ScannedLog, str]:

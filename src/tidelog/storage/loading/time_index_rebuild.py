@@ -13,8 +13,7 @@ import logging
 
 from tidelog.formats.checkpoints import replace_file
 from tidelog.formats.time_index import TimeIndex
-from tidelog.storage.loading.log_scan import scan_log
-from tidelog.storage.loading.recovery import to_scan
+from tidelog.storage.loading.recovery import scan_segment
 from tidelog.storage.segment.segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
@@ -22,7 +21,7 @@ logger = logging.getLogger("tidelog.storage")
 
 def rebuild_time_index(segment: LogSegment) -> None:
     """Write the time index of a segment that has none and had none opened. A damaged batch ends it. Raises StorageError."""
-    scanned = scan_log(*to_scan(segment))
+    scanned = scan_segment(segment)
     segment.log.release()
     path = segment.time_index.path
     replace_file(path, scanned.time_entries)

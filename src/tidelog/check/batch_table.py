@@ -14,6 +14,7 @@ and of each batch that raised the segment's largest timestamp so far, the *rises
 
 Eight bytes a batch, and no object for any: a segment of a gigabyte has a million small batches. The columns come from the batch
 kernel, which is asked for an index with an entry for every batch (`EVERY_BATCH`). Those who verify indexes use it.
+`longest_ascending` says which entries of an index are in order, so that one out of place does not condemn all others.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
 from struct import iter_unpack
 
 from tidelog.storage.loading.log_scan import ScannedLog
@@ -85,3 +88,27 @@ class BatchTable:
         """Return the first batch behind `batch` that raises the largest timestamp; the number behind the last one without any."""
         rise = bisect_right(self.risen_at, batch)
         return self.risen_at[rise] if rise < len(self.risen_at) else len(self)
+
+
+def longest_ascending(numbers: Sequence[int]) -> list[int]:
+    """Return the places of a longest choice of `numbers` that ascends strictly."""
+    if all(a < b for a, b in pairwise(numbers)):
+        return list(range(len(numbers)))
+    least: list[int] = []  # least[n]: the smallest number that a choice of n + 1 ends with
+    places: list[int] = []
+    before: list[int] = []
+    for place, number in enumerate(numbers):
+        length = bisect_left(least, number)
+        if length == len(least):
+            least.append(number)
+            places.append(place)
+        else:
+            least[length] = number
+            places[length] = place
+        before.append(places[length - 1] if length else -1)
+    chosen = []
+    place = places[-1] if places else -1
+    while place >= 0:
+        chosen.append(place)
+        place = before[place]
+    return chosen[::-1]

@@ -20,15 +20,23 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from tidelog.check.indexes.batch_table import EVERY_BATCH, BatchTable
-from tidelog.check.indexes.broker_starts import Starts
-from tidelog.check.indexes.index_content import TIME_ENTRY_BYTES, IndexContent, index_path, read_indexes
-from tidelog.check.indexes.index_finding import Finding, shortened
-from tidelog.check.indexes.index_interval import IntervalVotes
-from tidelog.check.indexes.offset_entry_forms import Form, FormSurvey, OffsetEntry, read_entries, set_verdict
-from tidelog.check.indexes.offset_index_check import IndexRules, add_gaps, chain_of, check_offset_index
-from tidelog.check.indexes.time_entry_forms import TimeEntry, TimeEntryReader, TimeForm, TimeFormSurvey
-from tidelog.check.indexes.time_index_check import CheckedTimes, check_time_index, required_rises
+from tidelog.check.batch_table import EVERY_BATCH, BatchTable
+from tidelog.check.finding import Finding, shortened
+from tidelog.check.index_files import TIME_ENTRY_BYTES, IndexContent, index_path, read_indexes
+from tidelog.check.index_rules import IntervalVotes, Starts
+from tidelog.check.offset_index import (
+    Form,
+    FormSurvey,
+    IndexRules,
+    OffsetEntry,
+    add_gaps,
+    chain_of,
+    check_offset_index,
+    read_entries,
+    required_rises,
+    set_verdict,
+)
+from tidelog.check.time_index import CheckedTimes, TimeEntry, TimeEntryReader, TimeForm, TimeFormSurvey, check_time_index
 from tidelog.formats import names
 from tidelog.reader.segment import Segment
 from tidelog.storage.loading.log_scan import scan_log
@@ -186,7 +194,7 @@ def check(one: Prepared, survey: Survey, restarts: Iterable[int] = ()) -> Checke
         content = one.offsets
         checked = check_offset_index(content, entries, one.table, rules, starts)
         if checked.findings and one.is_live and content.padding_bytes:
-            first = min(finding.slot or 0 for finding in checked.findings)
+            first = min(finding.entry or 0 for finding in checked.findings)
             before = check_offset_index(content, entries[:first], one.table, rules, starts)
             if not before.findings:
                 checked = before
@@ -211,7 +219,7 @@ def _check_times(one: Prepared, survey: Survey, indexed: list[OffsetEntry]) -> C
     checked = check_time_index(content, one.time_entries, one.table, required, one.reader, survey.times)
     findings: list[Finding] = []
     if checked.findings and one.is_live and content.padding_bytes:
-        first = min(finding.slot or 0 for finding in checked.findings)
+        first = min(finding.entry or 0 for finding in checked.findings)
         before = check_time_index(content, one.time_entries[:first], one.table, required, one.reader, survey.times)
         if not before.findings:
             checked = before
@@ -250,12 +258,12 @@ def _length_faults(content: IndexContent, is_live: bool) -> list[Finding]:
 
 
 def _stale(path: Path, count: int) -> Finding:
-    return Finding(path, f"{_count(count)} behind the right ones, left by a truncation", is_fault=False)
+    return Finding(path, f"{_count(count)} behind the right ones, left by a truncation", kind="note")
 
 
 def _started(path: Path, position: int) -> Finding:
     what = f"entries are counted anew from byte {position} of the log on: its broker was started again there"
-    return Finding(path, what, is_fault=False)
+    return Finding(path, what, kind="note")
 
 
 def _count(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Work on several things at a time, with the answers in the order of the things: for walks that release the GIL."""
+"""Work on several things at a time, on threads, with the answers in the order of the things: for work that releases the GIL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
+def ordered_map(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
     """Yield `work(item)` for each item, up to `threads` at a time. What one of them raises is raised in its turn.
 
     Items are taken one by one as there is room; no more than `threads` answers wait. Closing the iterator early waits for

@@ -1,23 +1,33 @@
-"""Whether a transaction index is right and complete: an entry for each transaction that was aborted in the segment (spec §2.1).
+"""The aborted transactions of a segment, and whether its transaction index has each of them (spec §2.1).
 
-What must be in it comes from the producers' state, replayed over the log. What compaction and retention have taken from the log
-may still be in the index: an entry of a transaction that left nothing but its marker, or that began before anything that is left;
-and the last stable offset, which other producers' transactions held back that are not seen any more.
+What must be in it comes from the producers' state, replayed over the log: transactions reach over segments, so a partition is
+gone through in order with one `ProducerState`, which begins with the snapshot at its first segment's base, or empty (`state_at`).
+What compaction and retention have taken from the log may still be in the index: an entry of a transaction that left nothing but
+its marker, or that began before anything that is left; and the last stable offset, which other producers' transactions held back
+that are not seen any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from tidelog.check.indexes.index_content import IndexContent
-from tidelog.check.indexes.index_finding import Finding
-from tidelog.errors import CorruptDataError
+from tidelog.check.finding import Finding
+from tidelog.check.index_files import IndexContent
+from tidelog.errors import CorruptDataError, CorruptSnapshotError, SegmentChangedError
+from tidelog.formats import names
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.formats.txn_index import ENTRY_BYTES, AbortedTxn
+from tidelog.reader.producer_state import ProducerState
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
-from tidelog.records.control import ControlType
+from tidelog.records.control import ControlType, EndTxnMarker
 from tidelog.records.markers import end_txn_marker
+from tidelog.storage.loading.log_scan import ScannedLog, read_producer_batch
+
+logger = logging.getLogger("tidelog.storage")
 
 
 def check_txn_index(
@@ -123,3 +133,53 @@ def _header(log: ReadOnlyFile, position: int) -> BatchHeader:
 def _show(txn: AbortedTxn) -> str:
     stable = f"last stable offset {txn.last_stable_offset}"
     return f"producer {txn.producer_id}, offsets {txn.first_offset} to {txn.last_offset}, {stable}"
+
+
+# --- which transactions were aborted
+
+
+def state_at(log_path: Path) -> ProducerState:
+    """Return the producers' state at a segment's base, as far as a snapshot tells it."""
+    base_offset = names.offset_from_file_name(log_path.name)
+    path = log_path.with_suffix(names.SNAPSHOT_SUFFIX)
+    try:
+        return ProducerState(read_snapshot(path), base_offset)
+    except SegmentChangedError:
+        pass  # There is none: nothing was known of producers, or the log begins here.
+    except CorruptSnapshotError as error:
+        logger.warning("%s: transactions that were open at %d count as begun later", error, base_offset)
+    return ProducerState(map_end_offset=base_offset)
+
+
+class ProducerBatch(NamedTuple):
+    """A batch that opens or ends a transaction, or may; of the others nothing needs to be known."""
+
+    header: BatchHeader
+    marker: EndTxnMarker | None
+
+
+def transaction_batches(file: ReadOnlyFile, scanned: ScannedLog) -> list[ProducerBatch]:
+    """Return a segment's batches that the aborted transactions follow from, in order; few of them are large.
+
+    A producer's batches outside of transactions open none, end none, and so change nothing here.
+    """
+    found = []
+    for position in scanned.producer_positions:
+        header, batch = read_producer_batch(file, position)
+        marker = None
+        if header.is_control:
+            try:
+                marker = end_txn_marker(header, batch, file.path)
+            except CorruptDataError as error:
+                logger.warning("%s: it ends no transaction", error)
+        if header.is_control or header.is_transactional:
+            found.append(ProducerBatch(header, marker))
+    return found
+
+
+def aborted_by(batches: Iterable[ProducerBatch], state: ProducerState) -> list[AbortedTxn]:
+    """Bring the state over a segment's batches; return the transactions that were aborted in it."""
+    before = len(state.aborted)
+    for header, marker in batches:
+        state.apply(header, marker)
+    return state.aborted[before:]

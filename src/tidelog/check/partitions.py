@@ -1,0 +1,365 @@
+"""Partitions verified or rebuilt: which ones, with which index.interval.bytes, and what reaches over their segments.
+
+The interval is found from the beginning of a few segments: their first index entries bound it (`index_rules`).
+
+Callers that run the segments' tasks, on threads (`folder_indexes`) or on Spark's workers (`spark.jobs`), make one
+`PartitionVerification` or `PartitionRebuild` of each partition and
+
+1. hand its `tasks` to `examine_segment` or `rebuild_segment` in any order, and the outcomes to `take` in the order of the tasks:
+   that follows the transactions from segment to segment;
+2. verify: have those of `unclear`, if there are any, checked by the rules that `make_survey` finds, and give the outcomes to
+   `take_checked`;
+3. ask for the `result`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.check.batch_table import EVERY_BATCH, BatchTable
+from tidelog.check.finding import Finding, shortened
+from tidelog.check.index_files import OFFSET_ENTRY_BYTES, RebuiltFile, check_in_place, index_path, make_folder, put, read_index
+from tidelog.check.index_rules import IntervalVotes
+from tidelog.check.offset_index import Form, add_gaps, chain_of, read_entries
+from tidelog.check.segments import (
+    SURVEYED_SEGMENTS,
+    CheckedSegment,
+    ExaminedSegment,
+    RebuiltSegment,
+    SegmentToRebuild,
+    SegmentToVerify,
+    SurveySeed,
+    gone,
+)
+from tidelog.check.time_index import TimeForm
+from tidelog.check.txn_index import ProducerBatch, aborted_by, check_txn_index, has_gaps, state_at
+from tidelog.config import LogConfig
+from tidelog.errors import InvalidArgumentError, NotFoundError, SegmentChangedError
+from tidelog.formats import names
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.producer_state import ProducerState
+from tidelog.reader.segment import Segment
+from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.folder.folder_topics import read_topics
+from tidelog.storage.loading.log_scan import scan_log
+
+DEFAULT_INTERVAL_BYTES = LogConfig().index_interval_bytes
+
+_GUESSED_FROM_SEGMENTS = 3
+_GUESSED_FROM_BYTES = 1 << 20
+_ENOUGH_GAPS = 32
+
+
+class PartitionToVerify(NamedTuple):
+    """A partition: how it is opened, and what is likely its interval (None: nothing is known)."""
+
+    open: Callable[[], Log]
+    likely_interval_bytes: int | None = None
+
+
+def select_partitions(log_dir: LogDir, topic: str | None = None, partitions: Sequence[int] = ()) -> list[tuple[str, int]]:
+    """Return the partitions of a folder that are wanted: all, those of a topic, or the named ones of a topic.
+
+    Raises UnknownTopicOrPartitionError, InvalidArgumentError for partitions of no topic.
+    """
+    if topic is None:
+        if partitions:
+            raise InvalidArgumentError("partitions of which topic", found=", ".join(map(str, partitions)))
+        return [(name, partition) for name, numbers in sorted(log_dir.topics().items()) for partition in numbers]
+    return [(topic, partition) for partition in sorted(set(partitions)) or log_dir.partitions(topic)]
+
+
+def partitions_to_verify(log_dir: LogDir, wanted: Sequence[tuple[str, int]]) -> Iterator[PartitionToVerify]:
+    """Yield partitions of a folder, each to be opened when its turn comes. Raises what reading the folder's topics raises."""
+    topics = read_topics(log_dir.path)
+    for topic, partition in wanted:
+
+        def opened(topic: str = topic, partition: int = partition) -> Log:
+            return log_dir.log(topic, partition)
+
+        known = topics.get(topic)
+        likely = None if known is None else LogConfig.from_properties(known.properties).index_interval_bytes
+        yield PartitionToVerify(opened, likely)
+
+
+def preferred_intervals(partition: PartitionToVerify) -> list[int]:
+    """Return the intervals that a partition is likely to have, the likeliest first."""
+    likely = partition.likely_interval_bytes
+    return [DEFAULT_INTERVAL_BYTES] if likely is None else [likely, DEFAULT_INTERVAL_BYTES]
+
+
+def guess_interval(segments: Sequence[Segment], preferred: Sequence[int]) -> int:
+    """Return the interval that the first entries of a few segments were written with, the first of `preferred` without any.
+
+    Raises StorageError.
+    """
+    votes = IntervalVotes()
+    for segment in islice((one for one in segments if one.size_bytes), _GUESSED_FROM_SEGMENTS):
+        try:
+            _vote(votes, segment)
+        except SegmentChangedError:
+            continue
+        finally:
+            segment.close()
+        if votes.closed >= _ENOUGH_GAPS:
+            break
+    return votes.best(preferred)
+
+
+def _vote(votes: IntervalVotes, segment: Segment) -> None:
+    path = index_path(segment.log_path, names.INDEX_SUFFIX)
+    is_cut = segment.size_bytes > _GUESSED_FROM_BYTES
+    size = min(segment.size_bytes, _GUESSED_FROM_BYTES)
+    table = BatchTable(scan_log(segment.file, size, segment.base_offset, EVERY_BATCH))
+    with ReadOnlyFile(path, fallbacks=()) as file:
+        data = file.read(0, len(table) * OFFSET_ENTRY_BYTES)
+    entries = read_entries(data[: len(data) - len(data) % OFFSET_ENTRY_BYTES], table, segment.file)
+    forms = frozenset({Form.BATCH})
+    chosen = chain_of(entries, forms)
+    # What follows the last entry within a piece of the log says nothing of the interval.
+    add_gaps(votes, table, chosen, has_sets=False, is_cut=is_cut)
+
+
+# --- verified
+
+
+@dataclass
+class VerifiedPartition:
+    """What was found of a partition."""
+
+    topic: str
+    partition: int
+    directory: Path
+    interval_bytes: int
+    """index.interval.bytes, as most of its segments have it."""
+    segments: int = 0
+    size_bytes: int = 0
+    offset_entries: int = 0
+    time_entries: int = 0
+    aborted_transactions: int = 0
+    time_maps: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def faults(self) -> int:
+        """How many findings are faults."""
+        return sum(finding.is_fault for finding in self.findings)
+
+
+def checked_time_map_dir(directory: str | os.PathLike[str] | None) -> Path | None:
+    """Return a folder of time maps. Raises NotFoundError where there is none of that name."""
+    if directory is None:
+        return None
+    path = Path(directory)
+    if not path.is_dir():
+        raise NotFoundError("no such folder of time maps", path=path)
+    return path
+
+
+class PartitionVerification:
+    """One partition on its way."""
+
+    def __init__(self, partition: PartitionToVerify, interval_bytes: int | None = None, time_map_dir: Path | None = None) -> None:
+        """Open the partition; `interval_bytes` None is found from its indexes. Raises what opening raises, and StorageError."""
+        log = self._log = partition.open()
+        self._preferred = preferred_intervals(partition)
+        self._given = interval_bytes
+        interval = guess_interval(log.segments, self._preferred) if interval_bytes is None else interval_bytes
+        is_closed = (log.directory.parent / CLEAN_SHUTDOWN_FILE).exists()
+        self.tasks = [
+            SegmentToVerify(segment, segment.size_bytes, segment.is_last and not is_closed, interval, time_map_dir)
+            for segment in log.segments
+        ]
+        self.unclear: list[SegmentToVerify] = []
+        """Segments that are not just what their logs say, once all were taken."""
+        self.usual: list[SegmentToVerify] = []
+        """Some of those that are."""
+        self.restarts = log.snapshots
+        """Offsets at which the broker may have been started."""
+        self._result = VerifiedPartition(log.topic, log.partition, log.directory, interval)
+        self._result.findings += _orphans(log)
+        self._taken = 0
+        self._examined: list[Segment] = []
+        self._state: ProducerState | None = None
+        self._clear_offset_entries = self._clear_time_entries = 0
+        """Of those among the usual ones that are not kept."""
+        self._lost_records: bool | None = None
+        self._forms: Counter[tuple[str, Form | TimeForm]] = Counter()
+
+    def take(self, examined: ExaminedSegment) -> None:
+        """Take the next segment's outcome. Raises StorageError."""
+        result, task = self._result, self.tasks[self._taken]
+        self._taken += 1
+        result.segments += 1
+        result.findings += examined.findings
+        if examined.size_bytes is None:
+            return
+        result.size_bytes += examined.size_bytes
+        result.offset_entries += examined.offset_entries
+        result.time_entries += examined.time_entries
+        result.time_maps += examined.time_maps
+        self._examined.append(task.segment)
+        if not examined.is_as_expected:
+            self.unclear.append(task)
+        elif len(self.usual) < SURVEYED_SEGMENTS:
+            self.usual.append(task)
+        else:
+            self._clear_offset_entries += examined.offset_entries
+            self._clear_time_entries += examined.time_entries
+        try:
+            self._check_transactions(task.segment, examined.transactions)
+        except SegmentChangedError:
+            result.findings.append(gone(task.segment))
+        task.segment.close()
+
+    @property
+    def survey_seed(self) -> SurveySeed:
+        """What is known of the rules that the unclear segments were indexed by."""
+        # A guess from segments that older releases indexed may be beside the mark.
+        known = [self._result.interval_bytes] if self.usual else []
+        return SurveySeed([*known, *self._preferred], self._given, self._clear_offset_entries, self._clear_time_entries)
+
+    def take_checked(self, checked: CheckedSegment) -> None:
+        """Take the next unclear segment's outcome."""
+        if not self.usual and checked.interval_bytes is not None:
+            self._result.interval_bytes = checked.interval_bytes
+        self._result.findings += checked.findings
+        self._forms += checked.forms
+
+    def result(self) -> VerifiedPartition:
+        """Return what was found, once everything was taken."""
+        for (suffix, form), count in sorted(self._forms.items(), key=lambda item: (item[0][0], item[0][1].name)):
+            if form not in (Form.BATCH, TimeForm.LAST):
+                entries = "1 entry" if count == 1 else f"{count} entries"
+                what = f"{suffix}: {entries} {form.value}: not by the rules of Kafka 3.9.1, and right"
+                self._result.findings.append(Finding(self._log.directory, what, kind="note"))
+        self._result.findings.sort(key=lambda finding: (finding.path.name, finding.entry is None, finding.entry or 0))
+        return self._result
+
+    def _check_transactions(self, segment: Segment, batches: Sequence[ProducerBatch]) -> None:
+        if self._state is None:
+            self._state = state_at(segment.log_path)
+        aborted = aborted_by(batches, self._state)
+        path = index_path(segment.log_path, names.TXN_INDEX_SUFFIX)
+        content = read_index(path, TXN_ENTRY_BYTES)
+        check_in_place(segment)
+        self._result.aborted_transactions += len(aborted)
+        markers = [header.position for header, _ in batches if header.is_control]
+        found = check_txn_index(path, content, aborted, segment.file, markers, self._has_lost_records)
+        self._result.findings += shortened(found)
+
+    def _has_lost_records(self) -> bool:
+        """Whether compaction or retention took records from what was examined so far."""
+        if not self._lost_records:
+            first = self._examined[0]
+            is_beginning = first.base_offset == 0 or first.index_path(names.SNAPSHOT_SUFFIX).exists()
+            self._lost_records = not is_beginning or any(has_gaps(one.file, one.base_offset) for one in self._examined)
+        return self._lost_records
+
+
+def _orphans(log: Log) -> list[Finding]:
+    """Return a note for each index without a segment."""
+    bases = {segment.base_offset for segment in log.segments}
+    suffixes = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
+    return [
+        Finding(path, "there is no segment of that name", kind="note")
+        for path in sorted(log.directory.iterdir())
+        if path.suffix in suffixes and path.stem.isdecimal() and int(path.stem) not in bases
+    ]
+
+
+# --- rebuilt
+
+
+@dataclass
+class RebuiltPartition:
+    """What was done for a partition."""
+
+    topic: str
+    partition: int
+    directory: Path
+    """Where the files are."""
+    interval_bytes: int
+    segments: int = 0
+    size_bytes: int = 0
+    files: list[RebuiltFile] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    """What is wrong with the logs."""
+
+    @property
+    def changed(self) -> list[RebuiltFile]:
+        """Return the files that were there, were not right, and are now."""
+        return [file for file in self.files if not (file.is_right or file.is_left) and file.old_bytes is not None]
+
+    @property
+    def new(self) -> list[RebuiltFile]:
+        """Return the files that were not there."""
+        return [file for file in self.files if not file.is_right and file.old_bytes is None]
+
+    @property
+    def left(self) -> list[RebuiltFile]:
+        """Return the files that are not right and stay, because only missing ones were asked for."""
+        return [file for file in self.files if file.is_left]
+
+
+def checked_out_dir(out_dir: str | os.PathLike[str] | None, data_dir: Path) -> Path | None:
+    """Return a folder for files, which need not be there. Raises InvalidArgumentError for one inside the data folder."""
+    out = None if out_dir is None else Path(out_dir)
+    if out is not None and out.resolve().is_relative_to(data_dir.resolve()):
+        raise InvalidArgumentError("--out lies inside the data folder; without --out the indexes are rebuilt in place", path=out)
+    return out
+
+
+class RebuildRules(NamedTuple):
+    """What is built, and where."""
+
+    out_dir: Path | None = None
+    """Where the files go; None stands for their own places."""
+    interval_bytes: int | None = None
+    """None: as the indexes that are there were written."""
+    time_maps: bool = True
+    missing_only: bool = False
+    """Files that are there stay as they are."""
+
+
+class PartitionRebuild:
+    """One partition on its way."""
+
+    def __init__(self, partition: PartitionToVerify, rules: RebuildRules) -> None:
+        """Open the partition. Raises what opening raises, and StorageError."""
+        log = partition.open()
+        interval = rules.interval_bytes
+        if interval is None:
+            interval = guess_interval(log.segments, preferred_intervals(partition))
+        out_dir = None if rules.out_dir is None else rules.out_dir / log.directory.name
+        self.result = RebuiltPartition(log.topic, log.partition, out_dir or log.directory, interval)
+        self.tasks = [
+            SegmentToRebuild(segment, out_dir, interval, rules.time_maps, rules.missing_only) for segment in log.segments
+        ]
+        self._taken = 0
+        self._state: ProducerState | None = None
+        if out_dir is not None:
+            make_folder(out_dir)
+
+    def take(self, rebuilt: RebuiltSegment) -> None:
+        """Take the next segment's outcome, and write its aborted transactions. Raises StorageError."""
+        task = self.tasks[self._taken]
+        self._taken += 1
+        if self._state is None:
+            self._state = state_at(task.segment.log_path)
+        aborted = aborted_by(rebuilt.transactions, self._state)
+        self.result.segments += 1
+        self.result.size_bytes += rebuilt.size_bytes
+        self.result.findings += rebuilt.findings
+        transactions = b"".join(txn.to_bytes() for txn in aborted) or None
+        path = task.target(names.TXN_INDEX_SUFFIX)
+        self.result.files += [*rebuilt.files, *put(path, transactions, missing_only=task.missing_only)]

@@ -1,0 +1,305 @@
+"""One segment verified or rebuilt: the unit of work, on a thread or on another machine. What it takes and returns can be pickled.
+
+| | does | takes |
+|---|---|---|
+| `examine_segment` | compares indexes with Kafka's rules, time maps with the log; checks batches | a walk in the kernel |
+| `check_prepared` | of indexes that differ: what is wrong, by the rules that they were written by | Python for each entry |
+| `rebuild_segment` | writes the indexes and the time map, all but the `.txnindex` | a walk in the kernel, another for the map |
+
+The rules are found from a few segments of the partition in between (`make_survey`). Transactions reach over segments: what a
+segment says of them is small, its batches that open or end one, and `partitions` puts that together.
+
+A time map is right if the one that is built from the log, up to where it covers it, comes out the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.check.finding import Finding
+from tidelog.check.index_files import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    RebuiltFile,
+    index_path,
+    put,
+    put_time_map,
+    read_indexes,
+)
+from tidelog.check.offset_index import Form
+from tidelog.check.segment_indexes import Prepared, Survey, check, prepare
+from tidelog.check.time_index import TimeForm
+from tidelog.check.txn_index import ProducerBatch, transaction_batches
+from tidelog.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, SegmentChangedError
+from tidelog.formats import names
+from tidelog.formats.file_stamp import settled_stamp
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.formats.time_map import TimeMap
+from tidelog.formats.time_map_builder import TimeMapBuilder, add_batches
+from tidelog.reader.segment import Segment
+from tidelog.reader.segment_end import find_end
+from tidelog.reader.time_map_file import check_agrees, read_time_map, time_map_path, unchanged
+from tidelog.storage.loading.log_scan import Progress, ScannedLog, scan_log
+
+
+def log_faults(segment: Segment, size_bytes: int, scanned: ScannedLog) -> list[Finding]:
+    """Say what is wrong with a log; what a crash or a running broker leaves at the end of the last one is no fault."""
+    if scanned.is_whole:
+        return []
+    path, position = segment.log_path, scanned.valid_bytes
+    if segment.is_last:
+        try:
+            find_end(segment.file, size_bytes, position, scanned.next_offset, segment.notices)
+        except CorruptBatchError as error:
+            return [Finding(path, error.message, position=position)]
+        return []
+    why = scanned.fault or "a batch is cut off by the end of its segment"
+    return [Finding(path, f"{why}; there is no index from here on", position=position)]
+
+
+# --- the time map
+
+
+_COLUMNS = (
+    *("position", "first offset", "smallest timestamp", "largest timestamp", "distance to the last batch"),
+    *(
+        "digest of its batches",
+        "records",
+        "records without timestamp",
+        "end of the holes",
+        "timestamp before a hole",
+        "timestamp behind a hole",
+    ),
+)
+
+
+def check_time_map(path: Path, log: ReadOnlyFile, base_offset: int, end_position: int) -> list[Finding] | None:
+    """Compare a file with the log whose batches end at `end_position`; None where there is none. Raises StorageError."""
+    try:
+        time_map = read_time_map(path)
+        if time_map is None:
+            return None
+        check_agrees(time_map, log, base_offset, end_position, path)
+        builder = TimeMapBuilder(base_offset, block_bytes=time_map.block_bytes)
+        add_batches(builder, log, time_map.covered_bytes)
+    except CorruptIndexError as error:
+        found = None if error.found is None else str(error.found)
+        return [Finding(path, error.message, found=found, expected=None if error.expected is None else str(error.expected))]
+    except CorruptDataError as error:
+        return [Finding(path, f"the log cannot be mapped: {error.message}", kind="note")]
+    built = builder.build()
+    return [] if built is None or built == time_map else [_difference(path, time_map, built)]
+
+
+def _difference(path: Path, found: TimeMap, expected: TimeMap) -> Finding:
+    for name, ours, theirs in zip(_COLUMNS, found.columns(), expected.columns(), strict=True):
+        if len(ours) != len(theirs):
+            return Finding(path, f"column {name!r} has another length", found=str(len(ours)), expected=str(len(theirs)))
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            if one != other:
+                return Finding(path, f"{name}, number {number}", found=str(one), expected=str(other))
+    return Finding(path, "the header is not that of the log")
+
+
+SURVEYED_SEGMENTS = 3
+"""A large segment's entries take a hundred megabytes."""
+
+
+class SegmentToVerify(NamedTuple):
+    """A segment, as long as it was when it was listed."""
+
+    segment: Segment
+    size_bytes: int
+    is_live: bool
+    """The last segment of a folder that was not closed."""
+    interval_bytes: int
+    time_map_dir: Path | None = None
+    """A folder of time maps, beside those beside the segments."""
+
+
+# --- the first look
+
+
+class ExaminedSegment(NamedTuple):
+    """What one look at a segment tells, without its neighbours."""
+
+    size_bytes: int | None
+    """None: it is gone."""
+    offset_entries: int = 0
+    time_entries: int = 0
+    is_as_expected: bool = True
+    """Whether offset index and time index are just what the log says."""
+    time_maps: int = 0
+    findings: Sequence[Finding] = ()
+    transactions: Sequence[ProducerBatch] = ()
+
+
+def examine_segment(one: SegmentToVerify, progress: Progress | None = None) -> ExaminedSegment:
+    """Look at a segment. Raises StorageError."""
+    try:
+        return _look_at(one, progress)
+    except SegmentChangedError:
+        return ExaminedSegment(None, findings=[gone(one.segment)])
+
+
+def _look_at(one: SegmentToVerify, progress: Progress | None) -> ExaminedSegment:
+    segment = one.segment
+    scanned = scan_log(segment.file, one.size_bytes, segment.base_offset, one.interval_bytes, progress=progress)
+    findings = log_faults(segment, one.size_bytes, scanned)
+    maps = 0
+    for directory in dict.fromkeys([one.time_map_dir, None]):
+        path = time_map_path(segment.log_path, directory)
+        found = check_time_map(path, segment.file, segment.base_offset, scanned.valid_bytes)
+        if found is not None:
+            maps += 1
+            findings += found
+    offsets, times = read_indexes(segment)
+    is_as_expected = (
+        offsets is not None
+        and times is not None
+        and offsets.data == scanned.offset_entries
+        and times.data in _time_entries_of(scanned, is_unfinished=one.is_live and times.padding_bytes > 0)
+        and not (offsets.ragged_bytes or times.ragged_bytes)
+        and (one.is_live or not (offsets.padding_bytes or times.padding_bytes))
+    )
+    transactions = transaction_batches(segment.file, scanned)
+    segment.close()
+    return ExaminedSegment(
+        scanned.size_bytes,
+        0 if offsets is None else len(offsets.data) // OFFSET_ENTRY_BYTES,
+        0 if times is None else len(times.data) // TIME_ENTRY_BYTES,
+        is_as_expected,
+        maps,
+        findings,
+        transactions,
+    )
+
+
+def _time_entries_of(scanned: ScannedLog, *, is_unfinished: bool) -> list[bytes]:
+    """Return what a time index may hold: of a live one, the last entry may be one that only the roll will write."""
+    entries = scanned.time_entries
+    if not is_unfinished or not entries:
+        return [entries]
+    last_indexed = scanned.offset_entries[-OFFSET_ENTRY_BYTES:-4]
+    comes_later = not last_indexed or entries[-4:] > last_indexed
+    return [entries, entries[:-TIME_ENTRY_BYTES]] if comes_later else [entries]
+
+
+def gone(segment: Segment) -> Finding:
+    """Return the note about a segment that is not there any more."""
+    return Finding(segment.log_path, "its owner has removed or replaced it meanwhile", kind="note")
+
+
+# --- the second look
+
+
+class SurveySeed(NamedTuple):
+    """What is known of a partition before any entry of it is looked at."""
+
+    preferred: Sequence[int]
+    """Intervals that are likely."""
+    given_interval_bytes: int | None
+    offset_entries: int
+    """Entries that are just what the logs say, of segments that are not surveyed."""
+    time_entries: int
+
+
+class CheckedSegment(NamedTuple):
+    """What a comparison comes to."""
+
+    findings: Sequence[Finding]
+    interval_bytes: int | None
+    """With which the segment was indexed; None: it is gone."""
+    forms: Counter[tuple[str, Form | TimeForm]]
+    """Entries that are right, by the file's suffix and their form."""
+
+
+def prepare_segment(one: SegmentToVerify) -> Prepared | SegmentToVerify:
+    """Read a segment whole; return it as it came if it is gone. Raises StorageError."""
+    try:
+        return prepare(one.segment, one.size_bytes, is_live=one.is_live)
+    except SegmentChangedError:
+        return one
+
+
+def make_survey(
+    seed: SurveySeed, unclear: Iterable[Prepared | SegmentToVerify], usual: Iterable[Prepared | SegmentToVerify]
+) -> Survey:
+    """Find the rules of a partition from some of its segments: those to be checked, and those that are just what the logs say."""
+    survey = Survey(seed.preferred, seed.given_interval_bytes)
+    survey.forms.counts[Form.BATCH] += seed.offset_entries
+    survey.times.entries += seed.time_entries
+    survey.add(one for one in unclear if isinstance(one, Prepared))
+    for one in usual:
+        if isinstance(one, Prepared):
+            survey.add_usual(one)
+            one.segment.close()
+    return survey
+
+
+def check_prepared(one: Prepared | SegmentToVerify, survey: Survey, restarts: Iterable[int]) -> CheckedSegment:
+    """Compare a segment by the rules of its partition; `restarts` are offsets at which its broker may have been started."""
+    if not isinstance(one, Prepared):
+        return CheckedSegment([gone(one.segment)], None, Counter())
+    checked = check(one, survey, restarts)
+    one.segment.close()
+    return CheckedSegment(checked.findings, checked.rules.interval_bytes, checked.forms)
+
+
+# --- the rebuild
+
+
+class SegmentToRebuild(NamedTuple):
+    """A segment, and what is wanted of it."""
+
+    segment: Segment
+    out_dir: Path | None
+    """Where its files go, a folder that is there; None stands for their own place."""
+    interval_bytes: int
+    time_maps: bool = True
+    missing_only: bool = False
+    """Files that are there stay as they are."""
+
+    def target(self, suffix: str) -> Path:
+        """Return where a file of the segment belongs."""
+        path = index_path(self.segment.log_path, suffix)
+        return path if self.out_dir is None else self.out_dir / names.file_name(self.segment.base_offset, suffix)
+
+
+class RebuiltSegment(NamedTuple):
+    """What was done."""
+
+    size_bytes: int
+    files: list[RebuiltFile]
+    findings: list[Finding]
+    """What is wrong with the log."""
+    transactions: list[ProducerBatch]
+
+
+def rebuild_segment(task: SegmentToRebuild, progress: Progress | None = None) -> RebuiltSegment:
+    """Walk a segment and write its files. Raises StorageError, SegmentChangedError for a log that goes or shrinks meanwhile."""
+    segment = task.segment
+    scanned = scan_log(segment.file, segment.size_bytes, segment.base_offset, task.interval_bytes, progress=progress)
+    files: list[RebuiltFile] = []
+    # An empty segment's indexes are made with their first entry.
+    for suffix, data in ((names.INDEX_SUFFIX, scanned.offset_entries), (names.TIME_INDEX_SUFFIX, scanned.time_entries)):
+        path = task.target(suffix)
+        if scanned.batches or path.exists():
+            files += put(path, data, missing_only=task.missing_only)
+    findings = log_faults(segment, segment.size_bytes, scanned)
+    path = task.target(names.TIME_MAP_SUFFIX)
+    # One that is there and stays is not worth another walk.
+    if task.time_maps and not (task.missing_only and path.exists()):
+        builder = TimeMapBuilder(segment.base_offset)
+        try:
+            stamp = settled_stamp(segment.file.stamp)
+            add_batches(builder, segment.file, scanned.valid_bytes)
+            files += put_time_map(path, builder.build(unchanged(stamp, segment.file)))
+        except CorruptDataError as error:
+            findings.append(Finding(segment.log_path, f"no time map: {error.message}", position=error.position))
+    transactions = transaction_batches(segment.file, scanned)
+    segment.close()
+    return RebuiltSegment(scanned.size_bytes, files, findings, transactions)
