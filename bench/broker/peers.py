@@ -30,6 +30,7 @@ from tidelog.wire.messages.metadata import MetadataResponse
 M = TypeVar("M", bound=Message)
 
 TIMEOUT_S = 60
+STOP_TIMEOUT_S = 600
 TICKS = os.sysconf("SC_CLK_TCK")
 PROPERTIES = {"log.segment.delete.delay.ms": "0", "log.retention.ms": "-1", "num.partitions": "1"}
 # What Kafka's own start script gives a broker.
@@ -84,7 +85,14 @@ class TidelogProcess:
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
-            process.wait(TIMEOUT_S)
+            process.wait(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End as by a power cut."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait(STOP_TIMEOUT_S)
 
     @property
     def pid(self) -> int:

@@ -78,7 +78,9 @@ class LogFile:
                 if preallocate and not file_already_exists:
                     os.ftruncate(fd, init_file_size)
                     return cls(path, 0, preallocated_bytes=init_file_size, fd=fd)
-                return cls(path, _checked_length(path, os.fstat(fd).st_size), fd=fd)
+                log = cls(path, _checked_length(path, os.fstat(fd).st_size), fd=fd)
+                log._is_synced = not (file_already_exists or log.size_bytes)  # Of a new file only the name is to be synced.
+                return log
             except BaseException:
                 os.close(fd)
                 raise

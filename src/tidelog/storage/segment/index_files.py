@@ -126,9 +126,17 @@ class IndexFile(Generic[_Entries]):
         return True
 
     def create_if_missing(self) -> None:
-        """Have the file there; one that is, is not looked into. Raises StorageError."""
-        if self.is_idle and not self.path.exists():
-            self.live()
+        """Have the file there; one that is, is not looked into. Raises StorageError.
+
+        One that is made here is empty, and gets its room when it is first changed: nothing of it needs to be synced but its name.
+        """
+        if not self.is_idle or self.path.exists():
+            return
+        try:
+            os.close(open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
+        except OSError as error:
+            raise self._refused("create", error) from error
+        self.is_own = self._is_synced = self._grows_later = True
 
     def grow_later(self) -> None:
         """Give the index its full length, as the active segment's needs it, but not before it is changed. Raises StorageError."""
@@ -172,8 +180,7 @@ class IndexFile(Generic[_Entries]):
 
     def flush(self) -> None:
         """Wait until the file is on the disk; it is created if there is none. Raises StorageError."""
-        if self.is_idle and not self.path.exists():
-            self.live()
+        self.create_if_missing()
         if not self._is_synced or self.unwritten_entries:
             was_open = self._fd >= 0
             self._sync()
@@ -185,8 +192,7 @@ class IndexFile(Generic[_Entries]):
 
         Raises StorageError.
         """
-        if self.is_idle and not self.path.exists():
-            self.live()
+        self.create_if_missing()
         if self._is_synced and not self.unwritten_entries:
             return None
         self.write_entries()
