@@ -12,6 +12,7 @@ BENCHMARKS = (
     "recovery_bench",
     "index_job_bench",
     "open_bench",
+    "topics_bench",
     "scan_bench",
     "time_range_bench",
     "find_bench",

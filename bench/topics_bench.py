@@ -26,7 +26,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tests.kafka.brokers import Kafka391
 from tests.kafka.jars import why_not
@@ -127,7 +126,9 @@ def _create(connection: socket.socket, names: list[str], a_request: int) -> None
     for at in range(0, len(names), a_request):
         topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names[at : at + a_request]]
         request = CreateTopicsRequest(topics=topics, timeout_ms=PATIENCE_S * 1000)
-        answer = read_response(CreateTopicsResponse, CREATE_VERSION, memoryview(answer_to(connection, frame(request, CREATE_VERSION))))
+        answer = read_response(
+            CreateTopicsResponse, CREATE_VERSION, memoryview(answer_to(connection, frame(request, CREATE_VERSION)))
+        )
         refused = {one.error_code for one in answer[1].topics if one.error_code}
         if refused:
             raise RuntimeError(f"topics were refused: {refused}")

@@ -149,7 +149,7 @@ class TestFiles:
         assert segment.offset_index.lookup(9).offset == 9
 
     def test_flush(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Spec §4.12; UnifiedLogTest.testFlushingEmptyActiveSegments: both indexes are there after it. Empty files need no sync"""
+        """Spec §4.12; UnifiedLogTest.testFlushingEmptyActiveSegments: both indexes are there after it. Empty ones need no sync"""
         synced: list[str] = []
         monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().suffix))
         segment = open_segment(tmp_path)

@@ -23,6 +23,7 @@ from tidelog.broker.server.unsent_bytes import UnsentBytes
 from tidelog.broker.server.wide_requests import WideRequests
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.config_entries import ConfigEntries
+from tidelog.broker.settings.dynamic_settings import DynamicSettings
 from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
 from tidelog.broker.transactions.transactions import Transactions
@@ -71,6 +72,7 @@ class Node:
         self.node_id = manager.owner.node_id
         self.cluster_id = manager.owner.cluster_id
         self.config = config
+        """What the broker was started with, but for `dynamic_settings`."""
         self.clock = clock
         self.timers = timers
         self.blocking = blocking
@@ -86,6 +88,7 @@ class Node:
         self.leadership = Leadership(manager)
         self.topics = Topics(self)
         self.topic_changes = TopicChanges(self)
+        self.dynamic_settings = DynamicSettings(self)
         self.configs = ConfigEntries(self)
         self.metrics = Metrics()
         self.groups = Groups(self)

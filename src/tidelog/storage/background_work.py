@@ -101,6 +101,12 @@ class BackgroundWork(LogEvents):
         if self.cleaner is not None:
             self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms, initial_delay_ms=delay_ms)
 
+    def reconfigure(self, config: ManagerConfig) -> None:
+        """Work by other settings, as far as these change while a broker runs."""
+        self._config = config
+        if self.cleaner is not None:
+            self.cleaner.reconfigure(config.cleaner_backoff_ms, config.cleaner_dedupe_buffer_bytes)
+
     def stop(self) -> None:
         """End: deletions and flushes that wait are done, a compaction under way is given up."""
         self.offline.stop()

@@ -37,6 +37,7 @@ from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.model import TopicPartition
 from tidelog.storage.background_work import BackgroundWork
+from tidelog.storage.broker_settings import BrokerSettings, configured_by_log
 from tidelog.storage.compaction.log_cleaner import LogCleaner
 from tidelog.storage.folder import data_folder
 from tidelog.storage.folder.clean_shutdown import NO_BROKER_EPOCH, take_clean_shutdown, write_clean_shutdown
@@ -83,6 +84,7 @@ class _Started(NamedTuple):
     lifecycle: TopicLifecycle
     work: BackgroundWork
     producer_ids: ProducerIds
+    settings: BrokerSettings
 
 
 class LogManager:
@@ -105,7 +107,7 @@ class LogManager:
     ) -> None:
         self.directory = Path(directory)
         self.clock = clock
-        self.config = self._configured = ManagerConfig.from_properties(properties or {})
+        self._configured = ManagerConfig.from_properties(properties or {})
         self.scheduler = scheduler or Scheduler(clock)
         self.had_clean_shutdown = False
         self._progress = progress
@@ -141,7 +143,7 @@ class LogManager:
     def _start(self) -> None:
         data_folder.raise_open_files_limit()
         is_new = not data_folder.is_claimed(self.directory)
-        owner = data_folder.claim(self.directory, self.config)
+        owner = data_folder.claim(self.directory, self._configured)
         contents = data_folder.list_contents(self.directory)
         if contents.going or is_pending(self.directory):
             finish_interrupted_writes(self.directory, self.clock)
@@ -160,7 +162,7 @@ class LogManager:
         if is_new:
             store.commit(claiming_records(store))
             store.begin()
-        self.config = self._configured.with_topic_defaults(store.image.broker_config(owner.node_id))
+        config = configured_by_log(self._configured, store)
         checkpoints = DirCheckpoints(self.directory)
         self.had_clean_shutdown = take_clean_shutdown(self.directory)
         partitions = Partitions(
@@ -169,18 +171,18 @@ class LogManager:
             self.scheduler,
             checkpoints,
             had_clean_shutdown=self.had_clean_shutdown,
-            producer_id_expiration_ms=self.config.producer_id_expiration_ms,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
             recovery_progress=self._recovery_progress,
             jitter=self._jitter,
         )
-        lifecycle = TopicLifecycle(self.directory, self.config, partitions, store, deleting)
-        work = BackgroundWork(self.directory, self.clock, self.scheduler, self.config, partitions, lifecycle)
+        lifecycle = TopicLifecycle(self.directory, config, partitions, store, deleting)
+        work = BackgroundWork(self.directory, self.clock, self.scheduler, config, partitions, lifecycle)
         partitions.events = work
         try:
             keys = lifecycle.finish_deletions(contents)
             self._tell_unknown({key.topic for key in keys if not lifecycle.is_known(key.topic)})
             folders = [lifecycle.folder_of(key, contents.partitions[key]) for key in keys]
-            partitions.load_all(folders, self.config.recovery_threads, self._progress)
+            partitions.load_all(folders, config.recovery_threads, self._progress)
             lifecycle.create_missing()
             if is_old and not any(map(lifecycle.is_deleting, deleting)):
                 takeover.set_aside(self.directory)
@@ -195,7 +197,8 @@ class LogManager:
             period_ms=SNAPSHOT_INTERVAL_MS,
         )
         give_back_by(partitions.give_descriptors_back)
-        self._started = _Started(owner, store, partitions, lifecycle, work, ProducerIds(store))
+        settings = BrokerSettings(self._configured, store, lifecycle, partitions, work)
+        self._started = _Started(owner, store, partitions, lifecycle, work, ProducerIds(store), settings)
 
     def _abandon(self, partitions: Partitions) -> None:
         """Give up a start. Where the last end was a clean one, this is one as well: no recovery must follow."""
@@ -241,6 +244,16 @@ class LogManager:
         return self.scheduler.tick()
 
     # --- asking
+
+    @property
+    def config(self) -> ManagerConfig:
+        """How the folder is looked after: as configured, once started with the dynamic settings in its metadata log."""
+        return self._configured if self._started is None else self._started.settings.config
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The broker's settings that change while it runs."""
+        return self._running.settings
 
     @property
     def owner(self) -> MetaProperties:

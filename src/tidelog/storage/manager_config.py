@@ -27,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tidelog.config import INT64_MAX, LogConfig, PropertyValue, parse_flag, unaliased
+from tidelog.config import BROKER_NAMES, INT64_MAX, LogConfig, PropertyValue, parse_flag, unaliased
 from tidelog.errors import InvalidArgumentError
 
 _NUMBERS = {
@@ -46,6 +47,16 @@ _NUMBERS = {
 }
 
 _FLAGS = {"log.cleaner.enable": "is_cleaner_enabled", "tidelog.time.map.enable": "is_time_map_enabled"}
+
+DYNAMIC_NUMBERS = frozenset(
+    {
+        "num.recovery.threads.per.data.dir",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "producer.id.expiration.ms",
+    }
+)
+"""Those that change while a broker runs."""
 
 MANAGER_PROPERTIES = frozenset({*_NUMBERS, *_FLAGS, "cluster.id"})
 """Their names."""
@@ -89,15 +100,19 @@ class ManagerConfig:
         LogConfig.from_properties(rest)
         return cls(topic_defaults=rest, **values)  # type: ignore[arg-type]
 
-    def with_topic_defaults(self, properties: Mapping[str, str]) -> ManagerConfig:
-        """Return the same with other defaults for topics, from a broker's dynamic settings; those of other kinds are left out."""
-        known = {}
-        for name, value in properties.items():
-            if name not in MANAGER_PROPERTIES:
-                with suppress(InvalidArgumentError):  # A setting of Kafka's broker that is nothing here.
-                    LogConfig.from_properties(unaliased({name: value}))
-                    known.update(unaliased({name: value}))
-        return replace(self, topic_defaults={**self.topic_defaults, **known}) if known else self
+    def with_dynamic(self, settings: Mapping[str, str]) -> ManagerConfig:
+        """Return the same with a broker's dynamic settings (KIP-226). What nothing can be made of here is left out."""
+        defaults: dict[str, PropertyValue] = {}
+        numbers: dict[str, Any] = {}
+        for name, value in settings.items():
+            with suppress(InvalidArgumentError):  # Another owner of the folder may have taken it.
+                if name in DYNAMIC_NUMBERS:
+                    numbers[_NUMBERS[name][0]] = _number(name, value.strip())
+                elif name in BROKER_NAMES:
+                    named = unaliased({name: value.strip()}, tell=False)
+                    LogConfig.from_properties(named)
+                    defaults.update(named)
+        return replace(self, topic_defaults={**self.topic_defaults, **defaults}, **numbers)
 
     def to_properties(self) -> dict[str, PropertyValue | None]:
         """Return the settings under Kafka's names, without the defaults of topics."""

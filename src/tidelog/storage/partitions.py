@@ -99,7 +99,7 @@ class Partitions:
         self._scheduler = scheduler
         self._checkpoints = checkpoints
         self._had_clean_shutdown = had_clean_shutdown
-        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self.producer_id_expiration_ms = producer_id_expiration_ms
         self._recovery_progress = recovery_progress
         self._jitter = jitter
         self._loaded_ends: dict[TopicPartition, int] = {}
@@ -262,7 +262,7 @@ class Partitions:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             had_clean_shutdown=had_clean_shutdown,
-            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            producer_id_expiration_ms=self.producer_id_expiration_ms,
             progress=self._recovery_progress,
             topic_id=folder.topic_id,
             jitter=self._jitter,

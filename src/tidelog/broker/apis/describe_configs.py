@@ -12,7 +12,7 @@
 |---|---|---|
 | topic (2) | a topic | all its properties; those that are Tidelog's own begin with ``tidelog.`` |
 | broker (4) | its id | the properties that it looks at |
-| broker (4) | empty | properties that all brokers were given while they ran: none, here |
+| broker (4) | empty | properties that all brokers were given while they ran |
 | broker's loggers (8) | its id | loggers and their levels |
 | client metrics (16) | a subscription | nothing: there are none |
 
@@ -95,7 +95,7 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         return node.configs.topic(node.topics.properties(name))
     if resource.resource_type == BROKER:
         if not name:
-            return []
+            return node.configs.all_brokers()
         check_broker_id(node, name)
         return node.configs.broker()
     if resource.resource_type == BROKER_LOGGER:
@@ -121,7 +121,7 @@ def _told(entry: ConfigEntry, *, has_synonyms: bool, has_documentation: bool) ->
         read_only=entry.is_read_only,
         is_default=entry.source == DEFAULT_CONFIG,
         config_source=entry.source,
-        is_sensitive=False,
+        is_sensitive=entry.is_sensitive,
         synonyms=[DescribeConfigsSynonym(*one) for one in entry.synonyms] if has_synonyms else [],
         config_type=entry.config_type,
         documentation=meanings().get(entry.name, "") if has_documentation else None,

@@ -66,8 +66,6 @@ class BrokerServer:
         self.connections: dict[int, Connection] = {}
         self._counters = node.metrics.counters
         self._hosts: dict[str, int] = {}
-        self._host_limits = dict(config.max_connections_per_ip_overrides)
-        self._max_connections = config.max_connections
         open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._max_by_files = open_files // 2
         self._last_fd = open_files - SPARE
@@ -125,7 +123,7 @@ class BrokerServer:
             self._hosts[host] = left
         else:
             del self._hosts[host]
-        if self._sockets and not self._is_accepting and len(self.connections) < self._max_connections:
+        if self._sockets and not self._is_accepting and len(self.connections) < self.node.config.max_connections:
             self._accept_more()
         if self._empty is not None and not self.connections:
             self._empty.set()
@@ -174,8 +172,9 @@ class BrokerServer:
 
     def _accept(self, listening: socket.socket, listener: Listener) -> None:
         for _ in range(ACCEPTS_A_TURN):
-            if len(self.connections) >= self._max_connections:
-                self.refusals.tell("the limit of %d connections is reached: others wait", self._max_connections)
+            limit = self.node.config.max_connections
+            if len(self.connections) >= limit:
+                self.refusals.tell("the limit of %d connections is reached: others wait", limit)
                 self._accept_no_more()
                 return
             try:
@@ -225,7 +224,7 @@ class BrokerServer:
     def _connected(self, sock: socket.socket, host: str, listener: Listener) -> None:
         config = self.node.config
         count = self._hosts.get(host, 0)
-        limit = self._host_limits.get(host, config.max_connections_per_ip)
+        limit = dict(config.max_connections_per_ip_overrides).get(host, config.max_connections_per_ip)
         if count >= limit:
             self.refusals.tell("%s has %d connections already, its limit: one more was closed", host, count)
             self._counters.connections_refused += 1

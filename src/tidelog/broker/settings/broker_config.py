@@ -51,7 +51,8 @@ data folder is looked after with, go to `LogManager`: see `server_properties`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,6 +116,18 @@ def _counts(name: str) -> Any:
     return field(default=(), metadata={"property": BrokerProperty(name, "STRING", parse, "")})
 
 
+DYNAMIC_PROPERTIES = frozenset(
+    {
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "message.max.bytes",
+        "transaction.partition.verification.enable",
+    }
+)
+"""Of the table, those that change while the broker runs."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """See the module's table. Units are in the names."""
@@ -166,6 +179,16 @@ class BrokerConfig:
     is_read_only: bool = False
     """Whether what is served is only looked at (`read_only`); no property says so."""
     transaction_partition_verification_enable: bool = _flag("transaction.partition.verification.enable", True)
+
+    def with_dynamic(self, settings: Mapping[str, str]) -> BrokerConfig:
+        """Return the same with dynamic settings of the broker (KIP-226); what nothing can be made of here is left out."""
+        values: dict[str, Any] = {}
+        for one in fields(self):
+            known = one.metadata.get("property")
+            if known is not None and known.name in DYNAMIC_PROPERTIES and known.name in settings:
+                with suppress(InvalidArgumentError):  # Another owner of the folder may have taken it.
+                    values[one.name] = known.parse(settings[known.name])
+        return replace(self, **values)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> BrokerConfig:

@@ -3,7 +3,7 @@
 | resource | |
 |---|---|
 | topic (2) | takes effect at once, on the next append, roll, look of retention or compaction |
-| broker (4) | refused: the broker's properties do not change while it runs. Taking away what nobody has set is no change |
+| broker (4) | some take effect at once, of this broker (its id) or of all (empty name): see `dynamic_settings` |
 | broker's loggers (8) | one by one only, until the process ends; levels are log4j's names; `root` is all that is Tidelog's |
 | any other | refused |
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +36,8 @@ from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+logger = logging.getLogger("tidelog.broker")
 
 TOPIC = 2
 BROKER = 4
@@ -131,11 +133,7 @@ def change(node: Node, resource: Resource, *, incremental: bool, validate_only: 
     if resource.resource_type == TOPIC:
         yield from _change_topic(node, resource, incremental=incremental, validate_only=validate_only)
     elif resource.resource_type == BROKER:
-        if resource.name:
-            check_broker_id(node, resource.name)
-        refused = [one.name for one in resource.changes if one.operation != Operation.DELETE]
-        if refused:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"does not change while the broker runs: {', '.join(refused)}")
+        yield from _change_broker(node, resource, incremental=incremental, validate_only=validate_only)
     elif resource.resource_type == BROKER_LOGGER and incremental:
         check_broker_id(node, resource.name)
         _change_loggers(resource.changes, validate_only=validate_only)
@@ -163,7 +161,7 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
     if incremental:
         properties = dict(before)
         for one in resource.changes:
-            _apply(properties, one)
+            _apply(properties, one, _TOPIC_LISTS)
     else:
         properties = {one.name: one.value or "" for one in resource.changes}
         if view is not None and not node.manager.is_configuration_known(name):
@@ -180,17 +178,17 @@ def _change_topic(node: Node, resource: Resource, *, incremental: bool, validate
         yield from node.topics.configuration(name, properties)
 
 
-def _apply(properties: dict[str, str], change: Change) -> None:
-    """Do one change to a topic's own properties. Raises Refused."""
+def _apply(properties: dict[str, str], change: Change, lists: Mapping[str, str]) -> None:
+    """Do one change to a resource's own properties; `lists` are those of the kind, with their defaults. Raises Refused."""
     name, value = change.name, change.value or ""
     if change.operation == Operation.SET:
         properties[name] = value
     elif change.operation == Operation.DELETE:
         properties.pop(name, None)
     else:
-        if LogConfig.kinds().get(name) != "LIST":
+        if name not in lists:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is no list, so nothing is added to it or taken from it")
-        has = [part for part in properties.get(name, _DEFAULTS[name]).split(",") if part]
+        has = [part for part in properties.get(name, lists[name]).split(",") if part]
         for part in value.split(","):
             if change.operation == Operation.SUBTRACT and part in has:
                 has.remove(part)
@@ -200,6 +198,26 @@ def _apply(properties: dict[str, str], change: Change) -> None:
 
 
 _DEFAULTS = {name: str(value) for name, value in LogConfig().to_properties().items()}
+_TOPIC_LISTS = {name: _DEFAULTS[name] for name, kind in LogConfig.kinds().items() if kind == "LIST"}
+_BROKER_LISTS = {"log.cleanup.policy": _DEFAULTS["cleanup.policy"], "metric.reporters": ""}
+
+
+# --- the broker
+
+
+def _change_broker(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
+    settings = node.dynamic_settings
+    if resource.name:
+        check_broker_id(node, resource.name)
+    name = str(node.node_id) if resource.name else ""
+    before = settings.own if name else settings.of_all
+    after = dict(before) if incremental else {}
+    for one in resource.changes:
+        _apply(after, one, _BROKER_LISTS)
+    settings.check(after, for_all=not name)
+    if not validate_only and after != before:
+        yield from settings.change(name, after)
+        logger.info("broker %s: settings changed%s", name or "(all)", "".join(f" {key}={after[key]}" for key in sorted(after)))
 
 
 # --- loggers

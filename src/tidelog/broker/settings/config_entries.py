@@ -5,19 +5,22 @@ A topic's property is looked up in this order; the first that is set counts, the
 | where | source |
 |---|---|
 | the topic itself | DYNAMIC_TOPIC_CONFIG (1) |
+| this broker, while it runs (`dynamic_settings`) | DYNAMIC_BROKER_CONFIG (2) |
+| all brokers, while they run | DYNAMIC_DEFAULT_BROKER_CONFIG (3) |
 | the broker's properties, under the broker's name for it, the finest unit first | STATIC_BROKER_CONFIG (4) |
 | the broker's default, if the property has one under that name | DEFAULT_CONFIG (5) |
 
 Kafka tells no synonyms of a property whose finest-unit name is not set (``log.retention.ms``), whatever ``log.retention.hours``
 says; so it is here, in DescribeConfigs. CreateTopics looks further, and says where the value comes from.
 
-The broker's own properties cannot be changed while it runs: all of them are read-only.
+A broker's property is looked up in the same order, without the topic. It is read-only unless it changes while the broker runs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +29,7 @@ from tidelog.broker.refused import Refused
 from tidelog.broker.server.listeners import joined
 from tidelog.broker.settings import broker_config
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES
+from tidelog.broker.settings.dynamic_settings import DYNAMIC, unused
 from tidelog.config import LogConfig, PropertyValue, did_you_mean
 from tidelog.errors import InvalidArgumentError
 from tidelog.storage import manager_config
@@ -36,11 +40,24 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 DYNAMIC_TOPIC_CONFIG = 1
+DYNAMIC_BROKER_CONFIG = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
 DYNAMIC_BROKER_LOGGER_CONFIG = 6
 
-CONFIG_TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7, "CLASS": 8, "PASSWORD": 9}
+CONFIG_TYPES = {
+    "UNKNOWN": 0,
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "CLASS": 8,
+    "PASSWORD": 9,
+}
 
 
 class Synonym(NamedTuple):
@@ -60,6 +77,8 @@ class ConfigEntry(NamedTuple):
     config_type: int
     is_read_only: bool
     synonyms: list[Synonym]
+    is_sensitive: bool = False
+    """Whether the value is kept from clients: so is one that nobody knows the kind of."""
 
 
 # A topic's property → the broker's names for it, the one that wins first.
@@ -165,7 +184,8 @@ class ConfigEntries:
         default = self._node.manager.config.topic_defaults.get(name)
         if default is None:
             return ConfigEntry(name, self._defaults[name], DEFAULT_CONFIG, kind, False, [])
-        return ConfigEntry(name, text(default), STATIC_BROKER_CONFIG, kind, False, [])
+        synonyms = self._dynamic_synonyms(_BROKER_NAMES.get(name, ()))
+        return ConfigEntry(name, text(default), synonyms[0].source if synonyms else STATIC_BROKER_CONFIG, kind, False, [])
 
     def _topic_entry(self, name: str, properties: Mapping[str, str]) -> ConfigEntry:
         synonyms = self._broker_synonyms(_BROKER_NAMES.get(name, ()), name)
@@ -180,9 +200,10 @@ class ConfigEntries:
     def _broker_synonyms(self, names: tuple[str, ...], topic_name: str) -> list[Synonym]:
         """Return where a broker's property is set: as it was given, and by default. `names`: the one that is asked for, first."""
         given = self._node.config.given
-        found = [Synonym(name, given[name], STATIC_BROKER_CONFIG) for name in names if name in given]
+        found = self._dynamic_synonyms(names)
         if names and topic_name in given and names[0] not in given:  # Embedded brokers are told under topics' names.
-            found.insert(0, Synonym(names[0], given[topic_name], STATIC_BROKER_CONFIG))
+            found.append(Synonym(names[0], given[topic_name], STATIC_BROKER_CONFIG))
+        found += [Synonym(name, given[name], STATIC_BROKER_CONFIG) for name in names if name in given]
         for name in names:
             default = _OTHER_DEFAULTS[name] if name in _OTHER_DEFAULTS else self._defaults[topic_name]
             if default is not None:
@@ -191,7 +212,27 @@ class ConfigEntries:
             del found[0]
         return found
 
+    def _dynamic_synonyms(self, names: tuple[str, ...]) -> list[Synonym]:
+        """Return where a broker's property was set while it runs."""
+        settings = self._node.dynamic_settings
+        return [
+            Synonym(name, given[name], source)
+            for given, source in ((settings.own, DYNAMIC_BROKER_CONFIG), (settings.of_all, DYNAMIC_DEFAULT_BROKER_CONFIG))
+            for name in names
+            if name in given
+        ]
+
     # --- the broker
+
+    def all_brokers(self) -> list[ConfigEntry]:
+        """Return what all brokers were given while they ran, by name."""
+        entries = []
+        for one in self.broker():
+            synonyms = [synonym for synonym in one.synonyms if synonym.source == DYNAMIC_DEFAULT_BROKER_CONFIG]
+            if any(synonym.name == one.name for synonym in synonyms):
+                value = None if one.is_sensitive else synonyms[0].value
+                entries.append(one._replace(value=value, source=DYNAMIC_DEFAULT_BROKER_CONFIG, synonyms=synonyms))
+        return entries
 
     def broker(self) -> list[ConfigEntry]:
         """Return the properties that the broker looks at, set or not, by name."""
@@ -200,7 +241,7 @@ class ConfigEntries:
             for place, name in enumerate(names):
                 synonyms = self._broker_synonyms(names[place:], topic_name)
                 kind = "INT" if name.endswith((".hours", ".minutes")) else self._kinds[topic_name]
-                entries[name] = _read_only(name, synonyms[0].value if synonyms else None, kind, synonyms)
+                entries[name] = _entry(name, synonyms[0].value if synonyms else None, kind, synonyms)
         own = {name: (known.kind, _text_or_none(known.default)) for name, known in BROKER_PROPERTIES.items()}
         defaults = ManagerConfig().to_properties()
         own |= {name: (kind, _text_or_none(defaults[name])) for name, kind in _MANAGER_KINDS.items()}
@@ -218,18 +259,34 @@ class ConfigEntries:
         entries["broker.id"] = self._own("broker.id", "INT", "-1", str(owner.node_id))
         entries["cluster.id"] = self._own("cluster.id", "STRING", None, owner.cluster_id)
         entries["log.dirs"] = self._own("log.dirs", "STRING", None, str(self._node.manager.directory))
+        for name in {*self._node.dynamic_settings.of_all, *self._node.dynamic_settings.own} - entries.keys():
+            entries[name] = self._kept(name)
         return [entries[name] for name in sorted(entries)]
 
     def _own(self, name: str, kind: str, default: str | None, actual: str | None = None) -> ConfigEntry:
         given = self._node.config.given.get(name)
-        synonyms = [] if given is None else [Synonym(name, given, STATIC_BROKER_CONFIG)]
+        synonyms = self._dynamic_synonyms((name,))
+        if given is not None:
+            synonyms.append(Synonym(name, given, STATIC_BROKER_CONFIG))
         if default is not None:
             synonyms.append(Synonym(name, default, DEFAULT_CONFIG))
-        return _read_only(name, actual or given or default, kind, synonyms)
+        return _entry(name, actual or (synonyms[0].value if synonyms else None), kind, synonyms)
+
+    def _kept(self, name: str) -> ConfigEntry:
+        """Return what was set while the broker runs, and is only kept."""
+        kind, default = unused(name) or ("UNKNOWN", None)
+        entry = self._own(name, kind, default)
+        if default is None:
+            hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
+            return entry._replace(value=None, synonyms=hidden, is_sensitive=True)
+        return entry
 
 
-def _read_only(name: str, value: str | None, kind: str, synonyms: list[Synonym]) -> ConfigEntry:
-    return ConfigEntry(name, value, synonyms[0].source if synonyms else DEFAULT_CONFIG, CONFIG_TYPES[kind], True, synonyms)
+def _entry(name: str, value: str | None, kind: str, synonyms: list[Synonym]) -> ConfigEntry:
+    source = synonyms[0].source if synonyms else DEFAULT_CONFIG
+    with suppress(ValueError):  # Kept as it is: another owner of the folder may have taken it.
+        value = None if value is None else _shown(value, kind)
+    return ConfigEntry(name, value, source, CONFIG_TYPES[kind], name not in DYNAMIC, synonyms)
 
 
 def text(value: PropertyValue) -> str:

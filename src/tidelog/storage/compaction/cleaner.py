@@ -116,7 +116,10 @@ class Cleaner:
         load_factor: float = DEFAULT_LOAD_FACTOR,
         io_buffer_bytes: int = DEFAULT_IO_BUFFER_BYTES,
     ) -> None:
+        self.memory_bytes = memory_bytes
+        """Of the next pass."""
         self.offset_map = SkimpyOffsetMap(memory_bytes, load_factor=load_factor)
+        self._load_factor = load_factor
         self._clock = clock
         self._io_buffer_bytes = io_buffer_bytes
 
@@ -130,6 +133,8 @@ class Cleaner:
         Comes to None where a segment had to be split first (`overflow`): the next pass will do. Raises CorruptDataError for a
         log that is damaged, StorageError where the disk refuses; LogOfflineError if that was in the middle of a replacement.
         """
+        if self.offset_map.memory_bytes != self.memory_bytes:
+            self.offset_map = SkimpyOffsetMap(self.memory_bytes, load_factor=self._load_factor)
         log = cleanable.log
         now_ms = self._clock.now_ms() if now_ms is None else now_ms
         stats = CleanerStats(start_ms=self._clock.now_ms())

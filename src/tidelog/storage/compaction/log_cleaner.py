@@ -63,6 +63,12 @@ class LogCleaner:
         self._scheduler = scheduler
         self._periodic = scheduler.schedule("log-cleaner", self._tick, delay_ms=initial_delay_ms, period_ms=backoff_ms)
 
+    def reconfigure(self, backoff_ms: int, memory_bytes: int) -> None:
+        """Look for work every `backoff_ms` after the next look; the next pass has `memory_bytes` for its keys."""
+        if self._periodic is not None:
+            self._periodic.period_ms = backoff_ms
+        self._cleaner.memory_bytes = memory_bytes
+
     def shutdown(self) -> None:
         """End the pass that is under way, and look for none any more."""
         for task in (self._periodic, self._next):

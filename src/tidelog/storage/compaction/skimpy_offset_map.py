@@ -22,6 +22,7 @@ class SkimpyOffsetMap:
     """A map for as many keys as `memory_bytes` hold. `load_factor` is the share of the slots that a pass may fill."""
 
     def __init__(self, memory_bytes: int = DEFAULT_DEDUPE_BUFFER_BYTES, *, load_factor: float = DEFAULT_LOAD_FACTOR) -> None:
+        self.memory_bytes = memory_bytes
         self.slots = memory_bytes // SLOT_BYTES
         """How many keys there is room for."""
         self.max_entries = int(self.slots * load_factor)

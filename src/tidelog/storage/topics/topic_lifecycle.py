@@ -301,7 +301,7 @@ class TopicLifecycle:
         change = self._store.append(config_records(TOPIC_RESOURCE, name, before.properties, texts))
         self._refresh(name)
         yield change
-        self._configure(name)
+        self.configure_logs(name)
         logger.info("topic %s: configuration changed%s", name, _settings(texts) or ", all defaults")
         return self.get(name)
 
@@ -320,7 +320,7 @@ class TopicLifecycle:
         yield self._register(topic)
         for log in logs:
             log.assign_topic_id(topic.topic_id)
-        self._configure(name)
+        self.configure_logs(name)
         self.create_missing()
         logger.info("topic %s: adopted%s", name, _settings(texts))
         return topic
@@ -415,7 +415,12 @@ class TopicLifecycle:
         if any(self._partitions.is_in_checkpoints(key) for key in made):
             self._partitions.write_checkpoints()
 
-    def _configure(self, name: str) -> None:
+    def reconfigure(self, config: ManagerConfig) -> None:
+        """Give topics other defaults. Their logs have them with `configure_logs`."""
+        self._config = config
+        self._configs.clear()
+
+    def configure_logs(self, name: str) -> None:
         """Tell a topic's logs the configuration. One that cannot follow is offline, and says so."""
         for key in self._partitions.keys_of(name):
             log = self._partitions.logs.get(key)

@@ -1,0 +1,176 @@
+"""Settings of the broker that change while it runs (KIP-226): which, what is refused, and that they take effect.
+
+| set for | by the resource | wins over |
+|---|---|---|
+| this broker | broker, its id | what follows |
+| all brokers | broker, empty name | what the broker was started with |
+
+They are kept in the metadata log (`storage.broker_settings`), where a Kafka that is the folder's next owner finds them. So what
+Kafka changes while it runs is taken here, too, also where it means nothing (threads); names that no Kafka knows are kept as Kafka
+keeps them, for plugins. Listeners, TLS and SASL are refused: they do not change here.
+
+Checks and their order are Kafka's; each is an INVALID_REQUEST. `Node` owns one; belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import TYPE_CHECKING
+
+from tidelog.broker.refused import Refused
+from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, DYNAMIC_PROPERTIES, OTHER_PROPERTIES
+from tidelog.broker.settings.unused_properties import is_unused
+from tidelog.config import BROKER_NAMES, INT32_MAX, INT64_MAX, LogConfig, unaliased
+from tidelog.errors import InvalidArgumentError
+from tidelog.storage.broker_settings import ALL_BROKERS
+from tidelog.storage.manager_config import DYNAMIC_NUMBERS, MANAGER_PROPERTIES, ManagerConfig
+from tidelog.storage.steps import Steps
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+STATIC_ONLY = frozenset(
+    {
+        "log.roll.hours",
+        "log.roll.jitter.hours",
+        "log.retention.hours",
+        "log.retention.minutes",
+        "log.message.format.version",
+    }
+)
+"""Defaults of topics that Kafka reads at its start only: names with a coarse unit have a finer one, which changes."""
+
+DYNAMIC_DEFAULTS = BROKER_NAMES - STATIC_ONLY
+
+_MOST = str(INT64_MAX)
+# Kafka's, without a meaning here: kind, smallest value, default.
+_UNUSED: Mapping[str, tuple[str, float, str]] = {
+    "background.threads": ("INT", 1, "10"),
+    "num.io.threads": ("INT", 1, "8"),
+    "num.network.threads": ("INT", 1, "3"),
+    "num.replica.fetchers": ("INT", 1, "1"),
+    "log.cleaner.threads": ("INT", 0, "1"),
+    "log.cleaner.io.buffer.size": ("INT", 0, "524288"),
+    "log.cleaner.io.buffer.load.factor": ("DOUBLE", -inf, "0.9"),
+    "log.cleaner.io.max.bytes.per.second": ("DOUBLE", -inf, "1.7976931348623157E308"),
+    "max.connection.creation.rate": ("INT", 0, str(INT32_MAX)),
+    "metric.reporters": ("LIST", 0, ""),
+    "remote.fetch.max.wait.ms": ("INT", 1, "500"),
+    "remote.log.index.file.cache.total.size.bytes": ("LONG", 1, "1073741824"),
+    "remote.log.manager.copy.max.bytes.per.second": ("LONG", 1, _MOST),
+    "remote.log.manager.fetch.max.bytes.per.second": ("LONG", 1, _MOST),
+}
+
+DYNAMIC = DYNAMIC_DEFAULTS | DYNAMIC_NUMBERS | DYNAMIC_PROPERTIES | _UNUSED.keys()
+"""All that change while the broker runs."""
+
+_OF_LISTENERS = re.compile(r"(?:advertised\.)?listeners$|listener\.|ssl\.|sasl\.|principal\.builder\.|connections\.max\.reauth\.")
+
+_MIN_DEDUPE_BYTES = 1 << 20
+
+
+class DynamicSettings:
+    """See the module."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._static = node.config
+        self._take()
+
+    @property
+    def of_all(self) -> Mapping[str, str]:
+        """What all brokers were given."""
+        return self._node.manager.settings.of(ALL_BROKERS)
+
+    @property
+    def own(self) -> Mapping[str, str]:
+        """What this broker was given."""
+        return self._node.manager.settings.of(str(self._node.node_id))
+
+    def check(self, settings: Mapping[str, str], *, for_all: bool) -> None:
+        """Raise Refused unless a broker, or all, may have these settings."""
+        _refuse("these settings do not change while a broker runs", filter(_is_static, settings))
+        _refuse("listeners, TLS and SASL do not change while this broker runs", filter(_OF_LISTENERS.match, settings))
+        for name, value in settings.items():
+            try:
+                _check_value(name, value)
+            except InvalidArgumentError as error:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{name}={value}: {error}") from None
+        merged = {**self.of_all, **settings} if for_all else {**self.of_all, **self.own, **settings}
+        defaults = {name: value for name, value in merged.items() if name in DYNAMIC_DEFAULTS}
+        try:
+            ManagerConfig.from_properties({**self._node.manager.config.topic_defaults, **unaliased(defaults, tell=False)})
+        except InvalidArgumentError as error:
+            raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+    def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
+        """Give all brokers (""), or this one (its id), checked settings instead of those they had. Raises StorageError."""
+        yield from self._node.manager.settings.change(name, settings)
+        self._take()
+
+    def _take(self) -> None:
+        self._node.config = self._static.with_dynamic(self._node.manager.settings.all())
+
+
+def unused(name: str) -> tuple[str, str] | None:
+    """Return Kafka's type and default of a setting that means nothing here, None if Kafka has no such setting either."""
+    found = _UNUSED.get(name)
+    return None if found is None else (found[0], found[2])
+
+
+def _is_static(name: str) -> bool:
+    """Whether a setting is read at a broker's start only."""
+    if name in DYNAMIC or _OF_LISTENERS.match(name):
+        return False
+    return name in STATIC_ONLY or name in BROKER_PROPERTIES or name in OTHER_PROPERTIES | MANAGER_PROPERTIES or is_unused(name)
+
+
+def _refuse(reason: str, names: Iterable[str]) -> None:
+    found = sorted(names)
+    if found:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{reason}: {', '.join(found)}")
+
+
+def _check_value(name: str, value: str) -> None:
+    """Raise InvalidArgumentError for a value that a setting cannot have."""
+    value = value.strip()
+    if name in _UNUSED:
+        kind, least, _ = _UNUSED[name]
+        parse = _PARSERS.get(kind)
+        if parse is not None and not parse(value) >= least:
+            raise InvalidArgumentError("out of range", found=value, expected=f"at least {least}")
+    elif name in DYNAMIC_PROPERTIES:
+        BROKER_PROPERTIES[name].parse(value)
+    if name in DYNAMIC_DEFAULTS:
+        LogConfig.from_properties(unaliased({name: value}, tell=False))
+    elif name in DYNAMIC_NUMBERS:
+        ManagerConfig.from_properties({name: value})
+        if name == "log.cleaner.dedupe.buffer.size" and int(value) <= _MIN_DEDUPE_BYTES:
+            raise InvalidArgumentError("too small", found=value, expected="more than 1 MiB")
+
+
+def _number(value: str, most: int) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        raise InvalidArgumentError("a whole number is expected", found=repr(value)) from None
+    if number > most:
+        raise InvalidArgumentError("out of range", found=value, expected=f"at most {most}")
+    return number
+
+
+def _fraction(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise InvalidArgumentError("a number is expected", found=repr(value)) from None
+
+
+_PARSERS: Mapping[str, Callable[[str], float]] = {
+    "INT": lambda value: _number(value, INT32_MAX),
+    "LONG": lambda value: _number(value, INT64_MAX),
+    "DOUBLE": _fraction,
+}

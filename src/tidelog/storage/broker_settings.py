@@ -1,0 +1,89 @@
+"""The broker's settings that change while it runs, as the metadata log keeps them (KIP-226): of all brokers, and of this one.
+
+| resource in the log | settings of |
+|---|---|
+| broker, empty name | all brokers of the cluster |
+| broker, its id | this broker; they win over those of all brokers, and both over what the broker was started with |
+
+What concerns the data folder takes effect at once: defaults of topics, the cleaner's, how long producers are remembered. What a
+setting may be is for the caller to check; a value that means nothing here is kept, as a Kafka may be the folder's next owner.
+
+`log_manager` owns one, from the start to the end. On the owner's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.errors import StorageError
+from tidelog.metadata.records import BROKER_RESOURCE
+from tidelog.storage.background_work import BackgroundWork
+from tidelog.storage.manager_config import ManagerConfig
+from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.metadata.topic_records import config_records
+from tidelog.storage.partitions import Partitions
+from tidelog.storage.steps import Steps
+from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
+
+ALL_BROKERS = ""
+
+TOPICS_A_STEP = 64
+"""So many topics get their new defaults before others have their turn."""
+
+
+class BrokerSettings:
+    """See the module. `configured` is what the broker was started with."""
+
+    def __init__(
+        self,
+        configured: ManagerConfig,
+        store: MetadataStore,
+        lifecycle: TopicLifecycle,
+        partitions: Partitions,
+        work: BackgroundWork,
+    ) -> None:
+        self._configured = configured
+        self._store = store
+        self._lifecycle = lifecycle
+        self._partitions = partitions
+        self._work = work
+        self.config = configured_by_log(configured, store)
+
+    def of(self, name: str) -> Mapping[str, str]:
+        """Return the settings of all brokers (`ALL_BROKERS`), or of the broker with an id, as they were given."""
+        return self._store.image.configs.get((BROKER_RESOURCE, name), {})
+
+    def all(self) -> dict[str, str]:
+        """Return what counts for this broker."""
+        return self._store.image.broker_config(self._store.node_id)
+
+    def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
+        """Give all brokers, or the one with an id, these settings instead of those they had. Raises StorageError."""
+        try:
+            yield self._store.append(config_records(BROKER_RESOURCE, name, self.of(name), settings))
+        except StorageError:
+            yield from self._apply()  # Another change may have taken over what is not there any more.
+            raise
+        yield from self._apply()
+
+    def _apply(self) -> Steps[None]:
+        self.config = configured_by_log(self._configured, self._store)
+        self._partitions.producer_id_expiration_ms = self.config.producer_id_expiration_ms
+        self._work.reconfigure(self.config)
+        self._lifecycle.reconfigure(self.config)
+        for number, name in enumerate(self._partitions.topics(), start=1):
+            self._lifecycle.configure_logs(name)
+            keys = self._partitions.keys_of(name)
+            if not self._lifecycle.config_of(name).is_compacted:
+                self._work.stop_cleaning(keys)
+            for key in keys:
+                log = self._partitions.logs.get(key)
+                if log is not None:
+                    log.producer_state.producer_id_expiration_ms = self.config.producer_id_expiration_ms
+            if number % TOPICS_A_STEP == 0:
+                yield None
+
+
+def configured_by_log(configured: ManagerConfig, store: MetadataStore) -> ManagerConfig:
+    """Return how a folder is looked after: as configured, but for the settings in its metadata log."""
+    return configured.with_dynamic(store.image.broker_config(store.node_id))
