@@ -114,11 +114,12 @@ def test_side_by_side(kafka: Kafka391, tmp_path: Path) -> None:
     with Broker(tmp_path / "tidelog", log_retention_ms="-1", log_cleaner_dedupe_buffer_size="2097152") as broker:
         broker.create_topic("set", 1, segment_bytes="5000000")
         theirs, ours = Side(kafka.bootstrap), Side(broker.bootstrap_servers)
-        for name, changes in STEPS:
-            codes = [side.change(name, changes, dry=dry) for dry in (True, False) for side in (theirs, ours)]
-            assert codes == codes[:1] * 4, (name, changes, theirs.reason, ours.reason)
-            # Kafka answers when its controller has it; its broker hears of it a moment later.
-            wait_until(lambda: theirs.dynamic() == ours.dynamic(), f"the same settings after {name!r}: {changes}", 10)
+        with theirs.client, ours.client:
+            for name, changes in STEPS:
+                codes = [side.change(name, changes, dry=dry) for dry in (True, False) for side in (theirs, ours)]
+                assert codes == codes[:1] * 4, (name, changes, theirs.reason, ours.reason)
+                # Kafka answers when its controller has it; its broker hears of it a moment later.
+                wait_until(lambda: theirs.dynamic() == ours.dynamic(), f"the same settings after {name!r}: {changes}", 10)
 
 
 def test_kafka_configs(tmp_path: Path) -> None:
