@@ -14,7 +14,9 @@ from __future__ import annotations
 import abc
 import base64
 import random
+import shutil
 import socket
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +32,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from tests.kafka.jars import classpath
+from tests.kafka.jars import class_archive, classpath, made_once
 from tests.kafka.java import JavaProcess, free_port, is_listening, run_java, wait_until
 
 ADMIN_TIMEOUT_S = 60
@@ -51,6 +53,15 @@ _COMMON = {
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.retention.ms": "-1",
 }
+
+
+BOOTSTRAP = "bootstrap.checkpoint"
+"""The file of Kafka's that holds a new cluster's features: it has no id of the cluster's."""
+
+
+def random_id() -> str:
+    """Return a new id of a cluster or a folder, as Kafka writes them."""
+    return base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=").replace("-", "A").replace("_", "B")
 
 
 class _Broker(abc.ABC):
@@ -95,6 +106,20 @@ class _Broker(abc.ABC):
     @abc.abstractmethod
     def start(self) -> None:
         """Start and wait until each partition of each topic has its leader. The configuration is written afresh."""
+
+    def _share_classes(self) -> None:
+        """Keep the classes that a broker loads for all JVMs to come, once: a broker is started and stopped for that."""
+        archive = class_archive(self.RELEASE)
+
+        def make(path: Path) -> None:
+            with tempfile.TemporaryDirectory(prefix="classes-") as folder:
+                options = ("-XX:+IgnoreUnrecognizedVMOptions", f"-XX:ArchiveClassesAtExit={path}", "-Xlog:disable")
+                with type(self)(Path(folder), java_options=(*SHORT_LIVED, *options)) as broker:
+                    broker.create_topic("any")
+                path.touch()  # A Java before 13 leaves none.
+
+        if not any(option.startswith("-XX:ArchiveClassesAtExit") for option in self.java_options):
+            made_once(archive.name, make)
 
     def stop(self) -> None:
         """End cleanly: indexes trimmed, producer snapshots and checkpoints written."""
@@ -188,7 +213,7 @@ class Kafka391(_Broker):
     ) -> None:
         super().__init__(folder, properties, heap_mb=heap_mb, java_options=java_options)
         self.controller_port = free_port()
-        self.cluster_id = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=").replace("-", "A").replace("_", "B")
+        self.cluster_id = random_id()
 
     def start(self) -> None:
         defaults = {
@@ -208,8 +233,8 @@ class Kafka391(_Broker):
         }
         properties = self._write_properties("server.properties", defaults | self.properties)
         if not (self.data / "meta.properties").exists():
-            arguments = ["format", "--ignore-formatted", "-t", self.cluster_id, "-c", str(properties)]
-            run_java(classpath(self.RELEASE), "kafka.tools.StorageTool", arguments)
+            self._format(defaults | self.properties)
+        self._share_classes()
         self.process = JavaProcess(
             classpath(self.RELEASE),
             "kafka.Kafka",
@@ -219,6 +244,24 @@ class Kafka391(_Broker):
             options=self.java_options,
         )
         self.process.wait_ready(self._serves)
+
+    def _format(self, properties: Mapping[str, str]) -> None:
+        """Do what `kafka-storage.sh format` does: ids, and the first features as that tool has once written them here."""
+
+        def make(path: Path) -> None:
+            with tempfile.TemporaryDirectory(prefix="formatted-") as name:
+                data, written = Path(name, "data"), Path(name, "server.properties")
+                written.write_text("".join(f"{key}={value}\n" for key, value in (properties | {"log.dirs": str(data)}).items()))
+                arguments = ["format", "-t", self.cluster_id, "-c", str(written)]
+                run_java(classpath(self.RELEASE), "kafka.tools.StorageTool", arguments)
+                shutil.copyfile(data / BOOTSTRAP, path)
+
+        bootstrap = made_once(f"{self.RELEASE}-{BOOTSTRAP}", make)
+        for folder in {*properties["log.dirs"].split(","), properties["metadata.log.dir"]}:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            ids = {"version": "1", "cluster.id": self.cluster_id, "node.id": properties["node.id"], "directory.id": random_id()}
+            Path(folder, "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in ids.items()))
+            shutil.copyfile(bootstrap, Path(folder, BOOTSTRAP))
 
 
 class Kafka241(_Broker):
@@ -240,6 +283,7 @@ class Kafka241(_Broker):
 
     def start(self) -> None:
         if self.zookeeper is None:
+            self._share_classes()
             self._start_zookeeper()
         wait_until(self._is_forgotten, "ZooKeeper to give up the broker's former session")
         defaults = {

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -43,6 +43,26 @@ def classpath(release: str) -> str:
             if not (complete.exists() and complete.read_text() == mark):
                 _fetch(release, pom, folder, mark)
     return str(folder / "*")
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """Return what `make` has left at a path beside the jars, in this process or in one before it."""
+    path = JARS / name
+    if not path.exists():
+        JARS.mkdir(exist_ok=True)
+        with _only_one(JARS / f".{name}.lock"):
+            if not path.exists():
+                fresh = path.with_name(f".{name}.{os.getpid()}")
+                make(fresh)
+                fresh.rename(path)
+    return path
+
+
+def class_archive(release: str) -> Path:
+    """Return where the classes that a broker of a release loads are kept for this machine's Java (class data sharing)."""
+    java = Path(shutil.which("java") or "java").resolve()
+    mark = hashlib.sha256(f"{java} {java.stat().st_mtime_ns} {(JARS / release / '.complete').stat().st_mtime_ns}".encode())
+    return JARS / f"{release}-{mark.hexdigest()[:16]}.jsa"
 
 
 def _fetch(release: str, pom: Path, folder: Path, mark: str) -> None:

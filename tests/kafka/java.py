@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.kafka.jars import JARS, class_archive
+
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 60
 POLL_S = 0.05
@@ -83,6 +85,16 @@ def java_command(
     return ["java", *flags, "-cp", classpath, main, *(os.fspath(argument) for argument in arguments)]
 
 
+def shared_classes(classpath: str) -> list[str]:
+    """Return the flags with which a JVM maps the classes that a broker has left; to read and check them is half of its start."""
+    folder = Path(classpath).parent
+    if not (classpath and folder.parent == JARS):
+        return []
+    archive = class_archive(folder.name)
+    # An archive that does not suit is left alone, in silence: what a tool prints is judged.
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable", "-Xlog:all=error:stderr"] if archive.exists() else []
+
+
 def run_java(
     classpath: str,
     main: str,
@@ -97,7 +109,8 @@ def run_java(
 
     `stdin` is what it finds on its standard input; by default nothing.
     """
-    command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *shared_classes(classpath)]
+    command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=options)
     done = subprocess.run(
         command, input=stdin or "", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s
     )
@@ -121,6 +134,7 @@ class JavaProcess:
     ) -> None:
         self.main = main
         self.output = output
+        options = [*options, *shared_classes(classpath)]
         command = java_command(classpath, main, arguments, heap_mb=heap_mb, options=options)
         with output.open("ab") as sink:
             # A session of its own: a Ctrl-C in the terminal reaches the test run, which then stops the process in order.
