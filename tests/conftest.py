@@ -36,6 +36,8 @@ WITHOUT_INTEROP = "not interop"
 """What `make test` marks."""
 
 
+pytest.register_assert_rewrite("tests.fields")
+
 FSYNC = {"real": os.fsync, "skipped": lambda fd: os.fstat(fd) and None}
 """What `--fsync` says. Skipped, it fails where a sync would, and leaves the disk alone: there are tens of thousands, and nobody
 loses power. What is synced, and when, is seen by tests that look at the calls."""

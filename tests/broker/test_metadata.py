@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
+from tests.fields import check_fields
 from tidelog.broker.apis import metadata
 from tidelog.broker.topics import NO_TOPIC_ID
 from tidelog.errors import LogOfflineError
@@ -48,7 +49,7 @@ def test_what_every_version_tells(start_broker: StartBroker, version: int) -> No
         response = client.ask(named("flights", "__consumer_offsets", create=True), version)
     host, port = broker.address
     (one,) = response.brokers
-    assert (one.node_id, one.host, one.port, one.rack) == (1, host, port, "r1" if version >= 1 else None)
+    check_fields(one, node_id=1, host=host, port=port, rack="r1" if version >= 1 else None)
     assert response.controller_id == (1 if version >= 1 else -1)
     assert response.cluster_id == (broker.node.cluster_id if version >= 2 else None)
     flights, offsets = response.topics

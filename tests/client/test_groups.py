@@ -15,6 +15,7 @@ from tests.broker.conftest import RunningBroker
 from tests.broker.raw import RawClient
 from tests.broker.transactions.producers import TransactionalProducer
 from tests.cli.conftest import run, run_ok
+from tests.fields import check_fields
 from tests.reader.golden import RELEASES
 from tidelog import NewRecord
 from tidelog.client import group_lag, group_reset
@@ -352,7 +353,7 @@ def test_members_and_partitions_without_offsets(broker: RunningBroker, client: C
     assert (found.description.state, member.client_id) == ("Stable", "reader")
     assert member.assignment == (TopicPartition(topic, 0),)
     (lag,) = found.partitions
-    assert (lag.committed_offset, lag.lag, lag.lag_ms, lag.position, lag.lost) == (None, None, None, None, 0)
+    check_fields(lag, committed_offset=None, lag=None, lag_ms=None, position=None, lost=0)
     assert lag.time_to_end == TimeToEnd(CatchUp.UNKNOWN)
     lines = run_ok("groups", "describe", broker.bootstrap_servers, topic, clock=broker.clock).lines
     assert lines[0] == f"{topic}: Stable, 1 member, consumer, range"
@@ -511,7 +512,7 @@ def test_reset_to_a_time(broker: RunningBroker, client: Client, topic: str, cloc
         NextRecord(4, now - 5 * MINUTE),
     )
     # Six records; what was aborted between is none.
-    assert (first.again, first.skipped, first.is_exact, first.note) == (6, 0, True, "")
+    check_fields(first, again=6, skipped=0, is_exact=True, note="")
     assert (second.old_record, second.again, second.skipped) == (NextRecord(3, now - 6 * MINUTE), 0, 1)
 
 

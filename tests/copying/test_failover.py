@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.conftest import RunningBroker
+from tests.fields import check_fields
 from tests.spark.mirroring import mirror_here
 from tidelog import NewRecord
 from tidelog.client.client import connect
@@ -136,7 +137,7 @@ def test_a_map_with_gaps_and_a_latency_too_small(brokers: tuple[RunningBroker, R
         writer.confirm()
     write_groups(tmp_path, SeenGroups(NOW, {"g": {TopicPartition("gaps", 0): 50}}))
     found = plan(target, group="g", map_dir=tmp_path)
-    assert (found.position, found.is_exact, found.again, found.again_is_exact) == (10, False, 5, False)
+    check_fields(found, position=10, is_exact=False, again=5, again_is_exact=False)
     write_groups(tmp_path, SeenGroups(NOW, {"g": {TopicPartition("gaps", 0): 5}}))
     found = plan(target, group="g", map_dir=tmp_path, max_latency_ms=-3, by="time")
     assert (found.position, found.by_map, found.again) == (5, 5, 0), "never behind what the map says"

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.fields import check_fields
 from tests.reader.test_missing import one_partition, take_away
 from tests.scanning.conftest import quiet as quiet
 from tests.scanning.logs import TOPIC, LogBuilder, Row, expected
@@ -41,7 +42,7 @@ def copied(batches: list[CopiedBatch]) -> list[Plain]:
     for batch in batches:
         header = read_header(batch.data)
         assert (header.magic, header.base_offset, header.size) == (2, 0, len(batch.data))
-        assert (header.producer_id, header.producer_epoch, header.base_sequence, header.leader_epoch) == (-1, -1, -1, -1)
+        check_fields(header, producer_id=-1, producer_epoch=-1, base_sequence=-1, leader_epoch=-1)
         assert header.timestamp_type == CREATE_TIME
         assert not (header.is_control or header.is_transactional or header.has_delete_horizon)
         records = list(iter_records(header, memoryview(batch.data)))  # checks the checksum

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fields import check_fields
 from tests.reader.golden import GOLDEN
 from tidelog.errors import CorruptDataError, TidelogError
 from tidelog.formats.files import Notices
@@ -68,7 +69,7 @@ def test_what_kafka_wrote(folder: Path) -> None:
     assert log.image.next_producer_id == 1000
     assert log.image.brokers[1].fenced
     assert log.image.unknown == []
-    assert (log.start_offset, log.epoch, log.leader_id, log.torn_bytes) == (0, 2, 1, 0)
+    check_fields(log, start_offset=0, epoch=2, leader_id=1, torn_bytes=0)
     assert log.snapshot is not None
     assert log.snapshot.end_offset == log.end_offset - 1  # It was taken at the end; one no-op, or a change, came after it.
 

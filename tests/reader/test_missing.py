@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fields import check_fields
 from tests.reader.golden import GOLDEN
 from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats import names
@@ -138,7 +139,7 @@ def test_a_partition_taken_away(topic: str, tmp_path: Path) -> None:
     start = 333 if topic == "deleted-prefix" else 0
     shutil.rmtree(folder / f"{topic}-0")
     (one,) = missing(folder)
-    assert (one.topic, one.partition, one.first_offset, one.end_offset, one.kind) == (topic, 0, start, end, "partition")
+    check_fields(one, topic=topic, partition=0, first_offset=start, end_offset=end, kind="partition")
     with pytest.raises(UnknownTopicOrPartitionError, match=r"it is missing|no topic|1 partition is missing"):
         LogDir(folder).log(topic, 0)
 

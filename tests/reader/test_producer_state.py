@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fields import check_fields
 from tests.reader import build
 from tests.reader.golden import GOLDEN
 from tidelog.errors import CorruptSnapshotError
@@ -107,7 +108,7 @@ def test_recover_from_snapshot_empty_transaction() -> None:
     state = ProducerState()
     assert state.apply(end(0, ControlType.COMMIT), COMMIT) is None
     (entry,) = parse_snapshot(build_snapshot(state.entries()))
-    assert (entry.last_offset, entry.last_sequence, entry.current_txn_first_offset, entry.timestamp) == (-1, -1, -1, 100)
+    check_fields(entry, last_offset=-1, last_sequence=-1, current_txn_first_offset=-1, timestamp=100)
 
 
 def test_first_unstable_offset() -> None:

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from tests.fields import check_fields
 from tests.records.helpers import header_of, read_all, simple_records, with_right_crc
 from tidelog.errors import (
     CorruptBatchError,
@@ -82,7 +83,7 @@ def test_build_default_record_batch() -> None:
     header = header_of(batch)
     check_crc(header, batch)
     assert (header.base_offset, header.last_offset, header.next_offset) == (1234567, 1234569, 1234570)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence) == (-1, -1, -1, -1)
+    check_fields(header, producer_id=-1, producer_epoch=-1, base_sequence=-1, last_sequence=-1)
     assert not header.has_producer_id
     assert header.max_timestamp == 3
     assert [record.offset for record in iter_records(header, batch)] == [1234567, 1234568, 1234569]
@@ -222,7 +223,7 @@ def test_read_and_write_control_batch(control_type: ControlType) -> None:
     header = header_of(batch)
     assert header.is_control
     assert header.is_transactional
-    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.leader_epoch) == (73, 13, -1, 29)
+    check_fields(header, producer_id=73, producer_epoch=13, base_sequence=-1, leader_epoch=29)
     (record,) = iter_records(header, batch)
     assert (record.offset, record.timestamp) == (7, NOW)
     assert parse_end_txn_marker(record.key, record.value) == EndTxnMarker(control_type, 347)

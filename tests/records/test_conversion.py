@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.fields import check_fields
 from tests.records.helpers import FORMATS, LEGACY_CODECS, V2_CODECS, read_all, simple_records
 from tests.records.strategies import Batch, batches
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, UnsupportedCompressionTypeError
@@ -149,7 +150,7 @@ class TestRebuild:
         """What a v2 batch says about its producer goes with it."""
         built = rebuild(simple_records(), Target(2, Codec.LZ4, leader_epoch=4), producer=Producer(1, 2, 3), is_transactional=True)
         (header,) = iter_headers(built)
-        assert (header.producer_id, header.producer_epoch, header.base_sequence, header.leader_epoch) == (1, 2, 3, 4)
+        check_fields(header, producer_id=1, producer_epoch=2, base_sequence=3, leader_epoch=4)
         assert header.is_transactional
 
     @pytest.mark.parametrize(("magic", "codec"), FORMATS)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.fields import check_fields
 from tests.records.helpers import FORMATS, V2_CODECS, header_of, read_all, with_right_crc
 from tests.records.strategies import Batch, batches
 from tidelog.errors import CorruptBatchError, InvalidRecordError, UnsupportedForMessageFormatError
@@ -270,7 +271,7 @@ class TestV2:
         assert (result.bytes_read, result.bytes_retained) == (len(data), 61)
         assert (result.max_offset, result.max_timestamp, result.shallow_offset_of_max_timestamp) == (4, 12, 4)
         (header,) = headers(result.data)
-        assert (header.record_count, header.max_timestamp, header.timestamp_type, header.codec) == (0, 12, 0, Codec.NONE)
+        check_fields(header, record_count=0, max_timestamp=12, timestamp_type=0, codec=Codec.NONE)
         assert (header.base_offset, header.last_offset) == (3, 4)
         assert (header.base_sequence, header.last_sequence) == (10, 11)
         assert (header.producer_id, header.producer_epoch, header.leader_epoch) == (23, 5, 293)
@@ -296,12 +297,12 @@ class TestV2:
         result = filter_to(data, Predicate(with_key))
         first, second, third = headers(result.data)
         assert (first.record_count, first.base_offset, first.last_offset) == (1, 0, 2)
-        assert (first.producer_id, first.producer_epoch, first.base_sequence, first.last_sequence) == (-1, -1, -1, -1)
+        check_fields(first, producer_id=-1, producer_epoch=-1, base_sequence=-1, last_sequence=-1)
         assert (second.record_count, second.base_offset, second.last_offset) == (2, 3, 5)
-        assert (second.producer_id, second.producer_epoch, second.base_sequence, second.last_sequence) == (23, 5, 10, 12)
+        check_fields(second, producer_id=23, producer_epoch=5, base_sequence=10, last_sequence=12)
         assert not second.is_transactional
         assert (third.record_count, third.base_offset, third.last_offset) == (2, 6, 8)
-        assert (third.producer_id, third.producer_epoch, third.base_sequence, third.last_sequence) == (99384, 234, 15, 17)
+        check_fields(third, producer_id=99384, producer_epoch=234, base_sequence=15, last_sequence=17)
         assert third.is_transactional
         assert [record.value for record in read_all(result.data)] == [b"b", b"e", b"f", b"g", b"h"]
 
@@ -337,7 +338,7 @@ class TestV2:
         data = built(2, codec, 0, *((i, b"key %d" % i, bytes(100)) for i in range(50)))
         result = filter_to(data, Predicate(lambda record: record.offset % 3 == 0))
         (header,) = headers(result.data)
-        assert (header.codec, header.record_count, header.base_offset, header.last_offset) == (codec, 17, 0, 49)
+        check_fields(header, codec=codec, record_count=17, base_offset=0, last_offset=49)
 
     def test_gap_at_the_end_of_int32(self, codec: Codec) -> None:
         data = built(2, codec, 7, (1, b"a", b"a"), (2, b"b", b"b"), offsets=[7, 7 + 2**31 - 1])

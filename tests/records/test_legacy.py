@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from tests.fields import check_fields
 from tests.records.helpers import LEGACY_CODECS, header_of, read_all, simple_records, with_right_crc
 from tidelog.errors import (
     CorruptBatchError,
@@ -124,7 +125,7 @@ def test_fields(magic: int, codec: Codec, key: bytes | None, value: bytes | None
     expected = Record(7, NOW if magic else -1, 0 if magic else -1, key, value)
     assert read_all(batch) == [expected]
     header = header_of(batch)
-    assert (header.magic, header.base_offset, header.last_offset, header.codec) == (magic, 7, 7, codec)
+    check_fields(header, magic=magic, base_offset=7, last_offset=7, codec=codec)
     assert header.max_timestamp == (NOW if magic else -1)
     assert (header.leader_epoch, header.producer_id, header.record_count) == (-1, -1, -1)
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.fields import check_fields
 from tests.records.conftest import KERNELS
 from tests.records.helpers import FORMATS, LEGACY_CODECS, V2_CODECS, raw_batch_v2, read_all, with_right_crc
 from tests.records.strategies import Batch, batches
@@ -383,7 +384,7 @@ class TestCreateTime:
         """LogValidatorTest.testCreateTimeUpConversionV1ToV2: the timestamps stay."""
         validated = append(batch(1, codec, timestamps=(NOW, NOW, NOW)), before_max_ms=1000, after_max_ms=1000)
         (header,) = validated.headers
-        assert (header.magic, header.codec, header.timestamp_type, header.max_timestamp) == (2, codec, CREATE_TIME, NOW)
+        check_fields(header, magic=2, codec=codec, timestamp_type=CREATE_TIME, max_timestamp=NOW)
         assert (header.producer_id, header.base_sequence, header.leader_epoch) == (-1, -1, EPOCH)
         assert (validated.max_timestamp, validated.offset_of_max_timestamp) == (NOW, 2)
 
@@ -740,8 +741,29 @@ def test_both_kernels_judge_alike(found: Batch, damage: list[tuple[int, int]], d
     assert all(answer == answers[0] for answer in answers)
 
 
+HEADER_FIELDS = (
+    *("base_offset", "batch_length", "partition_leader_epoch", "magic", "crc", "attributes", "last_offset_delta"),
+    *("base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "records_count"),
+)
+"""A v2 batch's header, in order, as Kafka's documentation names its fields."""
+
+
 def test_the_header_is_patched_under_its_checksum() -> None:
     """A last look by hand, with nothing of ours but the offsets of fields."""
     data = append(batch(2, timestamps=(5, 7, 6)), timestamp_type=LOG_APPEND_TIME, base_offset=START).data
     fields = struct.unpack_from(">qiibIhiqqqhii", data)
-    assert fields == (START, len(data) - 12, EPOCH, 2, crc32c(data[21:]), 8, 2, 5, NOW, -1, -1, -1, 3)
+    assert dict(zip(HEADER_FIELDS, fields, strict=True)) == {
+        "base_offset": START,
+        "batch_length": len(data) - 12,
+        "partition_leader_epoch": EPOCH,
+        "magic": 2,
+        "crc": crc32c(data[21:]),
+        "attributes": 8,
+        "last_offset_delta": 2,
+        "base_timestamp": 5,
+        "max_timestamp": NOW,
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "base_sequence": -1,
+        "records_count": 3,
+    }

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.fields import check_fields
 from tests.storage.known_topics import forget
 from tests.storage.partition_logs import batch
 from tidelog.clock import ManualClock
@@ -188,7 +189,7 @@ def test_a_full_disk_leaves_kafkas_folder_as_it_was(source: Path, target: Path, 
 
 def test_what_kafka_is_to_create(source: Path) -> None:
     (one,) = topics_to_hand(source)
-    assert (one.name, one.partitions, one.is_configuration_known, one.oldest_format) == ("t", 2, True, 2)
+    check_fields(one, name="t", partitions=2, is_configuration_known=True, oldest_format=2)
     kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     compaction = {"delete.retention.ms": "86400000", "min.compaction.lag.ms": "0", "max.compaction.lag.ms": str(2**63 - 1)}
     assert one.properties == {"segment.bytes": "1000", "index.interval.bytes": "200", **kept, **compaction}

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.examples import examples
+from tests.fields import check_fields
 from tests.storage.segment_files import full_disk, open_descriptors, short_writes
 from tidelog.errors import (
     CorruptIndexError,
@@ -155,7 +156,7 @@ class TestOffsetIndex:
         offset_index.append(52, 2)
         index = reopened(offset_index)
         assert [index.lookup(offset) for offset in (51, 52)] == [(51, 1), (52, 2)]
-        assert (index.last_offset, index.entries, index.max_entries, index.is_full) == (52, 2, 2, True)
+        check_fields(index, last_offset=52, entries=2, max_entries=2, is_full=True)
         with pytest.raises(IndexFullError):
             index.append(53, 3)
         assert index.resize(OFFSET_BYTES)

@@ -402,8 +402,8 @@ class TestRecoverOnly:
         log = load(
             log.directory, log.config, log.clock, log.scheduler, had_clean_shutdown=False, recovery_point=15, progress=told.append
         )
-        assert told[0] == (log.directory, 0, 3, 0, 30 * SIZE)
-        assert told[-1] == (log.directory, 3, 3, 30 * SIZE, 30 * SIZE)
+        assert told[0] == RecoveryProgress(log.directory, segments_done=0, segments=3, bytes_done=0, bytes=30 * SIZE)
+        assert told[-1] == RecoveryProgress(log.directory, segments_done=3, segments=3, bytes_done=30 * SIZE, bytes=30 * SIZE)
         assert [one.bytes_done for one in told] == sorted(one.bytes_done for one in told)
         kill(log)
         told.clear()

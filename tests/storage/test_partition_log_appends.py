@@ -39,6 +39,7 @@ from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
+from tidelog.storage.partition.append_info import AppendInfo
 
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 FORMATS = [(0, codec) for codec in CODECS] + [(1, codec) for codec in CODECS] + [(2, codec) for codec in (*CODECS, Codec.ZSTD)]
@@ -58,7 +59,11 @@ class TestAsLeader:
         log.roll()
         third = log.append_as_leader(batch(count=3), 0)
         assert [info.first_offset for info in (first, second, third)] == [0, 3, 6]
-        assert third == (6, 8, NOW_MS, -1, 0, len(batch(count=3)), False, None)
+        size = len(batch(count=3))
+        expected = AppendInfo(
+            first_offset=6, last_offset=8, max_timestamp=NOW_MS, log_append_time=-1, log_start_offset=0, size_bytes=size
+        )
+        assert third == expected
 
     def test_append_and_read_with_sequential_offsets(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testAppendAndReadWithSequentialOffsets."""
@@ -118,7 +123,7 @@ class TestAsLeader:
         whole = messages(count=2)
         info = log.append_as_leader(whole + messages()[:-1], 0)
         assert (info.last_offset, info.size_bytes) == (1, len(whole))
-        assert log.append_as_leader(whole[:20], 0) == (-1, -1, -1, -1, 0, 0, False, None)
+        assert log.append_as_leader(whole[:20], 0) == AppendInfo.nothing(log_start_offset=0)
         assert offsets(log) == [0, 1]
 
     def test_message_set_size_check(self, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fields import check_fields
 from tests.storage.partition_logs import batch, end_txn, fetch, marker, offsets, open_log
 from tidelog.errors import InvalidArgumentError, LogOfflineError, OffsetOutOfRangeError
 from tidelog.records.batch import iter_headers
@@ -24,7 +25,7 @@ class TestReads:
     def test_load_empty_log(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testLoadEmptyLog."""
         log = open_log(tmp_path)
-        assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.last_stable_offset) == (0, 0, 0, 0)
+        check_fields(log, log_start_offset=0, log_end_offset=0, high_watermark=0, last_stable_offset=0)
         assert fetch(log, 0) == []
 
     def test_read_at_log_gap(self, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fields import check_fields
 from tests.storage.producers import DAY_MS, NOW_MS, PRODUCER, append, batch, end_txn, manager
 from tidelog.clock import ManualClock
 from tidelog.errors import StorageError, TransactionCoordinatorFencedError
@@ -130,7 +131,7 @@ class TestLoading:
         state.take_snapshot()
         again = reloaded(tmp_path, clock, 0, 3)
         entry = again.active_producers[PRODUCER]
-        assert (entry.first_data_offset, entry.first_sequence, entry.last_data_offset, entry.last_sequence) == (1, 1, 1, 1)
+        check_fields(entry, first_data_offset=1, first_sequence=1, last_data_offset=1, last_sequence=1)
         assert entry.current_txn_first_offset == 0 and unstable(again) == 0
         append(again, batch(2, 2, transactional=True))
 
@@ -144,7 +145,7 @@ class TestLoading:
         state.take_snapshot()
         again = reloaded(tmp_path, clock, 0, 3)
         entry = again.active_producers[PRODUCER]
-        assert (entry.first_data_offset, entry.first_sequence, entry.last_data_offset, entry.last_sequence) == (1, 1, 1, 1)
+        check_fields(entry, first_data_offset=1, first_sequence=1, last_data_offset=1, last_sequence=1)
         assert not entry.has_open_transaction and unstable(again) is None
 
     def test_recover_from_snapshot_empty_transaction(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.fields import check_fields
 from tests.storage.segment_files import messages, open_descriptors, open_segment, put
 from tidelog.errors import InvalidArgumentError, NotFoundError
 from tidelog.storage.segment.segment import LogSegment
@@ -29,7 +30,9 @@ def test_basic_operations(made: list[LogSegment]) -> None:
     """LogSegmentsTest.testBasicOperations"""
     one, two = made[0], made[1]
     segments = LogSegments()
-    assert (len(segments), bool(segments), segments.first, segments.last, segments.size_bytes) == (0, False, None, None, 0)
+    assert not segments
+    assert len(segments) == 0
+    check_fields(segments, first=None, last=None, size_bytes=0)
     with pytest.raises(NotFoundError):
         _ = segments.active
     with pytest.raises(NotFoundError):

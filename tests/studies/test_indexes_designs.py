@@ -34,6 +34,7 @@ from studies.workload import (
     generate,
 )
 from tests.examples import examples
+from tests.fields import check_fields
 from tidelog.clock import ManualClock
 from tidelog.reader.log import Log
 from tidelog.reader.time_search import find_offset
@@ -241,7 +242,7 @@ def test_the_closest_minute_misses_a_message_of_the_future(tmp_path: Path) -> No
         naive = NaiveMinuteMapReader(walked, tmp_path / "map")
         assert naive.look_up(timestamp).offset == 2
         found = look_up_all(naive, written.timestamps, [timestamp, noon])
-    assert (found.inexact, found.missing, found.missed, found.behind) == (1, 1, 1, [0, 0])
+    check_fields(found, inexact=1, missing=1, missed=1, behind=[0, 0])
     assert "offset 2; offset 1 has 13:00:00.000 already; 1 missed" in found.example
 
 

@@ -11,6 +11,7 @@ from kio.schema.consumer_protocol_assignment.v3.data import ConsumerProtocolAssi
 from kio.schema.consumer_protocol_subscription.v3.data import ConsumerProtocolSubscription as TheirSubscription
 from kio.serial import entity_reader
 
+from tests.fields import check_fields
 from tests.wire.random_messages import random_struct, stored_classes
 from tidelog.errors import ProtocolError
 from tidelog.wire.coordinator.consumer_protocol import (
@@ -116,7 +117,7 @@ def test_members_subscriptions_and_assignments() -> None:
     subscription = ConsumerProtocolSubscription(["a", "b"], b"x", [AssignedTopic("a", [1, 2])], 7, "rack")
     data = encode_versioned(subscription, 3)
     theirs = entity_reader(TheirSubscription)(data, 2)[0]
-    assert (theirs.topics, theirs.user_data, theirs.generation_id, theirs.rack_id) == (("a", "b"), b"x", 7, "rack")
+    check_fields(theirs, topics=("a", "b"), user_data=b"x", generation_id=7, rack_id="rack")
     assert [(one.topic, one.partitions) for one in theirs.owned_partitions] == [("a", (1, 2))]
     assert read_subscription(data) == subscription
     assert read_subscription(b"\0\x09" + data[2:] + b"of a later version") == subscription

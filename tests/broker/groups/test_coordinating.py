@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.groups.members import NO_TOPICS, Coordinator, assign
+from tests.fields import check_fields
 from tidelog.broker.api import Outcome
 from tidelog.broker.apis.describe_groups import ALL_GROUP_OPERATIONS
 from tidelog.broker.apis.join_group import _host
@@ -156,12 +157,7 @@ class TestAsking:
         for version in range(6):
             group = described("stable", version)
             (member,) = group.members
-            assert (group.error_code, group.group_state, group.protocol_type, group.protocol_data) == (
-                0,
-                "Stable",
-                "consumer",
-                "range",
-            )
+            check_fields(group, error_code=0, group_state="Stable", protocol_type="consumer", protocol_data="range")
             assert (member.client_id, member.client_host) == ("raw", "/127.0.0.1")
             assert (member.member_metadata, member.member_assignment) == (NO_TOPICS, member.member_id.encode())
             assert member.group_instance_id == ("i0" if version >= 4 else None)
@@ -173,7 +169,7 @@ class TestAsking:
         assert (described("left").group_state, described("left").protocol_type) == ("Empty", "consumer")
         for group_id in ("", "no group"):
             group = described(group_id)
-            assert (group.error_code, group.group_state, group.protocol_type, group.members) == (0, "Dead", "", [])
+            check_fields(group, error_code=0, group_state="Dead", protocol_type="", members=[])
         stable = ("stable", "consumer", "Stable", "classic")
         left = ("left", "consumer", "Empty", "classic")
         joining = ("joining", "connect", "CompletingRebalance", "classic")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.broker.conftest import RunningBroker
 from tests.broker.groups.offset_requests import Offset, commit, fetch, loaded
+from tests.fields import check_fields
 from tidelog.broker.groups.group import Group, GroupState, Member
 from tidelog.broker.groups.group_records import group_entry, read_groups
 from tidelog.broker.groups.subscriptions import subscribed_topics
@@ -144,12 +145,8 @@ def test_every_version_of_a_group() -> None:
     value = GroupMetadataValue("consumer", 5, "range", "m", NOW_MS - 9, [one])
     for version in range(5):
         group = members(value, version)
-        assert (group.state, group.generation_id, group.protocol_type, group.protocol_name, group.leader_id) == (
-            GroupState.STABLE,
-            5,
-            "consumer",
-            "range",
-            "m",
+        check_fields(
+            group, state=GroupState.STABLE, generation_id=5, protocol_type="consumer", protocol_name="range", leader_id="m"
         )
         assert group.state_timestamp_ms == (NOW_MS - 9 if version >= 2 else -1)
         member = group.members["m"]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.broker.groups.members import NO_TOPICS, RANGE, Coordinator, Member, assign
+from tests.fields import check_fields
 from tidelog.broker.groups.group import GroupState
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.leave_group import MemberIdentity
@@ -50,12 +51,7 @@ class TestJoin:
         assert first.member_id.startswith("raw-")
         one.join()
         answer = one.joined()
-        assert (answer.error_code, answer.generation_id, answer.protocol_type, answer.protocol_name) == (
-            0,
-            1,
-            "consumer",
-            "range",
-        )
+        check_fields(answer, error_code=0, generation_id=1, protocol_type="consumer", protocol_name="range")
         assert answer.leader == answer.member_id == first.member_id
         assert [(member.member_id, member.metadata) for member in answer.members] == [(first.member_id, NO_TOPICS)]
         assert not answer.skip_assignment
@@ -91,7 +87,7 @@ class TestJoin:
         one.join(member_id="nobody")
         answer = one.joined()
         assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "nobody")
-        assert (answer.generation_id, answer.protocol_type, answer.protocol_name, answer.leader) == (-1, None, None, "")
+        check_fields(answer, generation_id=-1, protocol_type=None, protocol_name=None, leader="")
 
     def test_protocols_that_do_not_fit(self, coordinator: Coordinator, name: str) -> None:
         """testJoinGroupInconsistentProtocolType, testJoinGroupInconsistentGroupProtocol,

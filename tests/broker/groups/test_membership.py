@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.fields import check_fields
 from tidelog.broker.delays import Delay
 from tidelog.broker.groups.group import Group, GroupState, Member
 from tidelog.broker.groups.membership import (
@@ -97,7 +98,7 @@ def test_a_generation_begins() -> None:
     assert (made.state_timestamp_ms, made.pending_syncs) == (NOW_MS + 1, set())
     remove(made, "a")
     begin_generation(made, NOW_MS + 2)
-    assert (made.generation_id, made.protocol_name, made.state, made.leader_id) == (2, None, GroupState.EMPTY, None)
+    check_fields(made, generation_id=2, protocol_name=None, state=GroupState.EMPTY, leader_id=None)
 
 
 def test_a_member_changes() -> None:

@@ -21,6 +21,7 @@ from tests.broker.transactions.producers import (
     producers,
     write_markers,
 )
+from tests.fields import check_fields
 from tests.kafka.java import wait_until
 from tidelog.broker.transactions import completion
 from tidelog.records.batch import iter_headers
@@ -258,7 +259,7 @@ class TestMarkers:
         data = fetch(me.client, topic, 1).records
         assert data is not None
         (header,) = iter_headers(data)
-        assert (header.is_control, header.is_transactional, header.base_sequence, header.size) == (True, True, -1, 78)
+        check_fields(header, is_control=True, is_transactional=True, base_sequence=-1, size=78)
         assert (header.producer_id, header.producer_epoch) == (me.producer_id, me.epoch)
         marker = end_txn_marker(header, data)
         assert marker is not None
