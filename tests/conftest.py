@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 TOGETHER = ("tests/spark/", "tests/studies/", "tests/interop/differential/")
 """What is dealt out as one: it shares a Spark session, the results of studies, a pair of brokers and their table."""
 
+LONG = (
+    *("test_stream_kills.py", "test_pipeline_kills.py", "test_stream_agreement.py", "test_cluster.py", "test_engine_folders.py"),
+    *("test_source_agreement.py", "test_stream_protocol.py", "test_group_tools.py", "test_handover.py", "test_import.py"),
+)
+"""Files of `make interop` that take a minute and more, the longest first."""
+
 TESTS = Path(__file__).parent
 INTEROP = TESTS / "interop"
 WITHOUT_INTEROP = "not interop"
@@ -95,7 +101,13 @@ def _import_backwards() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # What is large goes first: at the end it would keep one worker busy while the others have nothing to do.
-    items.sort(key=lambda item: not item.nodeid.startswith(TOGETHER))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.nodeid.startswith(TOGETHER):
+        return -1
+    return LONG.index(item.path.name) if item.path.name in LONG and item.path.parent == INTEROP else len(LONG)
 
 
 @pytest.hookimpl(optionalhook=True)
