@@ -12,6 +12,9 @@ from tidelog.wire.codec import Message, decode, encode
 from tidelog.wire.decoder_source import kind_of
 from tidelog.wire.fields import Field, Struct
 
+RENAMED = {"AssignedTopic": "TopicPartition"}
+"""Structs that have another name here than Kafka's: of a topic and its partitions, where a TopicPartition is one partition."""
+
 
 def declaration_differences(definitions: dict[str, Definition], classes: Sequence[type[Message]] = ()) -> list[str]:
     """Each way in which the tables say something else than the definitions, in the versions that the definitions know.
@@ -55,7 +58,7 @@ def _struct_differences(
         if _declared(mine, version) != _defined(its, version):
             found.append(f"{place}: {_declared(mine, version)} instead of {_defined(its, version)}")
         elif element[0].isupper():
-            if mine.of.__name__ != element:
+            if RENAMED.get(mine.of.__name__, mine.of.__name__) != element:
                 found.append(f"{place}: made of {mine.of.__name__}, not {element}")
             found += _struct_differences(place, mine.of, its.get("fields") or commons[element], version, commons)
     return found
