@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,10 +74,9 @@ def command(names: tuple[str, ...], out: str, scale: float, options: JobOptions)
 
 def _check_packages() -> None:
     # Before minutes of work, not after them.
-    try:
-        import jinja2  # noqa: F401
-    except ModuleNotFoundError:
-        raise NotFoundError("Jinja2 is not installed: pip install -e '.[study]'") from None
+    for package in ("jinja2", "matplotlib"):
+        if find_spec(package) is None:
+            raise NotFoundError(f"{package} is not installed: pip install -e '.[study]'")
 
 
 def _facts(spark: SparkSession, scale: float, seconds: float) -> Facts:

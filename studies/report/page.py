@@ -67,7 +67,6 @@ def render(chapters: Sequence[Chapter], facts: Facts) -> str:
     environment.globals.update(
         is_table=lambda part: isinstance(part, Table),
         draw=plots.draw,
-        swatch=plots.swatch,
         numbers=_numbers,
         is_numeric=_is_numeric,
         is_prose=_is_prose,

@@ -1,38 +1,38 @@
-"""A plot's series as SVG.
+"""A plot as a figure of matplotlib, and that figure as SVG in the page.
 
 | mark | x is a number or a time | x is a word |
 |---|---|---|
-| BARS | upright bars | lying bars, named above or beside, with their value |
+| BARS | upright bars | lying bars, named above, with their value |
 | LINE, STEPS, POINTS | on two axes | lying bars |
 
-Lying bars have room for words of any length on a phone. On a logarithmic axis zero lies on the axis itself.
+A figure is 380 points wide, which is a phone's width; it is readable there, and grows with the page. Text stays text, and bars
+say their numbers when pointed at. On a logarithmic axis zero lies on the axis itself.
 """
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+import re
+import textwrap
+from collections.abc import Sequence
+from itertools import count, pairwise
+from typing import Any
 
+import matplotlib as mpl
 from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.patches import Rectangle
 
-from studies.chapter import Mark, Plot, Series
-from studies.report.axes import Kind, Scale, domain, kind_of, show_tick, ticks, title
-from studies.report.plot_frame import (
-    CHAR_WIDTH,
-    LINE_HEIGHT,
-    WIDTH,
-    Canvas,
-    Frame,
-    number,
-    series_class,
-    wrapped,
-    write_lines,
-)
+from studies.chapter import Mark, Plot
+from studies.report.axes import kind_of, set_ticks, show_value, title
 
-BAR_HEIGHT = 15
-BESIDE_CHARS = 15
-"""Names up to this length stand beside the bars, longer ones above them."""
+WIDTH = 380
+AREA_HEIGHT = 240
+ROW_HEIGHT = 16.5
+CHARS = 50
+"""So many fit a line."""
 
 MOST_WITH_ZEROS = 3
 """Among more series than that a bar of zero is left out, and said to be."""
@@ -40,154 +40,246 @@ MOST_WITH_ZEROS = 3
 DOTTED_POINTS = 25
 """A line of up to so many points shows each of them."""
 
-XY = tuple[float, float]
+INK, SOFT, LINE = "#1b1f24", "#57606a", "#d5dae0"
+COLOURS = ("#1f6fc4", "#d4640b", "#1a8a48", "#9a3fb5", "#c02f2f", "#0b818c", "#84680a", "#66707b")
+VARIABLES = {INK: "--ink", SOFT: "--soft", LINE: "--line"} | {colour: f"--s{n}" for n, colour in enumerate(COLOURS)}
+"""The page's colours: in its SVG they follow the reader's light or dark scheme. Series differ by dashes and markers, too."""
+
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)))
+MARKERS = ("o", "s", "^", "D")
+
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 11,
+    "axes.titlesize": 11,
+    "axes.labelsize": 11,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "axes.edgecolor": SOFT,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "figure.constrained_layout.h_pad": 0.04,
+    "figure.constrained_layout.w_pad": 0.04,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "ytick.left": False,
+    "grid.color": LINE,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 10.5,
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+}
 
 
 def draw(plot: Plot) -> Markup:
-    """Return a plot as an SVG element."""
-    if _has_words(plot):
-        return _lying_bars(plot)
-    return _on_axes(plot)
+    """Return a plot as an SVG element of the page: its ids begin with the plot's, its colours are the page's."""
+    with mpl.rc_context(STYLE | {"svg.hashsalt": plot.id}):
+        made, hints = figure(plot)
+        file = io.StringIO()
+        made.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    return _inlined(plot, file.getvalue(), hints)
 
 
-def swatch(plot: Plot, index: int) -> Markup:
-    """Return a series' sign for the legend, as an SVG element."""
-    canvas = Canvas()
-    if plot.mark is Mark.BARS or _has_words(plot):
-        canvas.add(Markup('<rect x="6" y="1" width="12" height="12" rx="1.5" class="{}"/>').format(series_class(index, "bar")))
-    elif plot.mark is Mark.POINTS:
-        canvas.path("M12 7h.01", series_class(index, "dots"))
-    else:
-        canvas.path("M0 7H24", series_class(index, "line"))
-    return Markup('<svg class="swatch" viewBox="0 0 24 14" aria-hidden="true">{}</svg>').format(canvas)
+def figure(plot: Plot) -> tuple[Figure, dict[str, str]]:
+    """Return a plot's figure, and by the ids of its bars what each of them stands for. Under `STYLE`."""
+    legend_rows = len(plot.series) if _has_legend(plot) else 0
+    rows = legend_rows + (_rows(plot) if _has_words(plot) else 0)
+    height = rows * ROW_HEIGHT + (70 if _has_words(plot) else AREA_HEIGHT)
+    made = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
+    return made, draw_on(made, plot)
+
+
+def draw_on(figure: FigureBase, plot: Plot) -> dict[str, str]:
+    """Draw a plot on a figure or a part of one; see `figure`."""
+    axes = figure.subplots()
+    hints = _lying_bars(axes, plot) if _has_words(plot) else _on_axes(axes, plot)
+    if _has_legend(plot):
+        figure.legend(loc="outside upper left", handlelength=2.2, borderaxespad=0.2, labelspacing=0.35)
+    return hints
+
+
+def _has_legend(plot: Plot) -> bool:
+    return len(plot.series) > 1 or any(series.name for series in plot.series)
 
 
 def _has_words(plot: Plot) -> bool:
     return any(isinstance(x, str) for series in plot.series for x in series.xs)
 
 
-def _description(plot: Plot) -> str:
-    names = ", ".join(series.name for series in plot.series if series.name)
-    return f"{plot.y_label} by {plot.x_label}" + (f": {names}" if names else "")
+def _names(plot: Plot) -> list[str]:
+    return list(dict.fromkeys(str(x) for series in plot.series for x in series.xs))
 
 
-def _lying_bars(plot: Plot) -> Markup:
-    canvas = Canvas()
+def _rows(plot: Plot) -> int:
+    bars = sum(len(series.xs) for series in plot.series)
+    return bars + sum(len(_wrapped(name)) + 1 for name in _names(plot))
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, CHARS) or [""]
+
+
+def _limits(values: Sequence[float], *, log: bool, from_zero: bool) -> tuple[float, float]:
+    """Return the ends of an axis that has room for all values. A logarithmic one leaves out what is not above zero."""
+    known = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    if not known:
+        return (1.0, 10.0) if log else (0.0, 1.0)
+    low, high = min(known), max(known)
+    if log:
+        # A bar of the smallest value is seen, too: it does not end on the axis.
+        low = 10.0 ** math.floor(math.log10(low) - 0.05) if from_zero else low / 1.2
+        return low, max(high * 1.2, low * 10)
+    if from_zero or 0 < low < 0.4 * high:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if low == high:
+        # So much that a float can tell the ends apart.
+        return (low - max(1.0, abs(low) * 1e-6), high + max(1.0, abs(high) * 1e-6)) if low else (0.0, 1.0)
+    room = (high - low) * 0.02
+    return (low if low == 0 else low - room), (high if high == 0 else high + room)
+
+
+def _lying_bars(axes: Axes, plot: Plot) -> dict[str, str]:
     kind = kind_of(plot.y_label)
-    names = list(dict.fromkeys(str(x) for series in plot.series for x in series.xs))
     values = [{str(x): y for x, y in zip(series.xs, series.ys, strict=True)} for series in plot.series]
-    low, high = domain([y for series in plot.series for y in series.ys], log=plot.log_y, from_zero=True)
+    low, high = _limits([y for series in plot.series for y in series.ys], log=plot.log_y, from_zero=True)
+    zero = max(low, 0.0)
     # Nobody tells the fifth zero from the sixth.
     sparse = len(plot.series) > MOST_WITH_ZEROS and any(y == 0 for series in plot.series for y in series.ys)
-    beside = max(map(len, names)) <= BESIDE_CHARS
-    left = CHAR_WIDTH * max(map(len, names)) + 10 if beside else 0.0
-    value_chars = max(len(show_tick(y, kind)) for series in plot.series for y in series.ys)
-    x = Scale(low, high, left, WIDTH - CHAR_WIDTH * value_chars - 8, plot.log_y)
-    zero = x(max(low, 0.0))
-
-    top = write_lines(canvas, wrapped(plot.x_label), 13) + 10
-    place = top
-    bars = Canvas()
-    for name in names:
-        if not beside:
-            place = write_lines(bars, wrapped(name), place + 12) + 5
-        present = [(index, by_name[name]) for index, by_name in enumerate(values) if name in by_name]
-        if sparse:
-            present = [(index, y) for index, y in present if y]
-        if beside:
-            bars.text(left - 8, place + len(present) * BAR_HEIGHT / 2 + 4, name, "title", "end")
-        if not present:
-            bars.text(left + 5, place + BAR_HEIGHT - 3, "all 0", "tick")
-            place += BAR_HEIGHT
-        for index, y in present:
-            if math.isfinite(y):
-                end = x(y)
-                hint = ", ".join(part for part in (name, plot.series[index].name, f"{y:,.15g}") if part)
-                bars.rect(min(zero, end), place + 1, max(abs(end - zero), 1), BAR_HEIGHT - 2, series_class(index, "bar"), hint)
-                bars.text(max(zero, end) + 5, place + BAR_HEIGHT - 3, show_tick(y, kind), "tick")
-            place += BAR_HEIGHT
-        place += 9
-    for tick in ticks(low, high, kind, log=plot.log_y, wanted=4):
-        at = x(tick.at)
-        canvas.line(at, top, at, place, "grid")
-        half = CHAR_WIDTH / 2 * len(tick.label)
-        canvas.text(min(max(at, half), WIDTH - half), place + 14, tick.label, "tick", "middle")
-    canvas.line(zero, top, zero, place, "axis")
-    canvas.add(Markup(bars))
+    hints: dict[str, str] = {}
+    place = 0.0
+    unlabelled = set(range(len(plot.series)))
+    for name in _names(plot):
+        lines = _wrapped(name)
+        axes.text(0, place + len(lines) / 2, "\n".join(lines), va="center", transform=axes.get_yaxis_transform())
+        place += len(lines) + 0.55
+        shown = [(index, one[name]) for index, one in enumerate(values) if name in one and not (sparse and not one[name])]
+        if not shown:
+            axes.annotate("all 0", (zero, place), (4, 0), textcoords="offset points", va="center", color=SOFT)
+            place += 1
+        for index, y in shown:
+            length = 0.0 if not math.isfinite(y) or (plot.log_y and y < low) else y - zero
+            (bar,) = axes.barh(place, length, 0.86, left=zero, color=COLOURS[index % len(COLOURS)])
+            if index in unlabelled:
+                unlabelled.remove(index)
+                bar.set_label(plot.series[index].name)
+            _hint(bar, hints, name, plot.series[index].name, y)
+            end = (zero + max(length, 0.0), place)
+            axes.annotate(show_value(y, kind), end, (4, 0), textcoords="offset points", va="center", color=SOFT, size=10)
+            place += 1
+        place += 0.45
+    if plot.log_y:
+        axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.set_ylim(max(place, 1.0), 0)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(True)
+    axes.spines["left"].set_position(("data", zero))
+    axes.spines["bottom"].set_visible(False)
+    axes.tick_params(axis="x", length=0)
+    axes.grid(axis="x")
+    set_ticks(axes.xaxis, low, high, kind, log=plot.log_y)
+    axes.set_title("\n".join(_wrapped(plot.x_label)))
     below = title(plot.y_label, kind, plot.log_y) + ("; a bar that is missing is 0" if sparse else "")
-    bottom = write_lines(canvas, wrapped(below), place + 14 + LINE_HEIGHT + 2, (left + WIDTH) / 2, "middle")
-    return canvas.svg(plot.id, plot.title, _description(plot), bottom + 8)
+    axes.set_xlabel("\n".join(_wrapped(below)))
+    return hints
 
 
-def _on_axes(plot: Plot) -> Markup:
-    canvas = Canvas()
+def _on_axes(axes: Axes, plot: Plot) -> dict[str, str]:
     bars = plot.mark is Mark.BARS
     x_kind, y_kind = kind_of(plot.x_label, plot.x_is_time), kind_of(plot.y_label)
+    log_x = plot.log_x and not bars and not plot.x_is_time
     xs = [float(x) for series in plot.series for x in series.xs]
-    y_low, y_high = domain([y for series in plot.series for y in series.ys], log=plot.log_y, from_zero=bars)
-    x_low, x_high = domain(xs, log=plot.log_x, from_zero=False)
+    y_low, y_high = _limits([y for series in plot.series for y in series.ys], log=plot.log_y, from_zero=bars)
+    x_low, x_high = _limits(xs, log=log_x, from_zero=False)
     gap = 0.0
     if plot.x_is_time or bars:
         # Not down to zero: that would be 1970.
+        gap = min((b - a for a, b in pairwise(sorted(set(xs)))), default=1.0)
         x_low, x_high = (min(xs), max(xs)) if xs else (0.0, 1.0)
-        gap = min((b - a for a, b in pairwise(sorted(set(xs)))), default=1.0) if bars else 0.0
-        x_low, x_high = x_low - gap / 2, max(x_high + gap / 2, x_low + 1)
-    y_ticks = ticks(y_low, y_high, y_kind, log=plot.log_y)
-    frame = Frame(canvas, title(plot.y_label, y_kind, plot.log_y), y_ticks)
-    log_x = plot.log_x and not bars and not plot.x_is_time
-    x = Scale(x_low, x_high, frame.left + 4, frame.right, log_x)
-    y = Scale(y_low, y_high, frame.bottom, frame.top + 4, plot.log_y)
-    wanted = 4 if x_kind is Kind.TIME else 5
-    height = frame.draw(x, y, ticks(x_low, x_high, x_kind, log=log_x, wanted=wanted), title(plot.x_label, x_kind, log_x))
+        room = gap / 2 if bars else (x_high - x_low) * 0.01
+        x_low, x_high = x_low - room, max(x_high + room, x_low + 1)
+    if log_x:
+        axes.set_xscale("log")
+    if plot.log_y:
+        axes.set_yscale("log", nonpositive="clip")
+    axes.set_xlim(x_low, x_high)
+    axes.set_ylim(y_low, y_high)
+    set_ticks(axes.xaxis, x_low, x_high, x_kind, log=log_x)
+    set_ticks(axes.yaxis, y_low, y_high, y_kind, log=plot.log_y)
+    axes.grid(axis="y")
+    axes.set_title("\n".join(_wrapped(title(plot.y_label, y_kind, plot.log_y))))
+    axes.set_xlabel("\n".join(_wrapped(title(plot.x_label, x_kind, log_x))))
+    hints: dict[str, str] = {}
     for index, series in enumerate(plot.series):
+        colour = COLOURS[index % len(COLOURS)]
+        # On a logarithmic axis what is not above zero lies on it.
+        points = [max(float(x), x_low) if log_x else float(x) for x in series.xs]
+        ys = [max(y, y_low) if plot.log_y and math.isfinite(y) else y for y in series.ys]
         if bars:
-            _upright_bars(canvas, plot, index, x, y, gap)
+            width = gap * 0.84 / len(plot.series)
+            places = [x - gap * 0.42 + index * width for x in points]
+            zero = max(y_low, 0.0)
+            drawn = axes.bar(places, [y - zero for y in ys], width, zero, align="edge", color=colour, label=series.name)
+            for bar, x, y in zip(drawn, points, series.ys, strict=True):
+                _hint(bar, hints, f"{x:,.15g}", series.name, y)
+            continue
+        look: dict[str, Any] = {"color": colour, "label": series.name, "clip_on": False, "markersize": 4.5}
+        marker = MARKERS[index % len(MARKERS)]
+        if plot.mark is Mark.POINTS:
+            axes.plot(points, ys, marker, **look)
         else:
-            _draw_series(canvas, plot, index, [(x(float(a)), y(b)) for a, b in zip(series.xs, series.ys, strict=True)])
-    return canvas.svg(plot.id, plot.title, _description(plot), height)
+            dots = marker if plot.mark is Mark.LINE and len(points) <= DOTTED_POINTS else ""
+            axes.plot(
+                points,
+                ys,
+                drawstyle="steps-post" if plot.mark is Mark.STEPS else "default",
+                linestyle=DASHES[index % len(DASHES)],
+                marker=dots,
+                linewidth=1.8,
+                **look,
+            )
+    return hints
 
 
-def _upright_bars(canvas: Canvas, plot: Plot, index: int, x: Scale, y: Scale, gap: float) -> None:
-    series: Series = plot.series[index]
-    room = abs(x(x.low + gap) - x(x.low)) if gap else 20.0
-    width = room * 0.84 / len(plot.series)
-    zero = y(max(y.low, 0.0))
-    for at, value in zip(series.xs, series.ys, strict=True):
-        if math.isfinite(value) and value:
-            left = x(float(at)) - room * 0.42 + index * width
-            top, bottom = sorted((zero, y(value)))
-            hint = ", ".join(part for part in (f"{float(at):,.15g}", series.name, f"{value:,.15g}") if part)
-            canvas.rect(left, top, max(width - 0.5, 0.5), max(bottom - top, 1), series_class(index, "bar"), hint)
+def _hint(bar: Rectangle, hints: dict[str, str], name: str, series: str, value: float) -> None:
+    """Let a bar say its numbers when it is pointed at."""
+    bar.set_gid(f"bar{len(hints)}")
+    hints[f"bar{len(hints)}"] = ", ".join(part for part in (name, series, f"{value:,.15g}") if part)
 
 
-def _draw_series(canvas: Canvas, plot: Plot, index: int, points: Sequence[XY]) -> None:
-    if plot.mark is not Mark.POINTS:
-        canvas.path("".join(_line(run, plot.mark is Mark.STEPS) for run in _runs(points)), series_class(index, "line"))
-    if plot.mark is Mark.POINTS or (plot.mark is Mark.LINE and len(points) <= DOTTED_POINTS):
-        places = dict.fromkeys(f"M{number(x)} {number(y)}h.01" for x, y in points if math.isfinite(y))
-        canvas.path("".join(places), series_class(index, "dots"))
+def _inlined(plot: Plot, svg: str, hints: dict[str, str]) -> Markup:
+    """Return matplotlib's file as an element of a page: named, of the page's colours, with ids of its own."""
+    numbers = count()
+    names: dict[str, str] = {}
+
+    def own(found: re.Match[str]) -> str:
+        name = names.setdefault(found[2], f"{plot.id}-{next(numbers)}")
+        return found[1] + name + found[3]
+
+    body = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)  # It would be the whole page's.
+    head, body = body[: body.index(">")], body[body.index(">") + 1 :]
+    for bar, hint in hints.items():
+        body = body.replace(f'<g id="{bar}">', f'<g id="{bar}">' + str(Markup("<title>{}</title>").format(hint)), 1)
+    body = re.sub(r'( id=")([^"]+)(")', own, body)
+    body = re.sub(r'( (?:xlink:)?href="#)([^"]+)(")', own, body).replace(" xlink:href=", " href=")
+    body = re.sub(r"(url\(#)([^)]+)(\))", own, body)
+    body = re.sub("|".join(VARIABLES), lambda found: f"var({VARIABLES[found[0]]})", body)
+    view = re.search(r'viewBox="[^"]+"', head)
+    assert view is not None
+    opening = Markup(
+        '<svg class="plot" {} role="img" aria-labelledby="{}-t {}-d"><title id="{}-t">{}</title><desc id="{}-d">{}</desc>'
+    ).format(Markup(view[0]), plot.id, plot.id, plot.id, plot.title, plot.id, _description(plot))
+    return opening + Markup(body.strip())
 
 
-def _runs(points: Sequence[XY]) -> Iterator[list[XY]]:
-    """Yield what is drawn without a break: values that are no number break a line."""
-    run: list[XY] = []
-    for point in points:
-        if math.isfinite(point[1]):
-            run.append(point)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
-
-
-def _line(points: Sequence[XY], steps: bool) -> str:
-    commands = [f"M{number(points[0][0])} {number(points[0][1])}"]
-    last = (number(points[0][0]), number(points[0][1]))
-    for x, y in points[1:]:
-        here = (number(x), number(y))
-        # Points that lie on each other on any screen are one.
-        if here != last:
-            commands.append(f"H{here[0]}V{here[1]}" if steps else f"L{here[0]} {here[1]}")
-        last = here
-    return "".join(commands)
+def _description(plot: Plot) -> str:
+    names = ", ".join(series.name for series in plot.series if series.name)
+    return f"{plot.y_label} by {plot.x_label}" + (f": {names}" if names else "")

@@ -104,7 +104,9 @@ def test_ids_are_unique_and_links_lead_to_them(page: Page) -> None:
 
 def test_nothing_comes_from_outside(html: str, page: Page) -> None:
     assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & page.tags.keys()
-    assert not [one for one in page.attributes if one[1] in ("src", "srcset", "style", "xlink:href") or one[1].startswith("on")]
+    assert not [one for one in page.attributes if one[1] in ("src", "srcset", "xlink:href") or one[1].startswith("on")]
+    assert not [value for _, name, value in page.attributes if name == "style" and "url(" in value]
+    assert {value for _, _, value in page.attributes if "url(" in value} <= {f"url(#{one})" for one in page.ids}
     style = page.texts["style"]
     assert not re.search(r"url\(|@import|@font-face|expression", style)
     assert "http" not in html
