@@ -9,7 +9,7 @@ SOURCES := $(wildcard src/tidelog/records/*kernel.py src/tidelog/records/*.h src
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test check format interop soak bench lock clean
+.PHONY: help install demo study docs test check format interop soak bench lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -32,6 +32,10 @@ demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay
 
 study: $(STAMP) ## the claims of KIP-32 and KIP-33, measured on Spark: study/report.html (a few minutes)
 	@$(BIN)/python -m studies --out study/report.html
+
+docs: $(STAMP) ## the documents as a site: site/index.html
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
 
 test: $(STAMP) ## the test suite (under four minutes on two cores)
 	@$(BIN)/python -m pytest -n 4 -q -m "not interop"
@@ -59,6 +63,7 @@ bench: $(STAMP) ## ratios against the real peers, each pair in one run
 
 lock: $(STAMP) ## resolve the dependencies afresh into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --upgrade --extra dev pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --upgrade --extra docs -c requirements.lock pyproject.toml -o requirements-docs.lock
 
 clean: ## remove .venv and what was built
-	@rm -rf $(VENV) build demo/out bench/out src/*.egg-info src/tidelog/records/*kernel.c src/tidelog/records/*.so
+	@rm -rf $(VENV) build demo/out bench/out site src/*.egg-info src/tidelog/records/*kernel.c src/tidelog/records/*.so
