@@ -223,6 +223,19 @@ class TestSnapshots:
         with managed(tmp_path) as manager:
             assert len(manager.topics()) == 81
 
+    def test_an_end_takes_one_that_is_due(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Brokers that live for moments, one after the other, keep the log bounded as well."""
+        monkeypatch.setattr(metadata_store, "SNAPSHOT_BYTES", 2_000)
+        for number in range(20):
+            with managed(tmp_path) as manager:
+                if not number:
+                    manager.create_topic("a", 1)
+                for value in range(5):
+                    manager.alter_config("a", {"retention.ms": str(10**6 * number + value)})
+            assert sum(path.stat().st_size for path in metadata_dir(tmp_path).iterdir()) < 8_000
+        with managed(tmp_path) as manager:
+            assert manager.topics()["a"].properties == {"retention.ms": "19000004"}
+
     @pytest.mark.parametrize("release", ["kafka-3.9.1", "kafka-4.2.0"])
     def test_of_kafkas_log(self, tmp_path: Path, release: str) -> None:
         folder = tmp_path / "data"

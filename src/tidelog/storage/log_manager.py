@@ -220,6 +220,9 @@ class LogManager:
         try:
             started.work.stop()
             is_clean = started.partitions.close_all()
+            if started.store.is_snapshot_due:  # A broker that lives for moments never comes to the periodic look.
+                with suppress(StorageError):
+                    started.store.take_snapshot()
             try:
                 started.work.finish()
                 if is_clean:

@@ -64,6 +64,8 @@ TRANSACTIONS_LEVEL = 13
 """The level of metadata.version (3.6-IV1) that knows metadata transactions."""
 
 _TEMPORARY_SUFFIX = ".part"
+_LEFTOVERS = (f".checkpoint{_TEMPORARY_SUFFIX}", ".checkpoint.deleted")
+"""Of snapshots that were not finished, or are going; Kafka's names, too."""
 
 
 class Change:
@@ -274,11 +276,12 @@ class MetadataStore:
         logger.info("%s: metadata snapshot at offset %d, %d topics", self._folder, end_offset, len(log.image.topics))
 
     def _remove_below(self, end_offset: int) -> None:
-        """Remove what the newest snapshot stands for; what cannot be removed does no harm."""
+        """Remove what the newest snapshot stands for, and what crashes left of others; what cannot be removed does no harm."""
         old = [path for path in list_segments(self._folder) if int(path.stem) < end_offset]
         paths: Iterable[Path] = [snapshot.path for snapshot in list_snapshots(self._folder) if snapshot.end_offset < end_offset]
         beside = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX, names.SNAPSHOT_SUFFIX)
-        for path in (*old, *(log.with_suffix(suffix) for log in old for suffix in beside), *paths):
+        begun = [path for suffix in _LEFTOVERS for path in self._folder.glob(f"*{suffix}")]
+        for path in (*old, *(log.with_suffix(suffix) for log in old for suffix in beside), *paths, *begun):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
