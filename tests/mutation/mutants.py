@@ -155,13 +155,24 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        "KIP33-31",
-        "the largest timestamp at start is the last entry's, and nothing after it counts",
+        "KIP33-40",
+        "after a truncation the largest timestamp is the last entry's, and nothing after it counts",
         "storage/segment/segment.py",
         (
             (
                 "        for header in self.batches_from(largest.offset):\n            if header.max_timestamp > largest.timestamp:",
                 "        for header in self.batches_from(largest.offset):\n            if header.max_timestamp > largest.timestamp + 10**15:",
+            ),
+        ),
+    ),
+    Mutant(
+        "KIP33-31",
+        "the largest timestamp after a start is the last entry's, and nothing after it counts",
+        "storage/segment/segment.py",
+        (
+            (
+                "            if self.time_index.entries == 0 or not self.time_index.is_own:",
+                "            if self.time_index.entries == 0:",
             ),
         ),
     ),

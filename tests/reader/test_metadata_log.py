@@ -175,6 +175,34 @@ def test_a_torn_tail_is_left_out(tmp_path: Path) -> None:
     assert log.end_offset == 2
 
 
+@pytest.mark.parametrize("first", [0, 9, 300])
+def test_a_tail_may_be_torn_inside_its_offset(tmp_path: Path, caplog: pytest.LogCaptureFixture, first: int) -> None:
+    """No checksum covers it: a power failure between two sectors leaves a sound batch with another offset."""
+    if first:
+        write(tmp_path, f"{first:020}-0000000001.checkpoint", *build_snapshot([setting(first - 1)], 1, 0))
+    batches = segment(first, 4)
+    path = write(tmp_path, f"{first:020}.log", *batches)
+    data, torn = path.read_bytes(), len(batches[-1])
+    for lost in (7, 8):
+        at = len(data) - torn
+        path.write_bytes(data[:at] + bytes(lost) + data[at + lost :])
+        log = read_metadata_log(tmp_path)
+        assert log is not None
+        if int.from_bytes(data[at : at + 8], "big") == int.from_bytes(bytes(lost) + data[at + lost : at + 8], "big"):
+            assert (log.end_offset, log.torn_bytes) == (first + 4, 0)
+        else:
+            assert (log.end_offset, log.torn_bytes, value_of(tmp_path)) == (first + 3, torn, str(first + 2))
+            assert "has lost the beginning of its offset" in caplog.text
+    for other in (1, first + 77):
+        path.write_bytes(data[: len(data) - torn] + other.to_bytes(8, "big") + data[len(data) - torn + 8 :])
+        with pytest.raises(CorruptDataError, match="damaged at offset"):
+            read_metadata_log(tmp_path)
+    # What sound batches follow is damage.
+    path.write_bytes(data[: len(data) - 2 * torn] + bytes(8) + data[len(data) - 2 * torn + 8 :])
+    with pytest.raises(CorruptDataError, match="damaged at offset"):
+        read_metadata_log(tmp_path)
+
+
 def test_an_open_transaction_does_not_count(tmp_path: Path) -> None:
     begin = encode_record(BeginTransactionRecord("x"), 0)
     write(tmp_path, "00000000000000000000.log", *segment(0, 1), build_batch([begin, setting(5)], 1, 1, 0))

@@ -10,7 +10,8 @@ Beside it ``bootstrap.checkpoint`` holds what a formatted node begins with; it c
 
 How far a quorum agreed (the high watermark) is on no disk. All that is in the log counts, as it does for a node that is its only
 voter. What the end of the last segment may hold says `segment_end`: a torn tail is left out, with a notice; damage that sound
-batches follow is an error that names the offset, where Kafka would cut the log there and forget the topics behind it.
+batches follow is an error that names the offset, where Kafka would cut the log there and forget the topics behind it. A tail may
+also be torn inside its base offset, which no checksum covers: the last batch whose offset has lost leading bytes to zeros is torn.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from tidelog.metadata.frame import UnknownRecord, decode_record
 from tidelog.metadata.image import MetadataImage, Replay
 from tidelog.metadata.voters_record import VotersRecord
 from tidelog.model import METADATA_TOPIC, NO_TIMESTAMP
-from tidelog.reader.segment_end import find_end
-from tidelog.records.batch import BatchHeader
+from tidelog.reader.segment_end import find_end, last_nonzero
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
 from tidelog.wire.codec import Message
 
 METADATA_DIR = f"{METADATA_TOPIC}-0"
@@ -153,19 +154,25 @@ def _read(directory: Path, notices: Notices, end_offset: int | None) -> Metadata
             size = file.size_bytes()
             try:
                 is_checked = number == len(log.segments) - 1 and end_offset is None
+                headless = None
                 if is_checked:
-                    end = find_end(file, size, 0, base, notices).position
+                    end, headless = _find_end(file, size, base, notices)
                     log.torn_bytes = size - end
                 else:
                     end = size
                 for header in walk(file, 0, end, crc=not is_checked, min_offset=base):
                     if header.base_offset != at:
+                        if is_checked and header.end_position == end and _has_lost_bytes(header.base_offset, at):
+                            headless, log.torn_bytes = header, size - header.position
+                            break
                         expected = f"offset {at}"
                         raise CorruptBatchError(
                             "a gap", position=header.position, found=f"offset {header.base_offset}", expected=expected
                         )
                     _take_batch(log, replay, reader, file, header)
                     at = header.next_offset
+                if headless is not None:
+                    _check_headless(headless, at, notices, path)
             except (CorruptDataError, ProtocolError) as error:
                 raise _damage(error, path, at) from error
             except UnsupportedVersionError as error:
@@ -178,6 +185,33 @@ def _read(directory: Path, notices: Notices, end_offset: int | None) -> Metadata
         for record in read_snapshot(bootstrap).records:
             log.image.replay(record)
     return log
+
+
+def _find_end(file: ReadOnlyFile, size: int, base: int, notices: Notices) -> tuple[int, BatchHeader | None]:
+    """Return where the last segment ends, and the header of a last batch behind it whose offset is too low for the segment."""
+    try:
+        return find_end(file, size, 0, base, notices).position, None
+    except CorruptBatchError as error:
+        position = error.position
+        if not position:
+            raise
+        header = read_header(file.read(position, HEADER_BYTES), 0, position, file.path)
+        if header.end_position > size or last_nonzero(file, header.end_position, size) is not None:
+            raise
+        return position, header
+
+
+def _has_lost_bytes(offset: int, right: int) -> bool:
+    """Whether an offset is the right one, but for leading bytes that are zero."""
+    return offset != right and any(offset == right & ((1 << 8 * left) - 1) for left in range(8))
+
+
+def _check_headless(header: BatchHeader, at: int, notices: Notices, path: Path) -> None:
+    """Tell that the last batch is torn. Raises CorruptBatchError unless its offset could be `at`, with leading bytes lost."""
+    if not _has_lost_bytes(header.base_offset, at):
+        found = f"offset {header.base_offset}"
+        raise CorruptBatchError("a batch's offset does not fit", position=header.position, found=found, expected=f"offset {at}")
+    notices.tell(path, f"torn tail: the batch at byte {header.position} has lost the beginning of its offset, left out")
 
 
 def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: ReadOnlyFile, header: BatchHeader) -> None:
