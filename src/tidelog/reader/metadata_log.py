@@ -11,7 +11,7 @@ Beside it ``bootstrap.checkpoint`` holds what a formatted node begins with; it c
 How far a quorum agreed (the high watermark) is on no disk. All that is in the log counts, as it does for a node that is its only
 voter. What the end of the last segment may hold says `segment_end`: a torn tail is left out, with a notice; damage that sound
 batches follow is an error that names the offset, where Kafka would cut the log there and forget the topics behind it. A tail may
-also be torn inside its base offset, which no checksum covers: the last batch whose offset has lost leading bytes to zeros is torn.
+also be torn inside its base offset, which no checksum covers: a last batch whose offset has lost leading bytes to zeros is torn.
 """
 
 from __future__ import annotations
