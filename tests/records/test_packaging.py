@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import tomllib
 import zlib
@@ -48,7 +49,11 @@ def forgetful_cythonize(extensions: list[setuptools.Extension], **_: Any) -> lis
 
 
 def test_sources_are_packaged() -> None:
-    patterns = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["tidelog"]
+    """The source distribution has what the kernels are compiled with; an installed package, what describes them."""
+    wheel = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["tidelog"]
+    (sources,) = re.findall("^recursive-include src (.*)$", (PROJECT / "MANIFEST.in").read_text(), re.MULTILINE)
     for path in RECORDS.iterdir():
         if path.suffix in (".h", ".pxd", ".pyi"):
-            assert any(fnmatch(f"records/{path.name}", pattern) for pattern in patterns), path.name
+            assert any(fnmatch(path.name, pattern) for pattern in sources.split()), path.name
+        if path.suffix == ".pyi":
+            assert any(fnmatch(f"records/{path.name}", pattern.replace("**/", "*")) for pattern in wheel), path.name

@@ -205,7 +205,7 @@ class TestMissingTimeIndex:
         modified_ms = log.segments.active.last_modified_ms
         assert log.segments.active.largest_timestamp == modified_ms
         log.close()
-        monkeypatch.setattr(time_index_rebuild, "scan_log", None)
+        monkeypatch.setattr(time_index_rebuild, "scan_segment", None)
         open_log(tmp_path, message_format_version=version)
 
     def test_damage_in_the_middle(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
