@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import shutil
+import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,6 +61,7 @@ def command(names: tuple[str, ...], out: str, scale: float, options: JobOptions)
         from studies.job import run_studies
 
         began = time.monotonic()
+        _send_to_workers(spark)
         result, chapters = run_studies(spark, names or None, scale, progress)
         _write(out, chapters, _facts(spark, scale, time.monotonic() - began))
         return result
@@ -77,6 +80,19 @@ def _check_packages() -> None:
     for package in ("jinja2", "matplotlib"):
         if find_spec(package) is None:
             raise NotFoundError(f"{package} is not installed: pip install -e '.[study]'")
+
+
+def _send_to_workers(spark: SparkSession) -> None:
+    """Give the workers of a cluster this package, which is installed nowhere; those of this machine have it."""
+    master = spark.sparkContext.master or ""
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return
+    from pyspark import SparkFiles
+
+    # Spark serves the file from where it is, and removes that folder at its end.
+    folder = tempfile.mkdtemp(dir=SparkFiles.getRootDirectory())
+    here = Path(__file__).resolve().parent
+    spark.sparkContext.addPyFile(shutil.make_archive(f"{folder}/studies", "zip", here.parent, here.name))
 
 
 def _facts(spark: SparkSession, scale: float, seconds: float) -> Facts:

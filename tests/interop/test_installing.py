@@ -155,7 +155,20 @@ def test_it_runs_with_what_it_asks_for(kernel: str, request: pytest.FixtureReque
     found = run(folder / "tidelog", "cat", DATA, "two-partitions", "--format", "jsonl", cwd=tmp_path)
     assert found == run(sys.executable, "-m", "tidelog", "cat", DATA, "two-partitions", "--format", "jsonl", cwd=tmp_path)
     assert found.count("\n") > 10
-    assert run(folder / "tidelog", "verify", DATA, cwd=tmp_path)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"at": 1763888400000, "value": "one"}\n{"at": 1763888460000, "value": "two"}\n')
+    for command in (
+        ("verify", DATA),
+        ("stat", DATA),
+        ("find", DATA, "two-partitions", "--at", "2020-01-01"),
+        ("index", "verify", DATA),
+        ("retention", DATA),
+        ("groups", "list", DATA),
+        ("dump", next(DATA.glob("two-partitions-0/*.log"))),
+        ("import", tmp_path / "imported", "rows", rows, "--timestamp", "at"),
+        ("cat", tmp_path / "imported", "rows"),
+    ):
+        assert run(folder / "tidelog", *command, cwd=tmp_path)
     code = (
         "import sys, tidelog\n"
         f"assert tidelog.scan({str(DATA)!r}, 'two-partitions').read_all().num_rows == {found.count(chr(10))}\n"

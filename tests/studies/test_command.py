@@ -33,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return SimpleNamespace(rows=None, summary=SUMMARY, faults=0), list(CHAPTERS)
 
     def run_job(options: Any, name: str, work: Callable[..., Any]) -> None:
-        spark = SimpleNamespace(version="4.0.0", sparkContext=SimpleNamespace(defaultParallelism=2))
+        spark = SimpleNamespace(version="4.0.0", sparkContext=SimpleNamespace(defaultParallelism=2, master="local[2]"))
         print(work(spark, lambda done, total: None).summary)
 
     monkeypatch.setattr(job, "run_studies", run_studies)

@@ -52,9 +52,6 @@ COMMANDS = {
 ASK_AGAIN_SECONDS = 0.02
 """How long a request to end waits while a module is being loaded."""
 
-WITHOUT_COMPILER = "no C compiler was found at the installation; install again where there is one, and it is many times faster"
-"""Why a kernel is not compiled."""
-
 SLOW_SECONDS = 2.0
 """A command that takes longer says so once if its kernel is not compiled."""
 
@@ -127,7 +124,7 @@ def _show_version(ctx: click.Context, asked: bool) -> None:
     from tidelog.records.kernel import COMPILED
 
     click.echo(f"tidelog {version('tidelog')}")
-    click.echo(f"kernel: {'compiled' if COMPILED else f'interpreted ({WITHOUT_COMPILER})'}")
+    click.echo(f"kernel: {'compiled' if COMPILED else f'interpreted ({notices.WITHOUT_COMPILER})'}")
     ctx.exit()
 
 
@@ -141,18 +138,11 @@ def run(work: Callable[[], None]) -> int:
         return _run(work)
     finally:
         if time.monotonic() - began > SLOW_SECONDS:
-            _say_if_interpreted()
+            notices.note_interpreted()
         notices.uninstall()
         for number, handler in previous.items():
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(number, handler)
-
-
-def _say_if_interpreted() -> None:
-    """Say why a command was slow, if that is why."""
-    kernel = sys.modules.get("tidelog.records.kernel")
-    if kernel is not None and not kernel.COMPILED:
-        notices.note(f"the kernel that reads and writes records runs interpreted: {WITHOUT_COMPILER}")
 
 
 def _run(work: Callable[[], None]) -> int:

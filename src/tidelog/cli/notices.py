@@ -15,6 +15,10 @@ INCOMPLETE = 3
 """Exit code of an answer that is known not to be all: offsets are missing from the folder, or damage was read around."""
 
 
+WITHOUT_COMPILER = "no C compiler was found at the installation; install again where there is one, and it is many times faster"
+"""Why a kernel is not compiled."""
+
+
 class _NoteHandler(logging.Handler):
     """Turns log records of level WARNING and above into notes; keeps what was said, to say it once."""
 
@@ -50,6 +54,13 @@ def uninstall() -> None:
 def note(message: str) -> None:
     """Say one line about the answer, `note: ...`, once in a run."""
     (_handlers[-1] if _handlers else _NoteHandler()).note(message)
+
+
+def note_interpreted() -> None:
+    """Say why this is slow, if that is why: records have been read or written, and by a kernel that is not compiled."""
+    kernel = sys.modules.get("tidelog.records.kernel")
+    if kernel is not None and not kernel.COMPILED:
+        note(f"the kernel that reads and writes records runs interpreted: {WITHOUT_COMPILER}")
 
 
 def stderr_is_terminal() -> bool:

@@ -21,6 +21,7 @@ from tidelog.broker.server.listeners import PLAINTEXT, Listener, joined, parse_a
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import described, read_properties_file, sort_properties
 from tidelog.broker.settings.unused_properties import GUARDS
+from tidelog.cli import notices
 from tidelog.cli.app import EXIT_ERROR
 from tidelog.cli.log_lines import log_lines
 from tidelog.clock import Clock, SystemClock
@@ -70,6 +71,7 @@ def command(
     # asyncio and the storage engine are loaded now, not for a list of commands.
     from tidelog.cli.serving import serve
 
+    notices.note_interpreted()
     with log_lines(log_level):
         file = _file_properties(config_file)
         wanted = sort_properties({**file, **given}, topic_names=True)
