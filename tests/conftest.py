@@ -1,11 +1,11 @@
-"""How tests are collected quickly and dealt out to workers: file by file, but all that need Spark to one, first; the studies too.
+"""How tests are collected quickly and dealt out to workers: file by file, but what shares something dear to one, first.
 
 A Spark session takes longer to start than most tests that use it, and a second one beside it takes memory and processor of
-the first. The studies are run once for all that look at them. `make test` names the number of workers; without pytest-xdist, or
-without `-n`, nothing of that matters but the order.
+the first. The studies are run once for all that look at them. `make test` and `make interop` have four workers on two cores: a
+test that talks to another process mostly waits. Without pytest-xdist, or without `-n`, nothing of that matters but the order.
 
 Each worker collects everything. In a fresh clone most of that is pytest rewriting the asserts of each file, which it keeps for
-the next time: so every second worker begins at the other end, and takes from the middle on what the first has kept.
+the next time: so each worker begins at another place, and takes from the next one's place on what that has kept.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.confinement import pytest_runtest_protocol as pytest_runtest_protocol  # a hook
 from tests.examples import DEFAULT, drawn
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     # What is collected stays until the end: the collector of garbage need not look through it again and again.
     gc.disable()
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    if int(worker) % 2 and session.config.args_source == pytest.Config.ArgsSource.TESTPATHS:
-        _import_backwards()
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    if worker and session.config.args_source == pytest.Config.ArgsSource.TESTPATHS:
+        _import_from(worker / int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
     try:
         return (yield)
     finally:
@@ -92,11 +93,13 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         gc.freeze()
 
 
-def _import_backwards() -> None:
-    for path in sorted(TESTS.rglob("test_*.py"), reverse=True):
-        if INTEROP not in path.parents:
-            with contextlib.suppress(Exception):  # The collection meets it too, and says more.
-                import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+def _import_from(share: float) -> None:
+    """Import all test modules, those after a share of them first, then those before."""
+    paths = [path for path in sorted(TESTS.rglob("test_*.py")) if INTEROP not in path.parents]
+    first = int(len(paths) * share)
+    for path in paths[first:] + paths[:first]:
+        with contextlib.suppress(Exception):  # The collection meets it too, and says more.
+            import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

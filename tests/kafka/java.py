@@ -18,8 +18,8 @@ from typing import Any
 
 from tests.kafka.jars import JARS, class_archive
 
-START_TIMEOUT_S = 90
-STOP_TIMEOUT_S = 60
+START_TIMEOUT_S = 180
+STOP_TIMEOUT_S = 120
 POLL_S = 0.05
 
 # Below the range that Linux gives to outgoing connections, so that none of those can hold a port when its broker starts again.
@@ -101,7 +101,7 @@ def run_java(
     arguments: Sequence[str | os.PathLike[str]],
     *,
     heap_mb: int = 256,
-    timeout_s: float = 120,
+    timeout_s: float = 240,
     check: bool = True,
     stdin: str | None = None,
 ) -> str:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 KAFKA_3 = GOLDEN / "kafka-3.9.1" / "log"
 PAGE = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```console\n\$ (.+?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+PATIENCE_S = 400
+"""A process with a Spark of its own, beside those of other workers."""
 QUICK = ("--master", "local[1]", "--conf", "spark.driver.memory=512m")
 
 
@@ -205,7 +207,7 @@ def test_interrupted(data: Path) -> None:
         # Before that it may be Python that starts, and tells of it.
         wait_until(lambda: process.poll() is not None or "java" in programs(process.pid), "the JVM's start")
         os.killpg(process.pid, signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, stdout) == (130, b"")
     assert stderr == b""
     # The JVM sees that its parent is gone, and goes too.
@@ -234,7 +236,7 @@ def test_ended_while_workers_work(tmp_path: Path, number: signal.Signals, exit_c
     with start(*arguments, module="studies", start_new_session=True, env={"TMPDIR": str(cases)}) as process:
         wait_until(lambda: process.poll() is not None or any(cases.glob(f"{PREFIX}*")), "a worker that writes", 180)
         os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, stdout, stderr) == (exit_code, b"", b"")
     assert list(cases.glob(f"{PREFIX}*")) == []
 
@@ -249,7 +251,7 @@ def test_spark_submit_runs_the_same_program(data: Path) -> None:
     submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
     options = ["--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false"]
     command = [str(submit), *options, str(SUBMIT_SCRIPT), "verify", str(data), "transactions"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     header, line = done.stdout.splitlines()
     assert header.split()[0] == "topic"
