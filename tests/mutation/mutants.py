@@ -176,6 +176,41 @@ MUTANTS = [
             ),
         ),
     ),
+    Mutant(
+        "KIP33-25",
+        "a batch without a timestamp gets an entry",
+        "formats/time_index.py",
+        (("        last_timestamp = -1\n        if self.entries:", "        last_timestamp = -2\n        if self.entries:"),),
+    ),
+    Mutant(
+        "KIP33-28",
+        "a segment without timestamps has no largest one, instead of its file's",
+        "reader/segment.py",
+        (('if largest.source == "none" else largest', 'if largest.source == "never" else largest'),),
+    ),
+    Mutant(
+        "KIP32-18",
+        "append times go back with the clock",
+        "storage/partition/log_append_time.py",
+        (("        if last_ms <= now_ms:", "        if last_ms <= now_ms or now_ms:"),),
+    ),
+    Mutant(
+        "KIP32-18",
+        "what another leader stamped does not count",
+        "storage/partition/log_append_time.py",
+        (("max(self._last_ms, header.max_timestamp)", "max(self._last_ms, 0 * header.max_timestamp)"),),
+    ),
+    Mutant(
+        "KIP32-14",
+        "messages inside keep the producer's time",
+        "records/conversion.py",
+        (
+            (
+                "        records = [record._replace(timestamp=target.append_time) for record in records]",
+                "        records = list(records)",
+            ),
+        ),
+    ),
     # --- retention
     Mutant(
         "KIP33-44",
