@@ -192,18 +192,51 @@ class TestNames:
 
 
 class TestLogStart:
-    """The log start offset checkpoint is believed; the leader epochs vouch for it, or it is told."""
+    """The log start offset checkpoint is believed; the leader epochs confirm it, or what it hides is reported."""
 
     @pytest.mark.parametrize(
-        ("log_start", "epoch_start", "told"),
+        ("log_start", "epoch_start", "hidden"),
         [
             (0, 0, []),
             (4, 4, []),
-            (4, 0, ["the log start offset checkpoint says 4: offsets [0, 4) are not read"]),
-            (4, None, ["the log start offset checkpoint says 4: offsets [0, 4) are not read"]),
-            (0, 4, ["the leader epochs begin at 4: offsets [0, 4) may have been deleted, and are read"]),
-            (2, 4, ["the log start offset checkpoint says 2: offsets [0, 2) are not read"]),
+            (8, 8, []),
+            (4, 0, [(0, 4, "hidden")]),
+            (8, 0, [(0, 8, "hidden")]),
+            (9, 0, [(0, 8, "hidden")]),
+            (4, None, [(0, 4, "perhaps_deleted")]),
+            (8, None, [(0, 8, "perhaps_deleted")]),
+            (2, 4, [(0, 2, "perhaps_deleted")]),
+            (9, 9, []),
         ],
+    )
+    def test_what_is_hidden(
+        self, tmp_path: Path, log_start: int, epoch_start: int | None, hidden: list[tuple[int, int, str]]
+    ) -> None:
+        builder = LogBuilder(tmp_path / "t-0").append(*(build.batch(i, [i], epoch=0) for i in range(8))).close()
+        if epoch_start is not None:
+            (builder.directory / names.LEADER_EPOCH_CHECKPOINT).write_text(f"0\n1\n0 {epoch_start}\n")
+        log = builder.open(log_start_offset=log_start)
+        assert finds(log, [0]) == [(log_start, log_start) if log_start < 8 else None]
+        assert [(one.first_offset, one.end_offset, one.kind) for one in log.missing()] == hidden
+        assert [one.is_loss for one in log.missing()] == [kind == "hidden" for _, _, kind in hidden]
+
+    def test_whole_segments_below_it(self, tmp_path: Path) -> None:
+        """As for the minutes before the broker removes them."""
+        builder = LogBuilder(tmp_path / "t-0").append(build.batch(0, [1, 2], epoch=0)).roll().append(build.batch(2, [3], epoch=0))
+        builder.close()
+        for text, kinds in [("0\n1\n0 2\n", []), ("0\n1\n0 0\n", ["hidden"]), ("0\n0\n", ["perhaps_deleted"])]:
+            (builder.directory / names.LEADER_EPOCH_CHECKPOINT).write_text(text)
+            assert [one.kind for one in builder.open(log_start_offset=2).missing()] == kinds
+
+    def test_nothing_is_below_it(self, tmp_path: Path) -> None:
+        """An empty segment, and a cleaned one that begins behind the log start."""
+        builder = LogBuilder(tmp_path / "t-0").roll(4).append(build.batch(6, [3], epoch=0)).close()
+        (builder.directory / names.LEADER_EPOCH_CHECKPOINT).write_text("0\n1\n0 0\n")
+        assert [one.kind for one in builder.open(log_start_offset=5).missing() if "hidden" in one.kind] == []
+
+    @pytest.mark.parametrize(
+        ("log_start", "epoch_start", "told"),
+        [(0, 0, []), (4, 0, []), (0, 4, ["the leader epochs begin at 4: offsets [0, 4) may have been deleted, and are read"])],
     )
     def test_what_is_told(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, log_start: int, epoch_start: int | None, told: list[str]

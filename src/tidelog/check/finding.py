@@ -44,7 +44,8 @@ class Finding(NamedTuple):
     @classmethod
     def of_missing(cls, one: MissingOffsets, path: Path) -> Finding:
         """Return a finding about missing offsets."""
-        return cls(path, str(one), kind="missing", topic=one.topic, partition=one.partition, missing=one)
+        kind: FindingKind = "missing" if one.is_loss else "note"
+        return cls(path, str(one), kind=kind, topic=one.topic, partition=one.partition, missing=one)
 
     @classmethod
     def of_error(cls, error: TidelogError, path: Path, topic: str | None = None, partition: int | None = None) -> Finding:

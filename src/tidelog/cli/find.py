@@ -146,7 +146,7 @@ def _search_folder(
             missing = _missing(log, timestamp, isolation, found)
         for one in missing:
             note(str(one))
-            is_complete = False
+            is_complete = is_complete and not one.is_loss
         if as_json:
             print_lines([_json_line(topic, partition, timestamp, found, missing)])
         answers.append((partition, found))

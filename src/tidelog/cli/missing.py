@@ -9,7 +9,7 @@ import click
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line
 from tidelog.cli.output import print_lines
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing import MissingOffsets, is_any_lost
 
 
 def tell_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
@@ -27,5 +27,5 @@ def print_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
 
 def end_with_missing(missing: Sequence[MissingOffsets]) -> None:
     """End the command with exit code 3 if anything is missing."""
-    if missing:
+    if is_any_lost(missing):
         raise click.exceptions.Exit(notices.INCOMPLETE)

@@ -21,6 +21,7 @@ import click
 
 from tidelog.cli import notices
 from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_time, table
+from tidelog.cli.missing import end_with_missing
 from tidelog.cli.options import json_option, optional_topic, source_argument, wanted_partitions
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
@@ -112,8 +113,7 @@ def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: 
         print_lines(line for stat in stats for line in _lines(stat))
     for one in missing:
         notices.note(str(one))
-    if missing:
-        raise click.exceptions.Exit(notices.INCOMPLETE)
+    end_with_missing(missing)
 
 
 def _wanted(log_dir: LogDir, topic: str | None, partitions: list[int] | None) -> list[tuple[str, int]]:

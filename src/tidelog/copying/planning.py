@@ -64,7 +64,7 @@ def plan_copy(
         until=HIGH_WATERMARK,
     )
     for missing in planned.known.missing:
-        _log.warning("records are missing from the folder: %s", missing)
+        _log.warning("%s", missing.sentence)
     splits: dict[int, list[AnySplit]] = defaultdict(list)
     for split in planned.splits:
         splits[split.partition].append(split)

@@ -194,7 +194,7 @@ class Log:
         """Make sure that what is skipped because of a segment's name is not there: that batches and names fit each other.
 
         Of each segment the first header is read, and where a hole precedes it, what the segment before ends with. Then the log
-        start is compared with the leader epochs. Raises CorruptBatchError.
+        start is compared with the leader epochs: that it hides too much, `missing` tells. Raises CorruptBatchError.
         """
         if self._names_are_checked:
             return
@@ -214,20 +214,17 @@ class Log:
             self._check_start()
 
     def _check_start(self) -> None:
-        """Tell where the checkpoint hides or shows records of which the leader epochs say the contrary.
+        """Log which records are read though the leader epochs say that they were deleted.
 
         Deleting records moves both the log start and the first epoch's start, so that each vouches for the other.
         """
-        first, start, earliest = self._bases[0], self.log_start_offset, self.leader_epochs.earliest
-        begin = None if earliest is None else earliest.start_offset
-        text = None
-        if start != begin and first < start < self.log_end_offset:
-            text = f"the log start offset checkpoint says {start}: offsets [{first}, {start}) are not read"
-        elif begin is not None and begin > start:
-            batch = self.segments[0].translate_offset(start)
-            if batch is not None and batch.leader_epoch >= 0 and batch.last_offset < begin:
-                text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
-        if text is not None:
+        start, earliest = self.log_start_offset, self.leader_epochs.earliest
+        if earliest is None or earliest.start_offset <= start:
+            return
+        begin = earliest.start_offset
+        batch = self.segments[0].translate_offset(start)
+        if batch is not None and batch.leader_epoch >= 0 and batch.last_offset < begin:
+            text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
             self.notices.tell(self.directory, text)
 
     def segment_for(self, offset: int) -> Segment | None:

@@ -12,6 +12,9 @@ the head                    the first leader epoch begins below the first segmen
                             index file without its ``.log`` below the first segment
 the end                     the log ends below a checkpoint (recovery point, high watermark, log start), below a producer
                             snapshot, below the newest leader epoch, or below an index file without its ``.log``
+hidden, though there        records lie below the log start of the checkpoint, and the first leader epoch begins before it:
+                            deleting records moves both. Where there are no epochs (formats v0 and v1) or they begin
+                            later, nothing vouches for the checkpoint, and nothing contradicts it: perhaps deleted
 ==========================  ==========================================================================================
 
 A log counts as compacted if the cleaner's checkpoint names it, if its topic's settings say so, if it is an internal topic that
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -58,7 +61,7 @@ COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX)
 
-Kind = Literal["segment", "head", "end", "partition"]
+Kind = Literal["segment", "head", "end", "partition", "hidden", "perhaps_deleted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class MissingOffsets:
     """Largest timestamp (ms) of the first batch behind them; None where there is none. Late and early records may lie outside."""
 
     def __str__(self) -> str:
-        what = "the partition is missing" if self.kind == "partition" else "missing"
+        what = _WORDS.get(self.kind, "missing")
         times = ""
         if self.previous_timestamp is not None:
             times = f"; the batch before is of {format_time(self.previous_timestamp)}"
@@ -87,9 +90,31 @@ class MissingOffsets:
             times += f"{',' if times else ';'} the batch behind of {format_time(self.next_timestamp)}"
         return f"{self.topic}-{self.partition}: offsets [{self.first_offset}, {self.end_offset}) {what}: {self.reason}{times}"
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether an answer without them is known to be incomplete; else a note is enough."""
+        return self.kind != "perhaps_deleted"
+
+    @property
+    def sentence(self) -> str:
+        """The same as `str`, for a log that is about other things, too."""
+        return f"records are {'missing from the folder' if self.is_loss else 'perhaps missing'}: {self}"
+
     def fields(self) -> dict[str, Any]:
         """Return what scripts get."""
         return asdict(self)
+
+
+_WORDS = {
+    "partition": "the partition is missing",
+    "hidden": "are in the files and are not read",
+    "perhaps_deleted": "are in the files and are not read",
+}
+
+
+def is_any_lost(missing: Iterable[MissingOffsets]) -> bool:
+    """Return whether an answer without these is known to be incomplete."""
+    return any(one.is_loss for one in missing)
 
 
 class Claims(NamedTuple):
@@ -108,10 +133,13 @@ class Claims(NamedTuple):
 def missing_offsets(log: Log, claims: Claims, start_offset: int, end_offset: int | None) -> Iterator[MissingOffsets]:
     """Yield what of `[start_offset, end_offset)` is missing, in order; None: up to where the log should end.
 
-    What lies below the log start is not: nobody can read it. Raises CorruptBatchError where the last segment is
-    damaged, SegmentChangedError, StorageError.
+    Nothing that lies below the log start is, but records that are there and are hidden by it. Raises CorruptBatchError where
+    the last segment is damaged, SegmentChangedError, StorageError.
     """
     log_start_offset = claims.log_start_offset or 0
+    for found in _hidden(log, log_start_offset):
+        if found.end_offset > start_offset:
+            yield found
     start_offset = max(start_offset, log_start_offset)
     orphans = _Orphans(log.directory, {segment.base_offset for segment in log.segments})
     for found in _all_missing(log, claims, orphans, start_offset, end_offset):
@@ -146,6 +174,29 @@ def _all_missing(
         yield _missing(log, end.next_offset, behind.base_offset, "segment", reason, end.last_header, _first_header(behind))
     if end_offset is None or not segments or segments[-1].base_offset < end_offset:
         yield from _end(log, claims, orphans)
+
+
+def _hidden(log: Log, log_start_offset: int) -> Iterator[MissingOffsets]:
+    """Yield the offsets that lie below the log start and are in the files, unless the leader epochs vouch that they were deleted."""
+    if not log.segments or log.segments[0].base_offset >= log_start_offset:
+        return
+    # As it is by now: an owner moves the epochs first.
+    epoch = _read_epochs(log.directory).earliest
+    if epoch is not None and epoch.start_offset == log_start_offset:
+        return
+    first = next((header for segment in log.segments if (header := _first_header(segment)) is not None), None)
+    if first is None or first.base_offset >= log_start_offset:
+        return
+    start = first.base_offset if first.magic == 2 else log.segments[0].base_offset
+    end = min(log_start_offset, log.segments[-1].next_offset)
+    reason = f"{names.LOG_START_OFFSET_CHECKPOINT} says {log_start_offset}"
+    kind: Kind = "perhaps_deleted"
+    if epoch is not None and epoch.start_offset < log_start_offset:
+        kind = "hidden"
+        reason += f", and leader epoch {epoch.epoch} begins at offset {epoch.start_offset}"
+    else:
+        reason += ", and no leader epoch confirms that they were deleted"
+    yield MissingOffsets(log.topic, log.partition, start, end, kind, reason)
 
 
 def _missing(

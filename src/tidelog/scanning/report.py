@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing import MissingOffsets, is_any_lost
 from tidelog.reader.salvage import LeftOut
 
 
@@ -44,7 +44,7 @@ class ScanReport:
     @property
     def is_complete(self) -> bool:
         """Whether nothing is known to be missing from what was delivered."""
-        return not self.missing and not self.left_out
+        return not is_any_lost(self.missing) and not self.left_out
 
     def __iadd__(self, other: ScanReport) -> ScanReport:
         for field in fields(self):

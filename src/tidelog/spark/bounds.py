@@ -88,7 +88,8 @@ def missing_partitions(options: ReadOptions, log_dir: LogDir) -> list[MissingOff
 
 def tell_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> None:
     """Raise OffsetOutOfRangeError for what is missing from a folder; with `failOnDataLoss=false` log it."""
-    texts = [str(one) for one in missing]
+    found = list(missing)
+    texts = [str(one) for one in found if one.is_loss]
     if texts and options.fail_on_data_loss:
         more = f"; and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
         raise OffsetOutOfRangeError(
@@ -96,8 +97,8 @@ def tell_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> Non
             "(failOnDataLoss=false reads what there is)",
             path=options.path,
         )
-    for text in texts:
-        _log.warning("records are missing from the folder: %s", text)
+    for one in found:
+        _log.warning("%s", one.sentence)
 
 
 def resolve_ranges(options: ReadOptions, place: Place, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
@@ -149,6 +150,7 @@ def _start(options: ReadOptions, log: Partition, partition: TopicPartition) -> i
             return log.log_end_offset
         return None if value == EARLIEST else _inside(options, bound, log, partition, value)
     found = log.find(value)
+    tell_missing(options, log.missing_before(found))
     if found is not None:
         return found
     if options.error_without_match:

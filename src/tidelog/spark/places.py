@@ -21,6 +21,7 @@ from tidelog.errors import ProtocolError, UnsupportedForMessageFormatError
 from tidelog.model import EARLIEST, LATEST, Isolation, TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
 from tidelog.reader.time_search import find_offset
 from tidelog.spark.options import ReadOptions
 
@@ -37,6 +38,9 @@ class Partition(Protocol):
 
     def find(self, timestamp: int) -> int | None:
         """Return the first offset whose timestamp reaches this one. Raises UnsupportedForMessageFormatError."""
+
+    def missing_before(self, offset: int | None) -> list[MissingOffsets]:
+        """Return what the place lacks below an offset, None: anywhere; a search by time would perhaps have ended there."""
 
 
 class Topics(Protocol):
@@ -78,6 +82,9 @@ class _FolderPartition:
     def find(self, timestamp: int) -> int | None:
         found = find_offset(self._log, timestamp, self._isolation)
         return None if found is None else found.offset
+
+    def missing_before(self, offset: int | None) -> list[MissingOffsets]:
+        return self._log.missing(0, offset)
 
 
 class BrokerPlace:
@@ -123,6 +130,9 @@ class _BrokerPartition:
         if answer is NotFound.NO_TIMESTAMPS:
             raise UnsupportedForMessageFormatError(f"{self._key.topic}-{self._key.partition}: {answer.value}", path=self._place)
         return None if isinstance(answer, NotFound) else answer.offset
+
+    def missing_before(self, offset: int | None) -> list[MissingOffsets]:
+        return []
 
 
 @contextlib.contextmanager

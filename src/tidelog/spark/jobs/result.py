@@ -45,5 +45,5 @@ def logged_missing(missing: Iterable[MissingOffsets]) -> tuple[MissingOffsets, .
     """Return what a folder lacks, once it is on the log."""
     found = tuple(missing)
     for one in found:
-        _log.warning("records are missing from the folder: %s", one)
+        _log.warning("%s", one.sentence)
     return found

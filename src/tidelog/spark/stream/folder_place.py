@@ -253,3 +253,6 @@ class _StreamPartition:
     def find(self, timestamp: int) -> int | None:
         found = find_offset(self._log, timestamp)
         return None if found is None or found.offset >= self.log_end_offset else found.offset
+
+    def missing_before(self, offset: int | None) -> list[MissingOffsets]:
+        return self._log.missing(0, offset)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.clock import SteadyClock, SystemClock
 from tidelog.errors import UnknownTopicOrPartitionError
 from tidelog.extras import imported_from
-from tidelog.model import LATEST, TopicPartition
+from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.missing import MissingOffsets
 from tidelog.spark.bounds import resolve_ranges, select_partitions, tell_missing
 from tidelog.spark.plain_errors import plainly
@@ -245,6 +245,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bound = options.starting
         # The same whenever it is looked up; what startTime skips, its filter leaves out anyway.
         self._is_anchored = bound.option == "startTime" or (not bound.by_time and all(bound.of(key) != LATEST for key in spans))
+        # What is missing before a start that was given as an offset is no loss; times were looked up, and told of it.
+        asked = {key for key in spans if bound.option == "startTime" or (not bound.by_time and bound.of(key) == EARLIEST)}
+        self._tell_missing(place.missing_in({key: (0, starts[key]) for key in asked}))
         if self._target is not None:
             # Nothing that came since is to be read, and where a query starts is no loss.
             starts = {key: min(start, self._target[key].end_offset) for key, start in starts.items()}
