@@ -313,6 +313,23 @@ class TestCheckpoints:
             manager.checkpoint_recovery_points()
             assert read_offset_checkpoint(tmp_path / "data" / RECOVERY_POINTS) == {("t", 0): 50}
 
+    @pytest.mark.parametrize(("start", "kept_from"), [(20, 0), (50, 0), (1000, 0), (13, 13)])
+    def test_a_log_start_that_the_leader_epochs_contradict(self, tmp_path: Path, start: int, kept_from: int) -> None:
+        """A checkpoint that something else overwrote deletes nothing; one that DeleteRecords wrote is believed."""
+        with managed(tmp_path) as manager:
+            manager.create_topic("t", 1, {"segment.bytes": 10 * SIZE})
+            fill(manager.log("t", 0), 50)
+            if kept_from:
+                manager.log("t", 0).delete_records(kept_from)
+        (tmp_path / LOG_STARTS).write_text(f"0\n1\nt 0 {start}\n")
+        with managed(tmp_path) as manager:
+            log = manager.log("t", 0)
+            assert (log.log_start_offset, log.log_end_offset) == (kept_from, 50)
+            log.delete_old_segments()
+            first = log.segments.first
+            assert first is not None
+            assert first.base_offset <= kept_from
+
     def test_checkpoint_log_start_offset_for_normal_topic(self, tmp_path: Path) -> None:
         """LogManagerTest.testCheckpointLogStartOffsetForNormalTopic: only of a log that starts inside its first segment."""
         path = tmp_path / LOG_STARTS

@@ -177,7 +177,7 @@ def _all_missing(
 
 
 def _hidden(log: Log, log_start_offset: int) -> Iterator[MissingOffsets]:
-    """Yield the offsets that lie below the log start and are in the files, unless the leader epochs vouch that they were deleted."""
+    """Yield the offsets below the log start that are in the files, unless the leader epochs confirm that they were deleted."""
     if not log.segments or log.segments[0].base_offset >= log_start_offset:
         return
     # As it is by now: an owner moves the epochs first.

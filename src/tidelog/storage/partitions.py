@@ -28,8 +28,9 @@ from typing import NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
-from tidelog.errors import LogOfflineError, StorageError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.errors import CorruptCheckpointError, LogOfflineError, StorageError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.formats import names
+from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.model import TopicPartition
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 from tidelog.storage.loading.loader import RecoveryProgress, load
@@ -185,7 +186,7 @@ class Partitions:
             log = self._load(
                 folder,
                 recovery_point=self._checkpoints.recovery_points.get(key, 0),
-                log_start_offset=self._checkpoints.log_start_offsets.get(key, 0),
+                log_start_offset=self._believed_start(folder),
                 had_clean_shutdown=self._had_clean_shutdown,
             )
         except (TidelogError, OSError) as error:
@@ -194,6 +195,30 @@ class Partitions:
         if high_watermark is not None:
             log.update_high_watermark(high_watermark)
         return log
+
+    def _believed_start(self, folder: PartitionFolder) -> int:
+        """Return the checkpoint's log start, unless the leader epochs contradict it: believing it would delete what is there.
+
+        Deleting records moves the first epoch, too, and first. Kafka believes the checkpoint alone.
+        """
+        offset = self._checkpoints.log_start_offsets.get(folder.key, 0)
+        if offset <= 0 or folder.config.magic < 2:
+            return offset
+        try:
+            first = LeaderEpochs.read(folder.directory / names.LEADER_EPOCH_CHECKPOINT).earliest
+        except (CorruptCheckpointError, StorageError):
+            return offset  # Loading reports it.
+        if first is None or first.start_offset >= offset:
+            return offset
+        logger.warning(
+            "%s: %s says %d, and leader epoch %d begins at offset %d: the records in between are kept, and served",
+            folder.directory,
+            names.LOG_START_OFFSET_CHECKPOINT,
+            offset,
+            first.epoch,
+            first.start_offset,
+        )
+        return first.start_offset
 
     def reload(self, folder: PartitionFolder) -> PartitionLog:
         """Load an offline partition once more, and recover it. Raises what loading raises; it stays offline then."""
