@@ -1,6 +1,7 @@
 """Java processes: long ones (a broker) that are watched and stopped, short ones (a tool) that are run to their end.
 
-Every process that is started here is also ended here, by its own handle: by its context manager, else at the interpreter's exit.
+Every process that is started here is also ended here, by its own handle: by its context manager, else at the interpreter's exit,
+else (see `orphans`) when the interpreter has been killed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import orphans
 from tests.kafka.jars import JARS, class_archive
 
 START_TIMEOUT_S = 180
@@ -139,6 +141,7 @@ class JavaProcess:
         with output.open("ab") as sink:
             # A session of its own: a Ctrl-C in the terminal reaches the test run, which then stops the process in order.
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True)
+        orphans.watch(self.process)
         atexit.register(self.kill)
 
     @property
@@ -167,13 +170,17 @@ class JavaProcess:
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise RuntimeError(f"{self.main} did not stop within {timeout_s:.0f} s:\n{self.tail()}") from None
-        atexit.unregister(self.kill)
+        self._ended()
 
     def kill(self) -> None:
         """SIGKILL: an end as by a power cut, as far as the process can tell."""
         if self.is_running():
             self.process.kill()
             self.process.wait(STOP_TIMEOUT_S)
+        self._ended()
+
+    def _ended(self) -> None:
+        orphans.ended(self.process)
         atexit.unregister(self.kill)
 
     def tail(self, characters: int = 4000) -> str:

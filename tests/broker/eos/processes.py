@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from tests import orphans
 from tests.kafka.java import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -56,6 +57,7 @@ class Served:
             self.process = subprocess.Popen(
                 [*command, "--log-level", "warning"], stdout=subprocess.PIPE, stderr=sink, text=True, cwd=ROOT
             )
+        orphans.watch(self.process)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line == f"bootstrap.servers={self.bootstrap}\n", self.said.read_text()[-4000:]
@@ -75,6 +77,7 @@ class Served:
         assert process.stdout is not None
         process.send_signal(by)
         status = process.wait(TIMEOUT_S)
+        orphans.ended(process)
         process.stdout.close()
         return status
 
