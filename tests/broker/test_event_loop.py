@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
+from tidelog.broker.server.event_loop import LoopThreads
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
@@ -100,3 +101,17 @@ def test_background_work_goes_on_by_itself(start_broker: StartBroker) -> None:
 
     broker.on_loop(look)
     assert deleted.wait(10)
+
+
+def test_a_thread_that_does_not_come_back(broker: RunningBroker, caplog: pytest.LogCaptureFixture) -> None:
+    may_end = threading.Event()
+
+    def slow() -> None:
+        may_end.wait(20)
+
+    threads = LoopThreads(broker._loop)
+    threads.run(slow, lambda _: None)
+    assert not threads.close(0.05)
+    assert "slow" in caplog.text
+    may_end.set()
+    assert threads.close()

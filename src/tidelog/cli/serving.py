@@ -11,9 +11,10 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -39,6 +40,14 @@ T = TypeVar("T")
 
 PROGRESS_S = 2.0
 """Between two lines of a start that takes long."""
+
+STALLED_S = 120.0
+"""More than all that a broker waits for while it ends, but for the disk."""
+
+EXIT_STALLED = 1
+
+WIND_UP_S = 1.0
+"""So long a thread may take to end that has nothing to do any more."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -79,6 +88,7 @@ def _serve(
     apis: tuple[Api, ...],
 ) -> bool:
     began = time.monotonic()
+    watchdog = _Watchdog()
     manager = LogManager(
         data_dir, clock, properties=properties, progress=_load_progress(), recovery_progress=_recovery_progress()
     )
@@ -96,26 +106,36 @@ def _serve(
         )
         for key, reason in manager.offline_partitions().items():
             logger.error("%s-%d is offline: %s", *key, reason)
-        asyncio.run(_until_asked_to_end(manager, config, clock, metrics_at, apis))
+        asyncio.run(_until_asked_to_end(manager, config, clock, metrics_at, apis, watchdog))
     except BaseException:
         manager.shutdown()
         raise
-    with _end_at_once_when_asked_again():
-        is_clean = manager.shutdown()
-    logger.info("ended %s", "cleanly" if is_clean else "with errors: the next start recovers")
+    began = time.monotonic()
+    is_clean = manager.shutdown(progress=watchdog.moved)
+    text = "cleanly" if is_clean else "with errors: the next start recovers"
+    logger.info("ended %s, logs closed in %.2f s", text, time.monotonic() - began)
+    _leave_stuck_threads(is_clean=is_clean)
+    watchdog.stop()
     return is_clean
 
 
 async def _until_asked_to_end(
-    manager: LogManager, config: BrokerConfig, clock: Clock, metrics_at: tuple[str, int] | None, apis: tuple[Api, ...]
+    manager: LogManager,
+    config: BrokerConfig,
+    clock: Clock,
+    metrics_at: tuple[str, int] | None,
+    apis: tuple[Api, ...],
+    watchdog: _Watchdog,
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
     def asked(number: int) -> None:
-        if stop.is_set():
-            _end_at_once(number)
         logger.info("%s: ending; once more: at once", signal.Signals(number).name)
+        for each in SIGNALS:
+            loop.remove_signal_handler(each)
+        _end_when_asked_again()  # Also while this thread waits for another one.
+        watchdog.start()
         stop.set()
 
     for number in SIGNALS:
@@ -166,14 +186,45 @@ def _end_at_once(number: int) -> None:
     os._exit(128 + number)
 
 
-@contextmanager
-def _end_at_once_when_asked_again() -> Iterator[None]:
-    previous = {number: signal.signal(number, lambda number, frame: _end_at_once(number)) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+class _Watchdog:
+    """Ends the process if its end does not come on for `STALLED_S`, whatever it waits for."""
+
+    def __init__(self) -> None:
+        self._moved_at = time.monotonic()
+        self._is_over = threading.Event()
+
+    def start(self) -> None:
+        self.moved()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def moved(self) -> None:
+        self._moved_at = time.monotonic()
+
+    def stop(self) -> None:
+        self._is_over.set()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(1.0):
+            if time.monotonic() - self._moved_at >= STALLED_S:
+                logger.error("the end has not come on for %.0f s: ended at once, the next start recovers", STALLED_S)
+                os._exit(EXIT_STALLED)
+
+
+def _end_when_asked_again() -> None:
+    """Have the next signal end the process, whatever it is waiting for by then."""
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: _end_at_once(number))
+
+
+def _leave_stuck_threads(*, is_clean: bool) -> None:
+    """End the process where threads wait for a disk that does not answer: Python would wait for them."""
+    others = [thread for thread in threading.enumerate() if thread.name.startswith("tidelog-") and not thread.daemon]
+    for thread in others:
+        thread.join(WIND_UP_S)
+    stuck = [thread.name for thread in others if thread.is_alive()]
+    if stuck:
+        logger.error("ended without %s", ", ".join(stuck))
+        os._exit(0 if is_clean else 1)
 
 
 # --- a start that takes long

@@ -43,6 +43,9 @@ from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
 SEGMENTS_AT_ONCE = 4
 """So many are deleted before the time is looked at."""
 
+REMOVALS_AT_THE_END_S = 3.0
+"""For so long files are still removed when the owner ends."""
+
 MAX_WARMINGS = 16
 """So often in a row retention may find that an index is not in memory. Then memory is short, and it waits for the disk."""
 
@@ -108,11 +111,11 @@ class BackgroundWork(LogEvents):
             self.cleaner.reconfigure(config.cleaner_backoff_ms, config.cleaner_dedupe_buffer_bytes)
 
     def stop(self) -> None:
-        """End: deletions and flushes that wait are done, a compaction under way is given up."""
+        """End: flushes that wait are done, and removals for a while; a compaction under way is given up."""
         self.offline.stop()
         if self.cleaner is not None:
             self.cleaner.shutdown()
-        self._scheduler.shutdown()
+        self._scheduler.shutdown(REMOVALS_AT_THE_END_S)
         if self.cleaner is not None:
             self.cleaner.manager.finish()
 

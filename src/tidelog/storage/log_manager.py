@@ -208,10 +208,11 @@ class LogManager:
             with suppress(StorageError):
                 write_clean_shutdown(self.directory)
 
-    def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH) -> bool:
+    def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH, progress: Callable[[], object] = lambda: None) -> bool:
         """Flush and close every log, write the checkpoints, and the clean-shutdown mark if nothing failed; whether that is so.
 
-        What fails is told and does not keep the rest. Twice is no error.
+        What fails is logged and does not keep the rest, but for a disk that does not answer. `progress` is called from time to
+        time, as long as the disk does. Idempotent.
         """
         started, self._started = self._started, None
         if started is None:
@@ -219,11 +220,12 @@ class LogManager:
         give_back_no_more(started.partitions.give_descriptors_back)
         try:
             started.work.stop()
-            is_clean = started.partitions.close_all()
-            if started.store.is_snapshot_due:  # A broker that lives for moments never comes to the periodic look.
-                with suppress(StorageError):
-                    started.store.take_snapshot()
+            is_clean = False
             try:
+                is_clean = started.partitions.close_all(progress)
+                if started.store.is_snapshot_due:  # A broker that lives for moments never comes to the periodic look.
+                    with suppress(StorageError):
+                        started.store.take_snapshot()
                 started.work.finish()
                 if is_clean:
                     write_clean_shutdown(self.directory, broker_epoch)

@@ -32,6 +32,7 @@ from tidelog.errors import CorruptCheckpointError, LogOfflineError, StorageError
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.model import TopicPartition
+from tidelog.storage.closing import close_logs
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 from tidelog.storage.loading.loader import RecoveryProgress, load
 from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents
@@ -409,20 +410,13 @@ class Partitions:
 
     # --- the end
 
-    def close_all(self) -> bool:
-        """Flush and close every log; whether all partitions ended cleanly, those that never were loaded included."""
-        is_clean = not self.failed
-        for log in self.logs.values():
-            try:
-                if not log.is_offline and not log.local.is_closed:
-                    log.flush(force_active=True)
-                log.close()
-            except Exception as error:
-                log.close_handlers()
-                is_clean = False
-                logger.error("%s: not closed cleanly: %s", log.directory, error)
-            is_clean = is_clean and not log.is_offline
-        return is_clean
+    def close_all(self, progress: Callable[[], object] = lambda: None) -> bool:
+        """Flush and close every log; whether all partitions ended cleanly, those that never were loaded included.
+
+        Raises StorageError where the disk does not answer any more.
+        """
+        self.give_descriptors_back()  # Other threads cannot ask this one for some.
+        return close_logs(self.logs.values(), progress) and not self.failed
 
     def close_handlers(self) -> None:
         """Give the descriptors back and leave the files as they are."""

@@ -226,13 +226,25 @@ class Scheduler:
             heapq.heappop(self._waiting)
         return self._waiting[0][0] - self._time() + self._clock_ms if self._waiting else None
 
-    def shutdown(self) -> None:
-        """Run the one-time tasks that still wait, due or not (they are deletions and flushes), and forget all others."""
-        self._finish_elsewhere()
+    def shutdown(self, at_most_s: float = inf) -> None:
+        """Run the one-time tasks that still wait, due or not, and forget all others.
+
+        After `at_most_s` those that have a part `ahead` are forgotten, too: removals, which the next start does.
+        """
+        self._slice_ends = monotonic() + at_most_s
         waiting, self._waiting = sorted(self._waiting, key=lambda entry: entry[:2]), []
-        for _, _, scheduled in waiting:
-            if scheduled.period_ms is None and not scheduled.is_cancelled:
+        elsewhere, self._elsewhere = self._elsewhere, {}
+        left = 0
+        for scheduled in (*elsewhere, *(entry[2] for entry in waiting if entry[2].period_ms is None)):
+            if scheduled.is_cancelled:
+                continue
+            if scheduled.ahead is None or not self.is_over:
                 scheduled.run()
+            else:
+                left += 1
+        self._slice_ends = inf
+        if left:
+            logger.info("%d removals of files are left to the next start", left)
 
     def _time(self) -> int:
         with self._guard:

@@ -3,7 +3,7 @@
 | when | which segment | |
 |---|---|---|
 | after a roll, after compaction | the one that is finished | up to `SLICE_BYTES` a tick; ahead, with threads, all of it |
-| at a clean end | what waits; the last segments of logs that were appended to | `BYTES_AT_THE_END`: it must not take long |
+| at a clean end | what waits; last segments of logs that were appended to | `BYTES_AT_THE_END`, `SECONDS_AT_THE_END` |
 
 A map that is cut into slices is extended with each of them, so that what is there is always true. Nobody needs a map: what
 prevents one, a full disk or a segment that went meanwhile, is at most a notice, and `tidelog index rebuild` makes it later.
@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 from tidelog.errors import CorruptDataError, StorageError
 from tidelog.formats.files import Notices
@@ -36,6 +37,7 @@ SEGMENT_COST_BYTES = 1024 * 1024
 """What a segment counts at least, however short: its files are opened, one is written."""
 
 BYTES_AT_THE_END = 2 * 1024 * 1024 * 1024
+SECONDS_AT_THE_END = 3.0
 
 
 class _Waiting:
@@ -117,13 +119,17 @@ class TimeMapWriter:
             if segment is not None:
                 # What an earlier map covers is compared with the log before the map is extended, so it counts, too.
                 self._waiting.append(_Waiting(log, segment))
+        left_out = 0
+        until = monotonic() + SECONDS_AT_THE_END
         for one in self._waiting:
-            if one.left_bytes > max_bytes:
-                logger.info("%s: is left without a time map for now", one.segment.log.path)
+            if one.left_bytes > max_bytes or monotonic() >= until:
+                left_out += 1
             elif one.is_there:
                 max_bytes -= max(one.left_bytes, SEGMENT_COST_BYTES)
                 self._map(one, one.segment.size_bytes)
         self._waiting.clear()
+        if left_out:
+            logger.info("%d segments are left without a time map for now", left_out)
 
     def _tick(self) -> None:
         self._task = None

@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from time import monotonic
 from typing import TypeVar
 
@@ -19,10 +20,17 @@ from tidelog.broker.metrics import Counters
 from tidelog.clock import Clock
 from tidelog.storage.log_manager import LogManager
 
+logger = logging.getLogger("tidelog.broker")
+
 T = TypeVar("T")
 
 THREADS = 4
 """A disk has a few requests in its queue at best; more threads only take memory."""
+
+AT_THE_END_S = 30.0
+"""So long a broker that ends waits for a thread, which may have met a disk that does not answer."""
+
+PROGRESS_S = 2.0
 
 MAX_WAIT_S = 1.0
 """A clock may be set, and a task be scheduled by another one: never wait longer than this without looking."""
@@ -53,12 +61,19 @@ class LoopThreads:
         self._name = name
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
+        self._under_way: dict[Future[None], str] = {}
+        """What was begun, or waits for a thread, by the name of what is called."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
         """Call `work` on another thread, then `done` with what it returned or raised, on the loop's."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._count, self._name)
-        self._threads.submit(self._work, work, done)
+        future = self._threads.submit(self._work, work, done)
+        self._under_way[future] = getattr(work, "__qualname__", type(work).__name__)
+        future.add_done_callback(self._over)
+
+    def _over(self, future: Future[None]) -> None:
+        self._under_way.pop(future, None)
 
     def _work(self, work: Callable[[], T], done: Callable[[T | BaseException], object]) -> None:
         result: T | BaseException
@@ -69,11 +84,23 @@ class LoopThreads:
         if not self._is_closed:
             self._loop.call_soon_threadsafe(done, result)
 
-    def close(self) -> None:
-        """Wait for what is under way; what has not begun never will."""
+    def close(self, at_most_s: float | None = None) -> bool:
+        """Wait for what is under way; what has not begun never will. Whether all of it has come to its end within that time."""
         self._is_closed = True
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._threads is None:
+            return True
+        at_most_s = AT_THE_END_S if at_most_s is None else at_most_s
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        until, left = monotonic() + at_most_s, set(self._under_way)
+        while left:
+            _, left = wait(left, min(max(until - monotonic(), 0), PROGRESS_S))
+            names = ", ".join(sorted({self._under_way.get(future, "") for future in left}))
+            if left and monotonic() >= until:
+                logger.error("not waited for any longer after %.0f s: %s", at_most_s, names)
+                return False
+            if left:
+                logger.info("waiting for %s", names)
+        return True
 
 
 class Ticker:
