@@ -239,8 +239,14 @@ class EngineModel(RuleBasedStateMachine):
             _, key, value = self.records.pop(offset)
             assert key == b"control" or offset in aborted or latest[key] != offset or value is None
         there = set(found)
+        open_since = self.open_transactions()
         self.batches = [
-            b for b in self.batches if b.last_offset >= end or any(b.base_offset <= o <= b.last_offset for o in there)
+            b
+            for b in self.batches
+            if b.last_offset >= end
+            or any(b.base_offset <= o <= b.last_offset for o in there)
+            # A transaction that began below the log start is open all the same, and a recovery may meet its batches again.
+            or b.base_offset >= open_since.get(b.producer_id, b.base_offset + 1)
         ]
 
     # --- restarts
