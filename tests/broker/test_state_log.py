@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
+from tests.broker.groups.offset_requests import Offset, commit
 from tests.kafka.java import wait_until
 from tests.storage.known_topics import forget
 from tidelog.broker.state_log import READ_BYTES, StateLog
@@ -179,3 +180,25 @@ class TestDelays:
         assert steady(SystemClock()).now_ms() < SystemClock().now_ms()
         clock = ManualClock(5)
         assert steady(clock) is clock
+
+
+def test_groups_of_a_partition_that_was_offline_at_the_start(start_broker: StartBroker) -> None:
+    """When it is back its groups are: until they are read nobody is told that they have committed nothing."""
+    broker = start_broker(offsets_topic_num_partitions=1)
+    broker.create_topic("t")
+    with broker.client() as client:
+        assert commit(client, "g", {("t", 0): Offset(5)}) == {("t", 0): 0}
+    broker.stop()
+    epochs = broker.data_dir / "__consumer_offsets-0" / "leader-epoch-checkpoint"
+    content = epochs.read_bytes()
+    epochs.unlink()
+    epochs.mkdir()  # Reading it is an error of the operating system.
+    broker.start()
+    assert broker.on_loop(broker.node.manager.offline_partitions)
+    assert broker.on_loop(lambda: broker.node.groups.code_for("g")) is ErrorCode.NOT_COORDINATOR
+    epochs.rmdir()
+    epochs.write_bytes(content)
+    wait_until(lambda: broker.on_loop(lambda: broker.node.groups.code_for("g")) is ErrorCode.NONE, "its groups", 20)
+    group = broker.on_loop(lambda: broker.node.groups.get("g"))
+    assert group is not None
+    assert [key.topic for key in group.offsets.partitions()] == ["t"]

@@ -40,7 +40,7 @@ class Leadership:
                 epoch = log.leader_epochs.latest_epoch or 0
                 self._found[key] = min(epoch + (may_have_lost and log.log_end_offset > 0), INT32_MAX)
         self._store.commit(leading_records(self._store, manager.logs, may_have_lost=may_have_lost))
-        manager.offline.returned = self._on_return
+        manager.offline.returned = self.on_return
 
     def epoch_of(self, key: TopicPartition) -> int:
         """Return the epoch in which a partition is led: what goes into batches, metadata and answers."""
@@ -66,7 +66,7 @@ class Leadership:
             return self.epoch_of(log.topic_partition)
         return known
 
-    def _on_return(self, log: PartitionLog, has_lost: bool) -> None:
+    def on_return(self, log: PartitionLog, has_lost: bool) -> None:
         """Lead a partition that was offline again; a new epoch tells consumers where its disk has lost its end."""
         log.update_high_watermark(log.log_end_offset_metadata)
         key = log.topic_partition

@@ -30,6 +30,7 @@ from tidelog.broker.transactions.transactions import Transactions
 from tidelog.clock import Clock
 from tidelog.model import TopicPartition
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.partition.partition_log import PartitionLog
 
 T = TypeVar("T")
 
@@ -93,10 +94,16 @@ class Node:
         self.metrics = Metrics()
         self.groups = Groups(self)
         self.transactions = Transactions(self)
+        manager.offline.returned = self._returned
         self.apis: tuple[Api, ...] = ()
         """What is served, told by `dispatch`."""
         self.listeners: tuple[Listener, ...] = config.listeners
         """Where it listens, with the ports that were found once it does."""
+
+    def _returned(self, log: PartitionLog, has_lost: bool) -> None:
+        self.leadership.on_return(log, has_lost)
+        self.groups.log.came_back(log)
+        self.transactions.came_back(log)
 
     def leader_epoch(self, key: TopicPartition) -> int:
         """Return the epoch in which a partition is led, see `leadership`."""

@@ -84,6 +84,7 @@ class StateLog:
         self._codec = codec
         self._loading: set[int] = set()
         self._failed: set[int] = set()
+        self._load_again: Callable[[int, PartitionLog], object] | None = None
         self._may_be_missing = False
         self.unflushed: set[int] = set()
         """Partitions that somebody has written to, and that are to be flushed; `coordinated` clears it before each request."""
@@ -220,10 +221,20 @@ class StateLog:
 
         Called once, before anything was appended. A partition that cannot be read has no coordinator; that is told on the log.
         """
-        for key, log in list(self._node.manager.logs.items()):
-            if key.topic == self.topic and log.log_start_offset < log.log_end_offset:
-                self._loading.add(key.partition)
+        self._load_again = lambda partition, log: self._load(partition, log, read, install)
+        for key in self._node.manager.partitions_of(self.topic):
+            log = self._node.manager.logs.get(key)
+            if log is None:
+                self._failed.add(key.partition)  # It is offline: when it is back, its table is to be read first.
+            elif log.log_start_offset < log.log_end_offset:
                 self._load(key.partition, log, read, install)
+
+    def came_back(self, log: PartitionLog) -> None:
+        """Load a partition that was offline when the others were loaded, or could not be read."""
+        key = log.topic_partition
+        if key.topic == self.topic and key.partition in self._failed and self._load_again is not None:
+            self._failed.discard(key.partition)
+            self._load_again(key.partition, log)
 
     def forget(self) -> None:
         """Begin anew: the topic was deleted."""
@@ -233,6 +244,7 @@ class StateLog:
     def _load(
         self, partition: int, log: PartitionLog, read: Callable[[Iterator[StateBatch]], T], install: Callable[[int, T], object]
     ) -> None:
+        self._loading.add(partition)
         start, end = log.log_start_offset, log.log_end_offset
 
         def done(result: T | BaseException) -> None:

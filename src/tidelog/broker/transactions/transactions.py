@@ -35,6 +35,7 @@ from tidelog.errors import StorageError, TidelogError
 from tidelog.model import TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.records.state_batches import Entry
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -272,6 +273,16 @@ class Transactions:
             logger.error("%s-%d refuses what is to be kept: %s", TRANSACTIONS_TOPIC, partition, error)
             return refusal(error)
         return ErrorCode.NONE
+
+    def came_back(self, log: PartitionLog) -> None:
+        """A partition that was offline is written again: read it if it never was, complete what was decided in it."""
+        self.log.came_back(log)
+        key = log.topic_partition
+        if key.topic == TRANSACTIONS_TOPIC:
+            for transactional_id, transaction in list(self._known.items()):
+                is_left = transaction.state in PREPARED and transactional_id not in self._completions
+                if is_left and self.log.partition_of(transactional_id) == key.partition:
+                    self._complete(transaction)
 
     # --- what takes too long
 
