@@ -110,6 +110,7 @@ def test_a_broker_from_its_start_to_its_end(tmp_path: Path) -> None:
         assert metrics["tidelog_group_partitions_left_out"] == 0
         assert metrics['tidelog_log_bytes{topic="orders"}'] > 9
         assert metrics["tidelog_connections"] >= 1
+        assert 0 <= metrics["tidelog_unsent_bytes"] < metrics["tidelog_unsent_budget_bytes"] == 128 << 20
         assert 1 <= metrics['tidelog_requests_total{api="Produce"}'] <= 9
         assert metrics['tidelog_requests_total{api="Produce"}'] == metrics['tidelog_request_seconds_count{api="Produce"}']
         one.signal(signal.SIGTERM)

@@ -120,6 +120,8 @@ class Counters:
         "received_bytes",
         "recompressed_batches",
         "sent_bytes",
+        "unsent_budget_bytes",
+        "unsent_bytes",
         "up_converted_batches",
     )
 
@@ -133,6 +135,8 @@ class Counters:
         self.malformed_requests = 0
         self.partitions_went_offline = 0
         self.partitions_came_back = 0
+        self.unsent_bytes = 0
+        self.unsent_budget_bytes = 0
         """Both are the log manager's to count: they are taken over with a snapshot."""
         self.received_bytes = 0
         self.sent_bytes = 0

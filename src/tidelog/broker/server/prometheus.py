@@ -15,6 +15,7 @@
 | `tidelog_topic_appends_total`, `..._records_total`, `..._received_bytes_total`, `..._sent_bytes_total` | `topic` | |
 | `tidelog_append_latency_seconds` | `topic` | histogram, append time less CreateTime, see `metrics` |
 | `tidelog_append_ahead_total` | `topic` | appends whose CreateTime lay in the future |
+| `tidelog_unsent_bytes`, `tidelog_unsent_budget_bytes` | | memory of answers that clients have not taken, and its budget |
 | `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; once its cause is gone |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
 | `tidelog_group_members` | `group` | |
@@ -62,6 +63,7 @@ def snapshot(node: Node) -> Snapshot:
     """Return the broker's numbers as they are now. On the loop's thread."""
     metrics, offline = node.metrics.snapshot(), node.manager.offline
     metrics.counters.partitions_went_offline, metrics.counters.partitions_came_back = offline.went_offline, offline.came_back
+    metrics.counters.unsent_bytes, metrics.counters.unsent_budget_bytes = node.unsent.used_bytes, node.unsent.max_bytes
     return Snapshot(metrics, node.manager.statistics())
 
 
@@ -125,6 +127,9 @@ def _of_requests(metrics: Metrics) -> Iterable[Metric]:
 def _of_connections(metrics: Metrics) -> Iterable[Metric]:
     counters = metrics.counters
     yield GaugeMetricFamily("tidelog_connections", "Connections that are open.", value=counters.connections_open)
+    yield GaugeMetricFamily("tidelog_unsent_bytes", "Memory of answers that clients have not taken.", value=counters.unsent_bytes)
+    budget = counters.unsent_budget_bytes
+    yield GaugeMetricFamily("tidelog_unsent_budget_bytes", "How much that may be before fetches are cut short.", value=budget)
     for name, text, value in (
         ("connections_accepted", "Connections that were opened.", counters.connections_accepted),
         ("connections_refused", "Connections over a limit.", counters.connections_refused),
