@@ -1,0 +1,71 @@
+"""For each API the requests with the most elements: one for each array that a version's request has, made from its declaration.
+
+`requests(Api, count, names)` yields them, so that an API which is added has its own without a word here. Where there are arrays in arrays,
+one request has one outer element with `count` inner ones, another `count` outer ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tidelog.broker.api import Api
+from tidelog.wire.codec import Message
+from tidelog.wire.fields import Field
+
+
+class Widest(NamedTuple):
+    """A request, and the array of it that is wide."""
+
+    what: str
+    version: int
+    make: Callable[[], Message]
+
+
+Name = Callable[[type, Field, int], Any]
+"""What a field of a struct's `number`th element holds; None: its default."""
+
+
+def requests(api: Api, count: int, value: Name) -> Iterator[Widest]:
+    """Yield them all, of the versions between which the arrays differ: the newest that has each."""
+    seen: set[tuple[str, ...]] = set()
+    for version in range(api.max_version, api.min_version - 1, -1):
+        for path in _paths(api.request, version):
+            names = tuple(field.name for field in path)
+            if names not in seen:
+                seen.add(names)
+                make = lambda version=version, path=path: _made(api.request, version, path, count, value, 0)  # noqa: E731
+                yield Widest(f"{api.request.API_NAME} v{version}: {count:,} {'.'.join(names)}", version, make)
+
+
+def _paths(struct: Any, version: int) -> Iterator[tuple[Field, ...]]:
+    for field in struct.FIELDS:
+        if field.kind == "array" and version in field.versions:
+            yield (field,)
+            if hasattr(field.of, "FIELDS"):
+                for inner in _paths(field.of, version):
+                    yield (field, *inner)
+
+
+def _made(struct: Any, version: int, path: tuple[Field, ...], count: int, value: Name, number: int) -> Any:
+    wanted: dict[str, Any] = {}
+    for field in struct.FIELDS:
+        if version not in field.versions:
+            continue
+        if path and field is path[0]:
+            times = count if len(path) == 1 else 1
+            if hasattr(field.of, "FIELDS"):
+                wanted[field.name] = [_made(field.of, version, path[1:], count, value, i) for i in range(times)]
+            else:
+                wanted[field.name] = [value(struct, field, i) for i in range(times)]
+        elif field.kind == "array":
+            # What nobody asked for is none of it, or as little as there can be.
+            if hasattr(field.of, "FIELDS") and not path:
+                wanted[field.name] = [_made(field.of, version, (), count, value, number)]
+            elif not path and field.default is not None and version not in field.nullable:
+                wanted[field.name] = [value(struct, field, number)]
+        else:
+            given = value(struct, field, number)
+            if given is not None:
+                wanted[field.name] = given
+    return struct(**wanted)
