@@ -1,7 +1,7 @@
 """For each API the requests with the most elements: one for each array that a version's request has, made from its declaration.
 
-`requests(Api, count, names)` yields them, so that an API which is added has its own without a word here. Where there are arrays in arrays,
-one request has one outer element with `count` inner ones, another `count` outer ones.
+So an API that is added has its own without a word here. Where there are arrays in arrays, one request has one outer element with
+`count` inner ones, another `count` outer ones.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ A module of `apis/` defines one, as `API`::
 | `Outcome.NOTHING` | no response is ever sent (Produce with acks=0) |
 | `Outcome.CLOSE` | the connection is closed, without a word |
 | `Wide(response)` | the response is so large that its bytes are made on another thread |
+| a generator | the work grows with the request, or with what the broker has: it is done in `slices`, and returns any of these |
 
-Whose work grows with the request has it done in `slices`.
+A handler that loops over anything is a generator: `tests/broker/test_widest.py` sends each API its widest requests.
 
 A request's record bytes lie in the memory that the connection reads into: they may be looked at, and changed, until `handle`
 returns. Who answers later and still needs them copies them.
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.broker.server.slices import Work
     from tidelog.broker.settings.broker_config import Listener
     from tidelog.wire.codec import Message
 
@@ -79,7 +81,9 @@ class Request(Protocol):
         """Have `callback` called once the response's bytes are needed no more: they were sent, or never will be."""
 
 
-Handler: TypeAlias = "Callable[[Node, Any, Request], Message | Wide | Outcome]"
+Answer: TypeAlias = "Message | Wide | Outcome"
+
+Handler: TypeAlias = "Callable[[Node, Any, Request], Answer | Work]"
 
 
 class Api(NamedTuple):

@@ -13,13 +13,17 @@ from tidelog.wire.error_codes import ErrorCode, error_code_of
 logger = logging.getLogger("tidelog.broker")
 
 
+MAX_REASON = 1000
+"""So many characters are told: a string of the protocol has 32,767 bytes at most, and a request may name ten thousand things."""
+
+
 class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
     """An error code for the answer, and why."""
 
     def __init__(self, code: ErrorCode, reason: str | None = None) -> None:
         super().__init__(code, reason)
         self.code = code
-        self.reason = reason
+        self.reason = reason if reason is None or len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} …"
 
 
 def refusal_of(error: Exception) -> Refused:

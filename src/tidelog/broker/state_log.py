@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidelog.broker.server.slices import Until
+from tidelog.broker.server.slices import Elsewhere, Until
 from tidelog.broker.topic_changes import Job
 from tidelog.config import PropertyValue
 from tidelog.errors import TidelogError
@@ -133,7 +133,7 @@ class StateLog:
         finally:
             self._may_be_missing = False
 
-    def ensuring(self) -> Generator[Until | None, Any, ErrorCode]:
+    def ensuring(self) -> Generator[Elsewhere | Until | None, Any, ErrorCode]:
         """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is told on the log."""
         if self._node.topics.get(self.topic) is not None:
             return ErrorCode.NONE
@@ -164,8 +164,12 @@ class StateLog:
 
         Raises what `PartitionLog.append_as_leader` raises, UnknownTopicOrPartitionError.
         """
+        return self.append_batch(partition, self.build(entries, producer=producer, is_transactional=is_transactional))
+
+    def build(self, entries: Sequence[Entry], *, producer: Producer = NO_PRODUCER, is_transactional: bool = False) -> bytearray:
+        """Build a batch of entries, for `append_batch`. On any thread."""
         now_ms = self._node.clock.now_ms()
-        batch = build_batch_v2_from_columns(
+        return build_batch_v2_from_columns(
             array("q", (now_ms,)) * len(entries),
             binary_column([key for key, _ in entries]),
             binary_column([value for _, value in entries]),
@@ -173,8 +177,7 @@ class StateLog:
             codec=self._codec,
             producer=producer,
             is_transactional=is_transactional,
-        )
-        return self.append_batch(partition, batch.data)
+        ).data
 
     def append_batch(self, partition: int, batch: bytearray) -> int:
         """Append a batch that was built, and return its offset. Raises as `append`."""

@@ -30,7 +30,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tidelog.broker.api import Outcome, Request
-from tidelog.broker.server.slices import Until, Work
+from tidelog.broker.server.slices import Elsewhere, Until, Work
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.errors import StorageError
 from tidelog.formats.non_blocking_read import blocking
 from tidelog.storage.metadata.metadata_store import Change
@@ -70,19 +71,24 @@ class TopicChanges:
         """Whether somebody is changing a topic, or one whose name collides."""
         return _look_alike(name) in self._next
 
-    def side_by_side(self, jobs: Iterable[Job]) -> Generator[Until | None, Any, list[Any]]:
+    def side_by_side(self, jobs: Iterable[Job]) -> Generator[Elsewhere | Until | None, Any, list[Any]]:
         """Do all; return what their steps return, in order. Raises the first error that they raise, when all are over."""
-        run = _Run(self, self._node, jobs)
+        run = _Run(self, self._node)
         self._runs.add(run)
         try:
-            yield from run.work()
+            yield from run.work(jobs)
         finally:
             self._runs.discard(run)
             run.close()
+        values = []
         for task in run.tasks:
             if task.error is not None:
                 raise task.error
-        return [task.value for task in run.tasks]
+            values.append(task.value)
+            if not len(values) % 256:
+                yield None
+        yield from discarded(None, run.tasks)
+        return values
 
     def begin(self, job: Job, done: Callable[[Any], None]) -> None:
         """Do one for who is no client; `done` is called, once, with what its steps return, or with the error."""
@@ -176,21 +182,26 @@ class _Task:
 class _Run:
     """The jobs of one request."""
 
-    def __init__(self, changes: TopicChanges, node: Node, jobs: Iterable[Job]) -> None:
-        self.tasks = [_Task(self, job) for job in jobs]
+    def __init__(self, changes: TopicChanges, node: Node) -> None:
+        self.tasks: list[_Task] = []
         self._changes = changes
         self._node = node
         self._ready: deque[_Task] = deque()
-        self._left = len(self.tasks)
+        self._left = 0
         self._calls: Made = {}
         self._is_calling = False
         self._awaken: Callable[[object], None] | None = None
 
-    def work(self) -> Generator[Until | None, Any, None]:
-        for task in self.tasks:
+    def work(self, jobs: Iterable[Job]) -> Generator[Until | None, Any, None]:
+        for job in jobs:
+            task = _Task(self, job)
+            self.tasks.append(task)
+            self._left += 1
             if self._changes.enter(task):
                 task.has_turn = True
                 self._ready.append(task)
+            if not len(self.tasks) % 64:
+                yield None
         while self._left:
             if self._ready:
                 with blocking():

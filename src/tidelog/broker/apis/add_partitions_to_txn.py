@@ -14,13 +14,15 @@ whose versions end at 3, write to no internal topic.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_transactions
 from tidelog.broker.groups.committing import unknown_partitions
+from tidelog.broker.server.slices import Elsewhere, Work, elements, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.add_partitions_to_txn import (
@@ -39,12 +41,13 @@ _FIRST_TOLD_OF_FENCING = 2
 _FIRST_BATCHED = 4
 
 
-def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> AddPartitionsToTxnResponse:
+def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> Work:
     """Add partitions to transactions, or say whether they have them."""
     version = request.api_version
     if version < _FIRST_BATCHED:
-        keys = _keys(message.v3_and_below_topics)
-        codes = _unknown(node, keys, {key: ErrorCode.TOPIC_AUTHORIZATION_FAILED for key in keys if key.topic in INTERNAL_TOPICS})
+        keys = yield from _keys(message.v3_and_below_topics)
+        forbidden = {key: ErrorCode.TOPIC_AUTHORIZATION_FAILED for key in keys if key.topic in INTERNAL_TOPICS}
+        codes = yield from _unknown(node, keys, forbidden)
         if not codes:
             code = node.transactions.add_partitions(
                 message.v3_and_below_transactional_id, message.v3_and_below_producer_id, message.v3_and_below_producer_epoch, keys
@@ -52,38 +55,50 @@ def handle(node: Node, message: AddPartitionsToTxnRequest, request: Request) -> 
             if code is ErrorCode.PRODUCER_FENCED and version < _FIRST_TOLD_OF_FENCING:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
             codes = dict.fromkeys(keys, code)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(yield from _results(codes)))
     results = []
     for one in message.transactions:
-        keys = _keys(one.topics)
-        codes = _unknown(node, keys)
+        yield None
+        keys = yield from _keys(one.topics)
+        codes = yield from _unknown(node, keys)
         producer = one.transactional_id, one.producer_id, one.producer_epoch
         if not codes and one.verify_only:
-            codes = {key: node.transactions.verification(*producer, key) for key in keys}
+            for count, key in enumerate(keys):
+                codes[key] = node.transactions.verification(*producer, key)
+                if count % 64 == 63:
+                    yield None
         elif not codes:
             codes = dict.fromkeys(keys, node.transactions.add_partitions(*producer, keys))
-        results.append(AddPartitionsToTxnResult(one.transactional_id, _results(codes)))
+        results.append(AddPartitionsToTxnResult(one.transactional_id, (yield from _results(codes))))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
-def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, list[TopicPartition]]:
     """Return the partitions in their order, each once."""
-    return list(dict.fromkeys(TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions))
+    keys: dict[TopicPartition, None] = {}
+    for count, (topic, partition) in enumerate(elements(topics)):
+        keys[TopicPartition(topic.name, partition)] = None
+        if count % 256 == 255:
+            yield None
+    return list(keys)
 
 
 def _unknown(
     node: Node, keys: Collection[TopicPartition], forbidden: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
-) -> dict[TopicPartition, ErrorCode]:
+) -> Generator[None, None, dict[TopicPartition, ErrorCode]]:
     """Return what each partition is answered with if some of them are unknown or forbidden; nothing if none is."""
-    wrong = {**unknown_partitions(node, keys), **forbidden}
+    wrong = {**(yield from unknown_partitions(node, keys)), **forbidden}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | wrong if wrong else {}
 
 
-def _results(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+def _results(codes: dict[TopicPartition, ErrorCode]) -> Generator[Elsewhere | None, None, list[AddPartitionsToTxnTopicResult]]:
     by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for key, code in codes.items():
+    for count, (key, code) in enumerate(codes.items()):
         by_topic.setdefault(key.topic, []).append(AddPartitionsToTxnPartitionResult(key.partition, code))
-    return [AddPartitionsToTxnTopicResult(name, partitions) for name, partitions in by_topic.items()]
+        if count % 256 == 255:
+            yield None
+    yield from discarded(None, codes)
+    return (yield from slowly((AddPartitionsToTxnTopicResult(*one) for one in by_topic.items()), 256))
 
 
 API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 5, by_transactions(handle))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.server.slices import Work
+from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Operation, Resource, answers, change_all
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -27,14 +27,17 @@ def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Messag
 
 
 def _work(node: Node, message: AlterConfigsRequest) -> Work:
-    resources = [
-        Resource(
-            one.resource_type, one.resource_name, [Change(config.name, Operation.SET, config.value) for config in one.configs]
-        )
-        for one in message.resources
-    ]
+    resources = yield from slowly(
+        (
+            Resource(
+                one.resource_type, one.resource_name, [Change(config.name, Operation.SET, config.value) for config in one.configs]
+            )
+            for one in message.resources
+        ),
+        64,
+    )
     outcomes = yield from change_all(node, resources, incremental=False, validate_only=message.validate_only)
-    return AlterConfigsResponse(responses=answers(outcomes))
+    return AlterConfigsResponse(responses=(yield from slowly(answers(outcomes), 64)))
 
 
 API = Api(AlterConfigsRequest, AlterConfigsResponse, 0, 2, handle)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_replicas
-from tidelog.broker.server.slices import Work
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
@@ -41,14 +42,19 @@ def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> Me
 
 
 def _work(node: Node, message: CreatePartitionsRequest) -> Work:
-    times = Counter(topic.name for topic in message.topics)
+    times: Counter[str] = Counter()
+    for number, topic in enumerate(message.topics):
+        times[topic.name] += 1
+        if number % 256 == 255:
+            yield None
     twice = Refused(ErrorCode.INVALID_REQUEST, "asked for twice")
-    results = [_result(name, twice) for name, count in times.items() if count > 1]
+    results = yield from slowly((_result(name, twice) for name, count in times.items() if count > 1), 256)
     results += yield from node.topic_changes.side_by_side(
         Job(topic.name, _tried(node, topic, validate_only=message.validate_only))
         for topic in message.topics
         if times[topic.name] == 1
     )
+    yield from discarded(None, times)
     return CreatePartitionsResponse(results=results)
 
 

@@ -26,6 +26,7 @@ from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_assignments, check_replication_factor
 from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
 from tidelog.model import METADATA_TOPIC
@@ -60,12 +61,18 @@ def handle(node: Node, message: CreateTopicsRequest, request: Request) -> Messag
 
 
 def _work(node: Node, message: CreateTopicsRequest) -> Work:
-    times = Counter((yield from slowly((topic.name for topic in message.topics), AT_ONCE)))
+    times: Counter[str] = Counter()
+    for number, topic in enumerate(message.topics):
+        times[topic.name] += 1
+        if number % AT_ONCE == AT_ONCE - 1:
+            yield None
     if sum((yield from slowly((_size(node, topic) for topic in message.topics), AT_ONCE))) > MAX_SIZE:
         too_many = Refused(
             ErrorCode.POLICY_VIOLATION, f"too many partitions for one request: {MAX_SIZE} with their topics is the most"
         )
-        return CreateTopicsResponse(topics=[_refused(name, too_many) for name in times])
+        refused = yield from slowly((_refused(name, too_many) for name in times), AT_ONCE)
+        yield from discarded(None, times)
+        return CreateTopicsResponse(topics=refused)
     results = yield from node.topic_changes.side_by_side(
         Job(topic.name, _result(node, topic, validate_only=message.validate_only))
         for topic in message.topics

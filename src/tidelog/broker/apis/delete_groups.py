@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState
+from tidelog.broker.server.slices import Work
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -22,10 +23,14 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 
-def handle(node: Node, message: DeleteGroupsRequest, request: Request) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id, _delete(node, group_id)) for group_id in dict.fromkeys(message.groups_names)]
-    )
+def handle(node: Node, message: DeleteGroupsRequest, request: Request) -> Work:
+    results: dict[str, DeletableGroupResult] = {}
+    for count, group_id in enumerate(message.groups_names):
+        if group_id not in results:
+            results[group_id] = DeletableGroupResult(group_id, _delete(node, group_id))
+        if count % 4 == 3:
+            yield None
+    return DeleteGroupsResponse(results=list(results.values()))
 
 
 def _delete(node: Node, group_id: str) -> ErrorCode:

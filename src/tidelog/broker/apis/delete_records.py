@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
 from tidelog.broker.refused import Refused, refusal_of
+from tidelog.broker.server.slices import Work, elements, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.delete_records import (
@@ -37,19 +39,20 @@ if TYPE_CHECKING:
 NO_LOW_WATERMARK = -1
 
 
-def handle(node: Node, message: DeleteRecordsRequest, request: Request) -> DeleteRecordsResponse:
-    wanted: dict[str, dict[int, int]] = {}
-    for topic in message.topics:
-        for one in topic.partitions:
-            wanted.setdefault(topic.name, {})[one.partition_index] = one.offset
+def handle(node: Node, message: DeleteRecordsRequest, request: Request) -> Work:
+    wanted: dict[TopicPartition, int] = {}
+    for topic, one in elements(message.topics):
+        wanted[TopicPartition(topic.name, one.partition_index)] = one.offset
+        if len(wanted) % 256 == 255:
+            yield None
+    topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
+    for count, (key, offset) in enumerate(wanted.items()):
+        topics.setdefault(key.topic, []).append(_delete(node, key, offset))
+        if count % 16 == 15:
+            yield None
+    yield from discarded(None, wanted)
     return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=name,
-                partitions=[_delete(node, TopicPartition(name, partition), offset) for partition, offset in offsets.items()],
-            )
-            for name, offsets in wanted.items()
-        ]
+        topics=(yield from slowly((DeleteRecordsTopicResult(name=name, partitions=done) for name, done in topics.items()), 256))
     )
 
 

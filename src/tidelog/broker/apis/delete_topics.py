@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.refused import refusal_of
-from tidelog.broker.server.slices import Work
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import NO_TOPIC_ID, TopicView
 from tidelog.storage.steps import Steps
@@ -38,10 +40,11 @@ def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Messag
 
 
 def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
-    wanted = [*message.topics, *(DeleteTopicState(name=name) for name in message.topic_names)]
+    wanted = yield from slowly(chain(message.topics, (DeleteTopicState(name=name) for name in message.topic_names)), AT_ONCE)
     if not node.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if request.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
-        return DeleteTopicsResponse(responses=[_response(one.name, one.topic_id, code, None) for one in wanted])
+        refused = yield from slowly((_response(one.name, one.topic_id, code, None) for one in wanted), AT_ONCE)
+        return DeleteTopicsResponse(responses=refused)
     responses: list[DeletableTopicResult] = []
 
     def refuse(name: str | None, topic_id: uuid.UUID, code: ErrorCode, reason: str | None = None) -> None:
@@ -61,8 +64,9 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
         else:
             refuse(one.name, one.topic_id, ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     going: dict[str, TopicView] = {}
-    yield None
-    for topic_id, count in ids.items():
+    for number, (topic_id, count) in enumerate(ids.items()):
+        if number % AT_ONCE == 0:
+            yield None
         view = node.topics.by_id(topic_id)
         if count > 1:
             refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "named more than once")
@@ -70,8 +74,9 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
             refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id")
         else:
             going[view.name] = view
-    yield None
-    for name, count in names.items():
+    for number, (name, count) in enumerate(names.items()):
+        if number % AT_ONCE == 0:
+            yield None
         view = node.topics.get(name)
         if count > 1:
             refuse(name, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "named more than once")
@@ -85,6 +90,7 @@ def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
     responses += yield from node.topic_changes.side_by_side(
         Job(name, _delete(node, view, is_by_id=view.topic_id in ids)) for name, view in going.items()
     )
+    yield from discarded(None, wanted, names, ids)
     return DeleteTopicsResponse(responses=responses)
 
 

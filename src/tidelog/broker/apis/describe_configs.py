@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
 from tidelog.broker.refused import Refused, refusal_of
+from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import (
     BROKER,
     BROKER_LOGGER,
@@ -54,15 +55,16 @@ UNKNOWN = 0
 """No type of a property's."""
 
 
-def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> DescribeConfigsResponse:
-    strange = [
-        one.resource_type for one in message.resources if one.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
-    ]
-    if strange:
+def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Work:
+    kinds = yield from slowly((one.resource_type for one in message.resources), 256)
+    strange = next((kind for kind in kinds if kind not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)), None)
+    if strange is not None:
         # Kafka refuses all of them for one.
-        refusal = Refused(ErrorCode.INVALID_REQUEST, f"there is no resource of type {strange[0]}")
-        return DescribeConfigsResponse(results=[_refused(one, refusal) for one in message.resources])
-    return DescribeConfigsResponse(results=[_describe(node, one, message) for one in message.resources])
+        refusal = Refused(ErrorCode.INVALID_REQUEST, f"there is no resource of type {strange}")
+        refused = yield from slowly((_refused(one, refusal) for one in message.resources), 64)
+        return DescribeConfigsResponse(results=refused)
+    results = yield from slowly((_describe(node, one, message) for one in message.resources), 4)
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(node: Node, resource: DescribeConfigsResource, message: DescribeConfigsRequest) -> DescribeConfigsResult:
@@ -70,7 +72,7 @@ def _describe(node: Node, resource: DescribeConfigsResource, message: DescribeCo
         entries = _entries(node, resource)
     except Exception as error:
         return _refused(resource, refusal_of(error))
-    wanted: Collection[str] | None = resource.configuration_keys or None
+    wanted: Collection[str] | None = frozenset(resource.configuration_keys or ()) or None
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message="",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.server.slices import Work, slowly
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 
-def handle(node: Node, message: DescribeTransactionsRequest, request: Request) -> DescribeTransactionsResponse:
+def handle(node: Node, message: DescribeTransactionsRequest, request: Request) -> Work:
     """Describe each id."""
-    return DescribeTransactionsResponse(transaction_states=[_describe(node, one) for one in message.transactional_ids])
+    states = yield from slowly((_describe(node, one) for one in message.transactional_ids), 4)
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _describe(node: Node, transactional_id: str) -> TransactionState:

@@ -156,7 +156,9 @@ def _update(node: Node, session: FetchSession, message: FetchRequest, version: i
         else:
             known.take_over(wanted)
     by_id = version >= TOPIC_ID_VERSION
-    for topic in message.forgotten_topics_data:
+    for number, topic in enumerate(message.forgotten_topics_data):
+        if number % 64 == 63:
+            yield
         _, _, label = _topic(node, topic, by_id)
         for count, index in enumerate(topic.partitions):
             partitions.pop((label, index), None)

@@ -20,7 +20,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.server.slices import Until, Work
+from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -45,7 +45,7 @@ def _work(node: Node, message: FindCoordinatorRequest, request: Request) -> Work
     is_batched = request.api_version >= _FIRST_BATCHED
     keys = message.coordinator_keys if is_batched else [message.key]
     code, reason = yield from _look(node, message.key_type, request.api_version)
-    found = [_coordinator(node, request, key, code, reason) for key in keys]
+    found = yield from slowly((_coordinator(node, request, key, code, reason) for key in keys), 64)
     if is_batched:
         return FindCoordinatorResponse(coordinators=found)
     one = found[0]
@@ -54,7 +54,7 @@ def _work(node: Node, message: FindCoordinatorRequest, request: Request) -> Work
     )
 
 
-def _look(node: Node, key_type: int, version: int) -> Generator[Until | None, Any, tuple[ErrorCode, str]]:
+def _look(node: Node, key_type: int, version: int) -> Generator[Elsewhere | Until | None, Any, tuple[ErrorCode, str]]:
     if key_type == GROUP:
         return (yield from node.groups.log.ensuring()), ""
     if key_type == TRANSACTION:

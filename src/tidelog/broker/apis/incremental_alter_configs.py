@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.server.slices import Work
+from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Resource, answers, change_all
 from tidelog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -29,16 +29,19 @@ def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request
 
 
 def _work(node: Node, message: IncrementalAlterConfigsRequest) -> Work:
-    resources = [
-        Resource(
-            one.resource_type,
-            one.resource_name,
-            [Change(config.name, config.config_operation, config.value) for config in one.configs],
-        )
-        for one in message.resources
-    ]
+    resources = yield from slowly(
+        (
+            Resource(
+                one.resource_type,
+                one.resource_name,
+                [Change(config.name, config.config_operation, config.value) for config in one.configs],
+            )
+            for one in message.resources
+        ),
+        64,
+    )
     outcomes = yield from change_all(node, resources, incremental=True, validate_only=message.validate_only)
-    return IncrementalAlterConfigsResponse(responses=answers(outcomes))
+    return IncrementalAlterConfigsResponse(responses=(yield from slowly(answers(outcomes), 64)))
 
 
 API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1, handle)

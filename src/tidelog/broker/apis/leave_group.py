@@ -19,6 +19,7 @@ from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.joining import leave
 from tidelog.broker.groups.results import Leaving
+from tidelog.broker.server.slices import Work
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _FIRST_BATCHED = 3
 
 
-def handle(node: Node, message: LeaveGroupRequest, request: Request) -> LeaveGroupResponse:
+def handle(node: Node, message: LeaveGroupRequest, request: Request) -> Work:
     """Have the members leave, one after the other."""
     code = node.groups.code_for(message.group_id) if message.group_id else ErrorCode.INVALID_GROUP_ID
     if code:
@@ -38,8 +39,11 @@ def handle(node: Node, message: LeaveGroupRequest, request: Request) -> LeaveGro
         return LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     is_batched = request.api_version >= _FIRST_BATCHED
     answers = []
-    for one in message.members if is_batched else [MemberIdentity(message.member_id)]:
-        if group is None:
+    for count, one in enumerate(message.members if is_batched else [MemberIdentity(message.member_id)]):
+        if count % 16 == 15:
+            yield None
+            group = node.groups.get(message.group_id)
+        if group is None or group.state is GroupState.DEAD:
             code = ErrorCode.UNKNOWN_MEMBER_ID
         else:
             code = leave(node, group, Leaving(one.member_id, one.group_instance_id, one.reason or "no reason given"))

@@ -9,9 +9,13 @@ Ids that were never in a transaction have begun at -1, the epoch's eve: every du
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.server.slices import Elsewhere, Work, slowly
+from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.transactions.transaction import STATES_BY_TEXT
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
@@ -20,24 +24,31 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 
-def handle(node: Node, message: ListTransactionsRequest, request: Request) -> ListTransactionsResponse:
+def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Work:
     """List what the filters let through."""
     if node.transactions.log.is_loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    texts = set(message.state_filters)
-    producer_ids = set(message.producer_id_filters)
+    texts = set((yield from slowly(message.state_filters, 256)))
+    producer_ids = set((yield from slowly(message.producer_id_filters, 256)))
     duration_ms = message.duration_filter
     now_ms = node.clock.now_ms()
-    return ListTransactionsResponse(
-        unknown_state_filters=sorted(texts - STATES_BY_TEXT.keys()),
-        transaction_states=[
-            TransactionState(one.transactional_id, one.producer_id, one.state.text)
-            for one in node.transactions.all()
-            if not producer_ids or one.producer_id in producer_ids
-            if not texts or one.state.text in texts
-            if duration_ms < 0 or now_ms - one.started_ms > duration_ms
-        ],
-    )
+    states: list[TransactionState] = []
+    for count, one in enumerate(list(node.transactions.all())):
+        if (
+            (not producer_ids or one.producer_id in producer_ids)
+            and (not texts or one.state.text in texts)
+            and (duration_ms < 0 or now_ms - one.started_ms > duration_ms)
+        ):
+            states.append(TransactionState(one.transactional_id, one.producer_id, one.state.text))
+        if count % 64 == 63:
+            yield None
+    unknown = (yield Elsewhere(partial(_unknown, texts))) if len(texts) > AT_ONCE else _unknown(texts)
+    yield from discarded(None, texts, producer_ids)
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states)
+
+
+def _unknown(texts: Collection[str]) -> list[str]:
+    return sorted(text for text in texts if text not in STATES_BY_TEXT)
 
 
 API = Api(ListTransactionsRequest, ListTransactionsResponse, 0, 1, handle)

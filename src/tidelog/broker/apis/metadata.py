@@ -28,7 +28,7 @@ from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
-from tidelog.broker.server.slices import Until, Work, slowly
+from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import NO_TOPIC_ID, TopicView, why_invalid
@@ -123,7 +123,7 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
 
 def _topics_of_names(
     node: Node, names: Collection[str], *, may_create: bool
-) -> Generator[Until | None, Any, list[MetadataResponseTopic]]:
+) -> Generator[Elsewhere | Until | None, Any, list[MetadataResponseTopic]]:
     topics = []
     missing = []
     for count, name in enumerate(names):

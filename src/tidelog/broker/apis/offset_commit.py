@@ -18,11 +18,14 @@ last offset counts. Who may commit: `groups.committing`.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_groups
-from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions
+from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions, without
+from tidelog.broker.server.slices import Work, elements, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
@@ -40,42 +43,43 @@ NO_RETENTION = -1
 INT64_MAX = (1 << 63) - 1
 
 
-def handle(node: Node, message: OffsetCommitRequest, request: Request) -> OffsetCommitResponse:
+def handle(node: Node, message: OffsetCommitRequest, request: Request) -> Work:
     now_ms = node.clock.now_ms()
     retention_ms = message.retention_time_ms
     expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else min(now_ms + retention_ms, INT64_MAX)
-    offsets = {
-        TopicPartition(topic.name, one.partition_index): CommittedOffset(
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic, one in elements(message.topics):
+        offsets[TopicPartition(topic.name, one.partition_index)] = CommittedOffset(
             one.committed_offset,
             one.committed_leader_epoch,
             one.committed_metadata or "",
             now_ms if one.commit_timestamp == NO_TIMESTAMP else one.commit_timestamp,
             expire_ms,
         )
-        for topic in message.topics
-        for one in topic.partitions
-    }
-    codes = unknown_partitions(node, offsets)
-    known = {key: one for key, one in offsets.items() if key not in codes} if codes else offsets
+        if len(offsets) % 128 == 127:
+            yield None
+    codes = yield from unknown_partitions(node, offsets)
+    known = (yield from without(offsets, codes)) if codes else offsets
     if known:
         if request.api_version == 0:
-            return _response(dict.fromkeys(offsets, ErrorCode.UNSUPPORTED_VERSION))
+            return (yield from _response(dict.fromkeys(offsets, ErrorCode.UNSUPPORTED_VERSION)))
         committer = Committer(
             message.group_id, message.generation_id_or_member_epoch, message.member_id, message.group_instance_id
         )
-        codes.update(commit(node, committer, known))
-    return _response(codes)
+        codes.update((yield from commit(node, committer, known)))
+    response = yield from _response(codes)
+    yield from discarded(None, offsets, codes)
+    return response
 
 
-def _response(codes: Codes) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=name, partitions=[OffsetCommitResponsePartition(partition, code) for partition, code in partitions]
-            )
-            for name, partitions in by_topic(codes).items()
-        ]
-    )
+def _response(codes: Codes) -> Generator[None, None, OffsetCommitResponse]:
+    topics = []
+    for name, partitions in (yield from by_topic(codes)):
+        answers = yield from slowly((OffsetCommitResponsePartition(partition, code) for partition, code in partitions), 256)
+        topics.append(OffsetCommitResponseTopic(name=name, partitions=answers))
+        if len(topics) % 64 == 0:
+            yield None
+    return OffsetCommitResponse(topics=topics)
 
 
 API = Api(OffsetCommitRequest, OffsetCommitResponse, 0, 9, by_groups(handle))

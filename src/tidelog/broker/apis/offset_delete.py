@@ -20,6 +20,8 @@ from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, by_topic, unknown_partitions
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.subscriptions import subscribed_topics
+from tidelog.broker.server.slices import Work, elements, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
 from tidelog.wire.error_codes import ErrorCode
@@ -34,18 +36,22 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 
-def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> OffsetDeleteResponse:
-    keys = [TopicPartition(topic.name, one.partition_index) for topic in message.topics for one in topic.partitions]
-    codes = unknown_partitions(node, keys)
-    code = _delete(node, message.group_id, [key for key in keys if key not in codes], codes)
+def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
+    named = (TopicPartition(topic.name, one.partition_index) for topic, one in elements(message.topics))
+    keys = yield from slowly(named, 128)
+    codes = yield from unknown_partitions(node, keys)
+    known = (yield from slowly((key for key in keys if key not in codes), 128)) if len(codes) < len(keys) else []
+    code = _delete(node, message.group_id, known, codes)
     if code:
         return OffsetDeleteResponse(error_code=code)
-    return OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponseTopic(name, [OffsetDeleteResponsePartition(partition, code) for partition, code in partitions])
-            for name, partitions in by_topic(codes).items()
-        ]
-    )
+    topics = []
+    for name, partitions in (yield from by_topic(codes)):
+        answers = yield from slowly((OffsetDeleteResponsePartition(partition, code) for partition, code in partitions), 256)
+        topics.append(OffsetDeleteResponseTopic(name, answers))
+        if len(topics) % 64 == 0:
+            yield None
+    yield from discarded(None, keys, codes)
+    return OffsetDeleteResponse(topics=topics)
 
 
 def _delete(node: Node, group_id: str, keys: list[TopicPartition], codes: Codes) -> ErrorCode:

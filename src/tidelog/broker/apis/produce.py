@@ -185,11 +185,19 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
             looks = [_look(records, request.api_version) for records in sent.values()]
     except CorruptBatchError as error:
         return _refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
-    if message.transactional_id is None and any(look.is_transactional for look in looks):
+    is_transactional = False
+    producers: set[tuple[int, int]] = set()
+    for count, look in enumerate(looks):
+        if look is not PLAIN:
+            is_transactional |= look.is_transactional
+            if look.producer is not None and not look.error_code:
+                producers.add(look.producer[:2])
+        if is_kept and count % 1024 == 1023:
+            yield None
+    if message.transactional_id is None and is_transactional:
         return _refuse_all(sent, acks, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if has_null:
         return _refuse_all(sent, acks, ErrorCode.UNKNOWN_SERVER_ERROR)
-    producers = {look.producer[:2] for look in looks if look.producer is not None and not look.error_code}
     if len(producers) > 1:
         return _refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
     answers: dict[str, list[PartitionProduceResponse]] = {}

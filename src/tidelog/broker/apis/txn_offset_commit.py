@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_groups
-from tidelog.broker.groups.committing import Committer, Transaction, by_topic, commit_in_transaction, unknown_partitions
+from tidelog.broker.groups.committing import Committer, Transaction, by_topic, commit_in_transaction, unknown_partitions, without
+from tidelog.broker.server.slices import Work, elements, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
@@ -35,31 +37,30 @@ _FIRST_TOLD_OF_LOADING: Final = 2
 _FIRST_TOLD_TO_ABORT: Final = 4
 
 
-def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> TxnOffsetCommitResponse:
+def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Work:
     now_ms = node.clock.now_ms()
-    offsets = {
-        TopicPartition(topic.name, one.partition_index): CommittedOffset(
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic, one in elements(message.topics):
+        offsets[TopicPartition(topic.name, one.partition_index)] = CommittedOffset(
             one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", now_ms
         )
-        for topic in message.topics
-        for one in topic.partitions
-    }
-    codes = unknown_partitions(node, offsets)
-    known = {key: one for key, one in offsets.items() if key not in codes}
+        if len(offsets) % 128 == 127:
+            yield None
+    codes = yield from unknown_partitions(node, offsets)
+    known = (yield from without(offsets, codes)) if codes else offsets
     if known:
         committer = Committer(message.group_id, message.generation_id, message.member_id, message.group_instance_id)
         transaction = Transaction(message.transactional_id, message.producer_id, message.producer_epoch)
-        codes.update(commit_in_transaction(node, committer, transaction, known))
+        codes.update((yield from commit_in_transaction(node, committer, transaction, known)))
     version = request.api_version
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=name,
-                partitions=[TxnOffsetCommitResponsePartition(partition, _told(code, version)) for partition, code in partitions],
-            )
-            for name, partitions in by_topic(codes).items()
-        ]
-    )
+    topics = []
+    for name, partitions in (yield from by_topic(codes)):
+        answers = (TxnOffsetCommitResponsePartition(partition, _told(code, version)) for partition, code in partitions)
+        topics.append(TxnOffsetCommitResponseTopic(name=name, partitions=(yield from slowly(answers, 256))))
+        if len(topics) % 64 == 0:
+            yield None
+    yield from discarded(None, offsets, codes)
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def _told(code: ErrorCode, version: int) -> ErrorCode:

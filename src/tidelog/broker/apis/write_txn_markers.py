@@ -6,9 +6,12 @@ that hangs, because no coordinator knows it (KIP-664).
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
+from tidelog.broker.server.slices import Work, elements
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.transactions.markers import write_marker
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
 
-def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> WriteTxnMarkersResponse:
+def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Work:
     """Write the markers."""
     # By producer, by topic: a producer that is named twice gets one answer.
     codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
@@ -34,17 +37,26 @@ def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Wri
         of_producer = codes.setdefault(marker.producer_id, {})
         control_type = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         producer = Producer(marker.producer_id, marker.producer_epoch)
-        for topic in marker.topics:
-            for partition in topic.partition_indexes:
-                key = TopicPartition(topic.name, partition)
-                of_producer[key] = write_marker(node, key, producer, control_type, marker.coordinator_epoch)
-    return WriteTxnMarkersResponse([_result(producer_id, of_producer) for producer_id, of_producer in codes.items()])
+        yield None
+        for count, (topic, partition) in enumerate(elements(marker.topics, "partition_indexes")):
+            key = TopicPartition(topic.name, partition)
+            of_producer[key] = write_marker(node, key, producer, control_type, marker.coordinator_epoch)
+            if count % 8 == 7:
+                yield None
+    results = []
+    for producer_id, of_producer in codes.items():
+        results.append((yield from _result(producer_id, of_producer)))
+        yield None
+    yield from discarded(None, codes, *codes.values())
+    return WriteTxnMarkersResponse(results)
 
 
-def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:
+def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> Generator[None, None, WritableTxnMarkerResult]:
     by_topic: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
-    for key, code in codes.items():
+    for count, (key, code) in enumerate(codes.items()):
         by_topic.setdefault(key.topic, []).append(WritableTxnMarkerPartitionResult(key.partition, code))
+        if count % 256 == 255:
+            yield None
     return WritableTxnMarkerResult(producer_id, [WritableTxnMarkerTopicResult(*one) for one in by_topic.items()])
 
 

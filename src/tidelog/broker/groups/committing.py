@@ -18,13 +18,15 @@ All offsets of a request are one batch in the log: they are kept, or none of the
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from bisect import bisect_left
+from collections.abc import Collection, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tidelog.broker.groups.group import Group, GroupState
 from tidelog.broker.groups.membership import check_member
 from tidelog.broker.groups.rebalance import touch
 from tidelog.broker.groups.results import UNKNOWN_MEMBER
+from tidelog.broker.server.slices import Elsewhere
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import offset_entries
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 Codes = dict[TopicPartition, ErrorCode]
+
+Committing: TypeAlias = "Generator[Elsewhere | None, Any, Codes]"
+
+BUILT_ELSEWHERE: Final = 256
+"""A batch of more offsets takes some milliseconds."""
 
 _TXN_SEQUENCE: Final = 0
 """Of every batch that a coordinator writes for a producer; nobody looks at it."""
@@ -65,6 +72,13 @@ class Committer(NamedTuple):
     group_instance_id: str | None
 
 
+class _Kept(NamedTuple):
+    """Offsets that are not too long, and their batch; None without any."""
+
+    offsets: dict[TopicPartition, CommittedOffset]
+    batch: bytearray | None
+
+
 class Transaction(NamedTuple):
     """The transaction that a commit is part of."""
 
@@ -73,9 +87,11 @@ class Transaction(NamedTuple):
     producer_epoch: int
 
 
-def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]) -> Codes:
-    """Commit offsets for a group; return what became of each."""
+def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]) -> Committing:
+    """Commit offsets for a group; return what became of each. A part of a work."""
     code = node.groups.code_for(committer.group_id)
+    kept = yield from _kept(node, committer.group_id, offsets, None)
+    code = code or node.groups.code_for(committer.group_id)
     if code is ErrorCode.NONE:
         group = node.groups.get(committer.group_id)
         if group is None and committer.generation_id < 0:
@@ -89,23 +105,27 @@ def commit(node: Node, committer: Committer, offsets: Mapping[TopicPartition, Co
             if code is ErrorCode.NONE:
                 if group.state is not GroupState.EMPTY:
                     touch(node, group, group.members[committer.member_id])
-                return _store(node, group, offsets, None)
+                code = _store(node, group, kept, None)
+                return (yield from _codes(offsets, kept.offsets, code))
     return dict.fromkeys(offsets, code)
 
 
 def commit_in_transaction(
     node: Node, committer: Committer, transaction: Transaction, offsets: Mapping[TopicPartition, CommittedOffset]
-) -> Codes:
-    """Have offsets committed for a group once a transaction is; return what became of each."""
+) -> Committing:
+    """Have offsets committed for a group once a transaction is; return what became of each. A part of a work."""
     groups = node.groups
     code = groups.code_for(committer.group_id) if committer.group_id else ErrorCode.INVALID_GROUP_ID
+    kept = yield from _kept(node, committer.group_id, offsets, transaction)
+    code = code or groups.code_for(committer.group_id)
     if code is ErrorCode.NONE:
         group = groups.get_or_create(committer.group_id)
         code = _verify(node, committer.group_id, transaction)
         if code is ErrorCode.NONE:
             code = _refusal(group, committer, is_transactional=True)
         if code is ErrorCode.NONE:
-            return _store(node, group, offsets, transaction)
+            code = _store(node, group, kept, transaction)
+            return (yield from _codes(offsets, kept.offsets, code))
     return dict.fromkeys(offsets, code)
 
 
@@ -142,21 +162,50 @@ def _refusal(group: Group, committer: Committer, *, is_transactional: bool) -> E
     return ErrorCode.NONE
 
 
-def _store(node: Node, group: Group, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None) -> Codes:
-    """Write offsets to the log, and note them; return what became of each."""
+def _kept(
+    node: Node, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], transaction: Transaction | None
+) -> Generator[Elsewhere | None, Any, _Kept]:
+    """Return what may be kept, and its batch: of very many offsets it is built on another thread."""
     longest = node.config.offset_metadata_max_bytes
-    kept = {key: one for key, one in offsets.items() if not one.metadata or _java_length(one.metadata) <= longest}
+    kept: dict[TopicPartition, CommittedOffset] = {}
+    for count, (key, one) in enumerate(offsets.items()):
+        if not one.metadata or _java_length(one.metadata) <= longest:
+            kept[key] = one
+        if count % 256 == 255:
+            yield None
+
+    producer = NO_PRODUCER
+    if transaction is not None:
+        producer = Producer(transaction.producer_id, transaction.producer_epoch, _TXN_SEQUENCE)
+
+    def build() -> bytearray:
+        entries = offset_entries(group_id, kept.items())
+        return node.groups.log.build(entries, producer=producer, is_transactional=transaction is not None)
+
+    if len(kept) > BUILT_ELSEWHERE:
+        return _Kept(kept, (yield Elsewhere(build)))
+    return _Kept(kept, build() if kept else None)
+
+
+def _codes(
+    offsets: Collection[TopicPartition], kept: Collection[TopicPartition], code: ErrorCode
+) -> Generator[None, None, Codes]:
+    codes: Codes = {}
+    for count, key in enumerate(offsets):
+        codes[key] = code if key in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if count % 256 == 255:
+            yield None
+    return codes
+
+
+def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction | None) -> ErrorCode:
+    """Write offsets to the log, and note them: all of them, or none."""
     code = ErrorCode.NONE
-    if kept:
+    kept, batch = prepared
+    if batch is not None:
         groups = node.groups
-        producer = NO_PRODUCER
-        if transaction is not None:
-            producer = Producer(transaction.producer_id, transaction.producer_epoch, _TXN_SEQUENCE)
         try:
-            entries = offset_entries(group.group_id, kept.items())
-            record_offset = groups.log.append(
-                groups.log.partition_of(group.group_id), entries, producer=producer, is_transactional=transaction is not None
-            )
+            record_offset = groups.log.append_batch(groups.log.partition_of(group.group_id), batch)
         except TidelogError as error:
             logger.info("group %r: offsets are not committed: %s", group.group_id, error)
             code = error_code_of(error)
@@ -169,9 +218,7 @@ def _store(node: Node, group: Group, offsets: Mapping[TopicPartition, CommittedO
                     group.offsets.put(key, placed)
                 else:
                     groups.note_pending(transaction.producer_id, group, key, placed)
-    if len(kept) == len(offsets):
-        return dict.fromkeys(offsets, code)
-    return {key: code if key in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE for key in offsets}
+    return code
 
 
 def _java_length(text: str) -> int:
@@ -182,9 +229,28 @@ def _java_length(text: str) -> int:
 # --- partitions, topic by topic
 
 
-def unknown_partitions(node: Node, keys: Iterable[TopicPartition]) -> Codes:
-    """Return those of `keys` that there are not, each with UNKNOWN_TOPIC_OR_PARTITION."""
-    return {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for key in keys if not _is_known(node, key)}
+def unknown_partitions(node: Node, keys: Iterable[TopicPartition]) -> Generator[None, None, Codes]:
+    """Return those of `keys` that there are not, each with UNKNOWN_TOPIC_OR_PARTITION. A part of a work."""
+    codes: Codes = {}
+    for count, key in enumerate(keys):
+        if not _is_known(node, key):
+            codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if count % 64 == 63:
+            yield None
+    return codes
+
+
+def without(
+    offsets: Mapping[TopicPartition, CommittedOffset], codes: Collection[TopicPartition]
+) -> Generator[None, None, dict[TopicPartition, CommittedOffset]]:
+    """Return the offsets of partitions that are not in `codes`. A part of a work."""
+    known = {}
+    for count, (key, one) in enumerate(offsets.items()):
+        if key not in codes:
+            known[key] = one
+        if count % 256 == 255:
+            yield None
+    return known
 
 
 def _is_known(node: Node, key: TopicPartition) -> bool:
@@ -195,12 +261,17 @@ def _is_known(node: Node, key: TopicPartition) -> bool:
     index = key.partition
     if 0 <= index < len(partitions) and partitions[index].partition == index:
         return True
-    return any(one.partition == index for one in partitions)
+    if partitions[-1].partition == len(partitions) - 1:
+        return False
+    at = bisect_left(partitions, index, key=lambda one: one.partition)  # Of a cluster's topic a folder may have some.
+    return at < len(partitions) and partitions[at].partition == index
 
 
-def by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> dict[str, list[tuple[int, ErrorCode]]]:
-    """Return what became of partitions, sorted under their topics."""
+def by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> Generator[None, None, list[tuple[str, list[tuple[int, ErrorCode]]]]]:
+    """Return what became of partitions, sorted under their topics. A part of a work."""
     topics: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for (topic, partition), code in codes.items():
+    for count, ((topic, partition), code) in enumerate(codes.items()):
         topics.setdefault(topic, []).append((partition, code))
-    return topics
+        if count % 256 == 255:
+            yield None
+    return list(topics.items())

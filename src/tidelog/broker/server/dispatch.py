@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from struct import Struct
 from time import perf_counter_ns
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api, Outcome, Wide
@@ -59,7 +61,7 @@ from tidelog.broker.apis import (
     write_txn_markers,
 )
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
-from tidelog.broker.server.wide_requests import AT_ONCE
+from tidelog.broker.server.wide_requests import AT_ONCE, discard
 from tidelog.errors import ProtocolError, TooManyElementsError
 from tidelog.wire.codec import decoder
 from tidelog.wire.headers import read_request_header, response_chunks, response_writer
@@ -194,7 +196,9 @@ class Dispatcher:
             return Outcome.CLOSE
 
     def _answer(self, connection: Connection, served: Served, message: Message) -> list[Bytes] | Outcome:
-        answer = served.handle(self._node, message, connection)
+        answer: Any = served.handle(self._node, message, connection)
+        if type(answer) is GeneratorType:
+            answer = self._node.slices.answer(connection, answer)
         if isinstance(answer, Outcome):
             if answer is Outcome.LATER:
                 served.metrics.waited += 1
@@ -214,7 +218,11 @@ class Dispatcher:
         """Have a request of many elements read by another thread, and answer it then."""
 
         def go_on(result: Message | BaseException) -> None:
-            slices, leave = self._node.slices, self._node.wide_requests.leave
+            slices = self._node.slices
+
+            def leave() -> None:
+                self._node.heavy.run(partial(_discard_all, result), lambda _: self._node.wide_requests.leave())
+
             answer: list[Bytes] | Outcome
             slices.when_over = leave
             try:
@@ -273,3 +281,8 @@ class Dispatcher:
         self._node.metrics.counters.malformed_requests += 1
         self._refusals.tell("%s is closed: %s", connection, why)
         return Outcome.CLOSE
+
+
+def _discard_all(message: Message | BaseException) -> None:
+    if not isinstance(message, BaseException):
+        discard(message, depth=3)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -79,6 +79,13 @@ def slowly(made: Iterable[T], at_once: int) -> Generator[None, None, list[T]]:
         if not len(out) % at_once:
             yield None
     return out
+
+
+def elements(structs: Iterable[Any], name: str = "partitions") -> Iterator[tuple[Any, Any]]:
+    """Yield each struct with each element of its array `name`: a request's partitions, topic by topic."""
+    for struct in structs:
+        for one in getattr(struct, name):
+            yield struct, one
 
 
 class Slices:

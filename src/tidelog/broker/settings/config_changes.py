@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.refused import Refused, refusal_of
-from tidelog.broker.server.slices import Until
+from tidelog.broker.server.slices import Elsewhere, Until
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import why_invalid
 from tidelog.config import LogConfig
@@ -65,6 +66,9 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+_OPERATIONS = frozenset(int(one) for one in Operation)
+
+
 class Change(NamedTuple):
     """One property's change. `operation` is the client's number, which may be none of `Operation`."""
 
@@ -91,9 +95,13 @@ class Changed(NamedTuple):
 
 def change_all(
     node: Node, resources: Sequence[Resource], *, incremental: bool, validate_only: bool
-) -> Generator[Until | None, Any, list[Changed]]:
+) -> Generator[Elsewhere | Until | None, Any, list[Changed]]:
     """Change each resource, or only see whether that could be done; of one that is named twice, nothing is changed."""
-    times = Counter((one.resource_type, one.name) for one in resources)
+    times: Counter[tuple[int, str]] = Counter()
+    for number, resource in enumerate(resources):
+        times[resource.resource_type, resource.name] += 1
+        if number % 256 == 255:
+            yield None
 
     def tried(one: Resource) -> Steps[Changed]:
         try:
@@ -106,17 +114,17 @@ def change_all(
         return Changed(one, ErrorCode.NONE, None)
 
     # A resource that is no topic only waits for the topic of that name, if there is one.
-    return (yield from node.topic_changes.side_by_side(Job(one.name, tried(one)) for one in resources))
+    changed = yield from node.topic_changes.side_by_side(Job(one.name, tried(one)) for one in resources)
+    yield from discarded(None, times)
+    return changed
 
 
-def answers(outcomes: Sequence[Changed]) -> list[AlterConfigsResourceResponse]:
-    """Return what a client is told of each resource, by either of the two requests."""
-    return [
-        AlterConfigsResourceResponse(
+def answers(outcomes: Iterable[Changed]) -> Iterator[AlterConfigsResourceResponse]:
+    """Yield what a client is told of each resource, by either of the two requests."""
+    for resource, code, reason in outcomes:
+        yield AlterConfigsResourceResponse(
             error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name
         )
-        for resource, code, reason in outcomes
-    ]
 
 
 def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
@@ -127,7 +135,7 @@ def change(node: Node, resource: Resource, *, incremental: bool, validate_only: 
     nulls = [one.name for one in resource.changes if one.value is None and one.operation != Operation.DELETE]
     if nulls:
         raise Refused(ErrorCode.INVALID_REQUEST, f"no value for {', '.join(nulls)}")
-    unknown = [one for one in resource.changes if one.operation not in list(Operation)]
+    unknown = [one for one in resource.changes if one.operation not in _OPERATIONS]
     if unknown:
         raise Refused(ErrorCode.INVALID_REQUEST, f"there is no operation {unknown[0].operation} on a property")
     if resource.resource_type == TOPIC:
