@@ -18,7 +18,7 @@ from tidelog.records.batch import BatchHeader, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record, iter_records
-from tidelog.storage.segment.file_records import LogFile
+from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.segment import FetchData, LogSegment, RollParams
 
 CONFIG = LogConfig(index_interval_bytes=10, segment_index_bytes=1000)

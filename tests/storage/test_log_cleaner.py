@@ -16,7 +16,7 @@ from tidelog.storage.compaction.cleaner import Cleaner
 from tidelog.storage.compaction.cleaner_manager import RETRY_AFTER_MS, CleaningState
 from tidelog.storage.compaction.log_cleaner import LogCleaner
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.segment.file_records import LogFile
+from tidelog.storage.segment.log_file import LogFile
 
 
 @pytest.fixture

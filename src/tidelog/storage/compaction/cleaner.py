@@ -44,7 +44,7 @@ from tidelog.storage.compaction.skimpy_offset_map import DEFAULT_DEDUPE_BUFFER_B
 from tidelog.storage.loading.overflow import split_overflowed_segment
 from tidelog.storage.partition.flushing import sync_files
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.segment.file_records import LogFile, delete_file
+from tidelog.storage.segment.log_file import LogFile, delete_file
 from tidelog.storage.segment.segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")

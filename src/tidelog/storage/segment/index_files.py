@@ -34,8 +34,8 @@ from tidelog.formats.index_entries import IndexEntries
 from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
 from tidelog.formats.time_index import TimeIndex, TimestampOffset
 from tidelog.storage.segment.descriptors import open_file
-from tidelog.storage.segment.file_records import delete_file, write_rest
 from tidelog.storage.segment.index_cache import in_memory
+from tidelog.storage.segment.log_file import delete_file, write_rest
 
 _Entries = TypeVar("_Entries", bound=IndexEntries)
 _Answer = TypeVar("_Answer")

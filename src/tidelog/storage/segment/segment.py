@@ -47,7 +47,7 @@ from tidelog.formats.txn_index import AbortedTxn
 from tidelog.reader.producer_state import CompletedTxn
 from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Bytes
-from tidelog.storage.segment.file_records import LogFile
+from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.segment_reader import (
     UP_TO_SIZE,
     FetchData,

@@ -2,7 +2,7 @@
 
 | file | | there |
 |---|---|---|
-| `.log` | `file_records.LogFile` | always |
+| `.log` | `log_file.LogFile` | always |
 | `.index`, `.timeindex` | `index_files` | from their first use on |
 | `.txnindex` | `txn_index_file.TxnIndexFile` | if a transaction was aborted |
 
@@ -20,8 +20,8 @@ from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from tidelog.storage.segment.file_records import LogFile
 from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
+from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 

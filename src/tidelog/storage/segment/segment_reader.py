@@ -23,7 +23,7 @@ from tidelog.records.records import first_record_at
 from tidelog.records.search_kernel import first_match
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.segment.checked_times import CheckedTimes
-from tidelog.storage.segment.file_records import LogFile
+from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.segment_files import SegmentFiles
 
 logger = logging.getLogger("tidelog.storage")

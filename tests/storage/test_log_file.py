@@ -13,8 +13,8 @@ from tests.examples import examples
 from tests.storage.segment_files import batch, full_disk, log_file, messages, offsets_in, open_descriptors, short_writes
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
-from tidelog.storage.segment import file_records
-from tidelog.storage.segment.file_records import MIN_MAPPED_BYTES, LogFile
+from tidelog.storage.segment import log_file as module
+from tidelog.storage.segment.log_file import MIN_MAPPED_BYTES, LogFile
 
 INT32_MAX = 2**31 - 1
 
@@ -458,10 +458,10 @@ class TestBytesToSend:
         log = LogFile.open(tmp_path / "00000000000000000000.log")
         log.append(bytes(self.SIZE))
         for told, kind in ((None, bytes), (True, memoryview)):
-            monkeypatch.setattr(file_records, "is_cached", lambda *_, told=told: told)
+            monkeypatch.setattr(module, "is_cached", lambda *_, told=told: told)
             with non_blocking():
                 assert type(log.view(0, self.SIZE)) is kind
-        monkeypatch.setattr(file_records, "is_cached", lambda *_: False)
+        monkeypatch.setattr(module, "is_cached", lambda *_: False)
         assert type(log.view(0, self.SIZE)) is memoryview  # Who may wait does not ask.
         with non_blocking(), pytest.raises(NotCachedError):
             log.view(0, self.SIZE)
