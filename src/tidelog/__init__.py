@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidelog.reader.log import Log as Log
     from tidelog.reader.log_dir import LogDir as LogDir
     from tidelog.reader.time_search import FoundOffset as FoundOffset
-    from tidelog.reader.time_search import find_offset as find_offset
+    from tidelog.reader.warned_search import find_offset as find_offset
     from tidelog.scanning.report import ScanReport as ScanReport
     from tidelog.scanning.stream import scan as scan
 
@@ -50,7 +50,7 @@ _HOMES = {
     "ScanReport": "tidelog.scanning.report",
     "TidelogError": "tidelog.errors",
     "connect": "tidelog.client.client",
-    "find_offset": "tidelog.reader.time_search",
+    "find_offset": "tidelog.reader.warned_search",
     "scan": "tidelog.scanning.stream",
 }
 

@@ -311,6 +311,10 @@ class LogOfflineError(StorageError):
     """The partition was taken offline after an I/O error, or its log is closed; the message says which and why."""
 
 
+class IncompleteLogWarning(UserWarning):
+    """An answer from a folder that lacks records which could change it. No error: it is what the files allow to say."""
+
+
 KAFKA_ERROR_CODES: dict[type[TidelogError], tuple[int, str]] = {
     OffsetOutOfRangeError: (1, "OFFSET_OUT_OF_RANGE"),
     CorruptBatchError: (2, "CORRUPT_MESSAGE"),

@@ -32,11 +32,11 @@ from tidelog.cli.output import print_lines
 from tidelog.client.addresses import is_address
 from tidelog.errors import UnsupportedForMessageFormatError
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
-from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
 from tidelog.reader.time_search import FoundOffset, find_offset
 from tidelog.reader.trace import Trace
+from tidelog.reader.warned_search import missing_for
 
 TARGETS = {"earliest": EARLIEST, "latest": LATEST, "max": MAX_TIMESTAMP}
 """Words for `--at` → the special timestamps of Kafka's ListOffsets."""
@@ -143,7 +143,7 @@ def _search_folder(
                 _tell(map(one_line, explain(log, timestamp, trace, found)), on_stderr=as_json)
             if found.is_past_high_watermark:
                 note(f"{topic}-{partition}: offset {found.offset} is past the high-watermark checkpoint, {log.high_watermark}")
-            missing = _missing(log, timestamp, isolation, found)
+            missing = missing_for(log, timestamp, isolation, found)
         for one in missing:
             note(str(one))
             is_complete = is_complete and not one.is_loss
@@ -155,14 +155,6 @@ def _search_folder(
         if as_json:
             print_lines([_json_line(topic, one.partition, timestamp, NOT_FOUND, [one])])
     return answers, is_complete
-
-
-def _missing(log: Log, timestamp: int, isolation: Isolation, found: FoundOffset) -> list[MissingOffsets]:
-    """Return what is missing that could change an answer: what lies before it, and behind it where it is about the end."""
-    if timestamp == LATEST and isolation == "read_uncommitted":
-        return log.missing(log.log_end_offset)
-    is_about_all = timestamp in (LATEST, MAX_TIMESTAMP) or found.offset < 0
-    return log.missing(0, None if is_about_all else found.offset)
 
 
 def _tell(lines: Iterator[str], *, on_stderr: bool) -> None:

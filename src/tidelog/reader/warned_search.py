@@ -1,0 +1,51 @@
+"""The search by time as `tidelog.find_offset` offers it: what its folder lacks, and could change the answer, is a warning.
+
+`reader.time_search` searches, and is silent about that: commands and Spark report it in their own ways.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from tidelog.errors import CorruptDataError, IncompleteLogWarning, SegmentChangedError
+from tidelog.model import LATEST, MAX_TIMESTAMP, Isolation
+from tidelog.reader import time_search
+from tidelog.reader.log import Log
+from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.time_search import FoundOffset
+from tidelog.reader.trace import Trace
+
+
+def find_offset(
+    log: Log, timestamp: int, isolation: Isolation = "read_uncommitted", trace: Trace | None = None
+) -> FoundOffset | None:
+    """Return the offset for `timestamp` (ms, or one of the special values), None if no record is that late.
+
+    An `IncompleteLogWarning` names each range of offsets that should be in the folder, is not, and could change the answer;
+    `log.missing()` returns them all.
+
+    Raises UnsupportedForMessageFormatError in a v0 topic for anything but EARLIEST and LATEST, UnsupportedVersionError for
+    a negative value that means nothing, and what reading the log raises (CorruptDataError, SegmentChangedError).
+    """
+    found = time_search.find_offset(log, timestamp, isolation, trace)
+    try:
+        texts = [str(one) for one in missing_for(log, timestamp, isolation, found)]
+    except CorruptDataError as error:
+        texts = [f"what is missing is not known: {error}"]
+    except SegmentChangedError:
+        texts = []  # Its owner removes segments at this moment.
+    for text in texts:
+        warnings.warn(text, IncompleteLogWarning, stacklevel=2)
+    return found
+
+
+def missing_for(log: Log, timestamp: int, isolation: Isolation, found: FoundOffset | None) -> list[MissingOffsets]:
+    """Return what is missing that could change an answer: what lies before it, and behind it where it is about the end.
+
+    Raises what `Log.missing` raises.
+    """
+    if timestamp == LATEST and isolation == "read_uncommitted":
+        return log.missing(log.log_end_offset)
+    if timestamp in (LATEST, MAX_TIMESTAMP) or found is None or found.offset < 0:
+        return log.missing()
+    return log.missing(0, found.offset)
