@@ -399,3 +399,20 @@ class TestDropped:
         done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
+
+
+def test_a_hole_in_a_log_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with tidelog.Broker(tmp_path) as broker:
+        broker.create_topic("t", segment_bytes=150)
+        for _ in range(3):
+            broker.produce("t", "x" * 50)
+    middle = sorted((tmp_path / "t-0").glob("*.log"))[1]
+    for path in middle.parent.glob(f"{middle.stem}.*"):
+        path.unlink()
+    with tidelog.Broker(tmp_path):
+        for thread in threading.enumerate():
+            if thread.name == "tidelog-holes":
+                thread.join(20)
+        warned = [one.getMessage() for one in caplog.records if "consumers go on" in one.getMessage()]
+    assert len(warned) == 1
+    assert warned[0].startswith("t-0: offsets [1, 2) missing")

@@ -25,6 +25,7 @@ from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import ServerProperties, sort_properties
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
+from tidelog.reader.hole_search import HoleSearch
 from tidelog.storage.log_manager import LogManager
 
 GRACE_S = 5.0
@@ -100,7 +101,12 @@ async def serve(
     try:
         async with running(manager, sorted_ones.config, clock, apis=apis) as broker:
             started(broker)
-            await stop.wait()
+            search = HoleSearch(manager.directory)
+            search.start()
+            try:
+                await stop.wait()
+            finally:
+                search.stop()
     finally:
         is_clean = manager.shutdown()
     return is_clean

@@ -26,9 +26,9 @@ from tidelog.broker.running import Running, running
 from tidelog.broker.server.dispatch import APIS
 from tidelog.broker.server.listeners import Listener, joined
 from tidelog.broker.settings.broker_config import BrokerConfig
-from tidelog.cli.hole_search import HoleSearch
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
+from tidelog.reader.hole_search import HoleSearch
 from tidelog.storage.folder import read_only_view
 from tidelog.storage.folder.read_only_view import ReadOnlyView
 from tidelog.storage.loading.loader import RecoveryProgress

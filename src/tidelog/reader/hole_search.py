@@ -1,4 +1,4 @@
-"""What `tidelog serve` says soon after its start: which offsets no segment holds, in the middle of a log.
+"""What a broker logs soon after its start: which offsets no segment holds, in the middle of a log.
 
 A broker serves such a log as Kafka does, without an error: consumers go on behind the hole. So a warning names the offsets. One
 thread looks once, with the reader of folders (`Log.missing`): at the ends of segments alone, but for a log that has a hole and
