@@ -63,6 +63,7 @@ async def running(
     node = Node(manager, config, clock, LoopTimers(loop), threads, heavy)
     ticker = Ticker(loop, manager, clock, syncing, node.metrics.counters)
     server = BrokerServer(node, apis)
+    search = HoleSearch(manager.directory)
     try:
         # Nobody is answered before: whoever asks for a group meanwhile is told that it is being loaded.
         node.groups.start()
@@ -70,8 +71,10 @@ async def running(
             node.transactions.start()
         await server.start()
         ticker.start()
+        search.start()
         yield Running(node, server, ticker)
     finally:
+        search.stop()
         await server.stop(grace_s)
         node.delays.stop()
         ticker.stop()
@@ -101,12 +104,7 @@ async def serve(
     try:
         async with running(manager, sorted_ones.config, clock, apis=apis) as broker:
             started(broker)
-            search = HoleSearch(manager.directory)
-            search.start()
-            try:
-                await stop.wait()
-            finally:
-                search.stop()
+            await stop.wait()
     finally:
         is_clean = manager.shutdown()
     return is_clean

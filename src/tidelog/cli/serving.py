@@ -28,7 +28,6 @@ from tidelog.broker.server.listeners import Listener, joined
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
-from tidelog.reader.hole_search import HoleSearch
 from tidelog.storage.folder import read_only_view
 from tidelog.storage.folder.read_only_view import ReadOnlyView
 from tidelog.storage.loading.loader import RecoveryProgress
@@ -150,9 +149,6 @@ async def _until_asked_to_end(
         gc.freeze()  # What is here now stays: no later look at it.
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        search = HoleSearch(manager.directory)
-        stack.callback(search.stop)
-        search.start()
         await stop.wait()
 
 
