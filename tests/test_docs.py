@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("**/*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
+PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 TABLES = [ROOT / "docs" / "sources.md", ROOT / "docs" / "conformance.md"]
 
 # tests/formats/test_time_index.py::test_look_up, perhaps with a class between and parameters behind
@@ -134,3 +134,18 @@ def test_every_source_row_names_a_test_a_plan_or_another_row() -> None:
         row, _says, does, test, _kafka = (cell.strip() for cell in line.strip("|").split(" | "))
         shown = NODE_ID.search(test) or "planned: " in test or (test == "-" and REFERENCE.search(does))
         assert shown, f"{row}: {test}"
+
+
+def test_rooms_and_files_of_the_architecture_exist() -> None:
+    text = CODE.sub("", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text))
+    assert "reader/time_search.py" in named
+    package = ROOT / "src" / "tidelog"
+    missing = sorted(name for name in named if not any((place / name).exists() for place in (package, package / "broker", ROOT)))
+    assert missing == []
+
+
+def test_the_architecture_names_each_room() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (ROOT / "src" / "tidelog").glob("*/__init__.py")}
+    assert {room for room in rooms if f"`{room}/`" not in text} == set()
