@@ -6,7 +6,7 @@ out of order. The questions are random times over all of it, in a Parquet file. 
 | | |
 |---|---|
 | single | `find_offset` in a loop, one log object, for a sample of the questions |
-| batch | `scanning.lookups.find_offsets` for all of them, in this process |
+| batch | `sources.lookups.find_offsets` for all of them, in this process |
 | job, first | `look_up` from the Parquet file to the cached rows: the JVM compiles, the workers start |
 | job | the same again, the median of `--rounds` |
 
@@ -36,7 +36,7 @@ from tidelog.clock import SystemClock
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import find_offset
-from tidelog.scanning.lookups import FoundOffsets, find_offsets
+from tidelog.sources.lookups import FoundOffsets, find_offsets
 
 OUT = Path(__file__).parent / "out"
 TOPIC = "bench"

@@ -29,7 +29,7 @@ except ImportError as error:
 
 @pytest.mark.parametrize(
     ("module", "package", "name"),
-    [("tidelog.scanning.lookups", "numpy", "numpy"), *((f"tidelog.spark.{one}", "pyspark", "PySpark") for one in SPARK)],
+    [("tidelog.sources.lookups", "numpy", "numpy"), *((f"tidelog.spark.{one}", "pyspark", "PySpark") for one in SPARK)],
 )
 def test_an_import_names_the_extra(module: str, package: str, name: str) -> None:
     code = WITHOUT.format(package=package, module=module)

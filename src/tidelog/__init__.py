@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir as LogDir
     from tidelog.reader.time_search import FoundOffset as FoundOffset
     from tidelog.reader.warned_search import find_offset as find_offset
-    from tidelog.scanning.report import ScanReport as ScanReport
-    from tidelog.scanning.stream import scan as scan
+    from tidelog.sources.report import ScanReport as ScanReport
+    from tidelog.sources.stream import scan as scan
 
     __version__: str
 
@@ -47,11 +47,11 @@ _HOMES = {
     "LogDir": "tidelog.reader.log_dir",
     "NewRecord": "tidelog.client.client",
     "NotFound": "tidelog.client.offsets",
-    "ScanReport": "tidelog.scanning.report",
+    "ScanReport": "tidelog.sources.report",
     "TidelogError": "tidelog.errors",
     "connect": "tidelog.client.client",
     "find_offset": "tidelog.reader.warned_search",
-    "scan": "tidelog.scanning.stream",
+    "scan": "tidelog.sources.stream",
 }
 
 __all__ = [

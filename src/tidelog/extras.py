@@ -2,7 +2,7 @@
 
 | extra | brings | for |
 |---|---|---|
-| spark | PySpark, a Java for it, numpy | `tidelog job`, `tidelog.spark`, `tidelog.scanning.lookups` |
+| spark | PySpark, a Java for it, numpy | `tidelog job`, `tidelog.spark`, `tidelog.sources.lookups` |
 | handover | confluent-kafka | `tidelog handover` to a running broker |
 | all | both | |
 """

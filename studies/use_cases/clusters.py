@@ -18,7 +18,7 @@ from studies.case import Measurement, Parameter
 from studies.workload import EPOCH_MS, MINUTE_MS, Int64s, Latency, Messages, WrongClock, append_messages
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
-from tidelog.scanning.stream import scan
+from tidelog.sources.stream import scan
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 

@@ -19,8 +19,8 @@ import tidelog
 from tests.examples import examples
 from tests.reader.build import LogBuilder, batch, marker
 from tests.reader.golden import GOLDEN
-from tests.scanning.logs import ROW_COLUMNS, plain, rows_of
-from tests.scanning.test_property import NOON, steps, write
+from tests.sources.logs import ROW_COLUMNS, plain, rows_of
+from tests.sources.test_property import NOON, steps, write
 from tidelog.check.folder_indexes import VerifyOptions, verify_partitions
 from tidelog.check.migration.folder_migration import abandon, begin, finish, index_transactions, transactions_to_index
 from tidelog.check.migration.segment_migration import MigratedSegment, migrate_segment

@@ -200,7 +200,7 @@ def test_the_format_is_that_of_the_outputs_name(tmp_path: Path) -> None:
 
 
 def batch_of(keys: list[bytes | None], timestamps: list[int | None]) -> pa.RecordBatch:
-    from tidelog.scanning.schema import scan_schema
+    from tidelog.sources.schema import scan_schema
 
     count = len(keys)
     return pa.RecordBatch.from_arrays(

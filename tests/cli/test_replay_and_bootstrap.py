@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import run
-from tests.scanning.logs import TOPIC, LogBuilder
-from tests.scanning.test_property import NOON
+from tests.sources.logs import TOPIC, LogBuilder
+from tests.sources.test_property import NOON
 
 
 @pytest.fixture

@@ -204,7 +204,7 @@ def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
         "pyarrow",
         "rich",
         "prometheus_client",
-        "tidelog.scanning",
+        "tidelog.sources",
         "tidelog.client",
         "tidelog.reader.log",
     )

@@ -16,8 +16,8 @@ import tidelog
 from tests.examples import examples
 from tests.reader.golden import GOLDEN, RELEASES
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, UnknownTopicOrPartitionError
-from tidelog.scanning.brokers import MIN_SPLIT_OFFSETS, plan_from_brokers, read_any_split, read_broker_split
-from tidelog.scanning.plan import plan
+from tidelog.sources.brokers import MIN_SPLIT_OFFSETS, plan_from_brokers, read_any_split, read_broker_split
+from tidelog.sources.plan import plan
 from tidelog.times import MAX_TIME_MS
 
 TOPICS = [(release, topic) for release in RELEASES for topic in tidelog.LogDir(GOLDEN / release / "log").topics()]
@@ -103,7 +103,7 @@ def test_counts(golden: dict[str, str]) -> None:
 
 
 def test_offsets_that_are_not_there_are_told(golden: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "tidelog.scanning"):
+    with caplog.at_level(logging.WARNING, "tidelog.sources"):
         table = tidelog.scan(golden["kafka-3.9.1"], "deleted-prefix", offsets={0: (0, 10_000)}).read_all()
     assert table.num_rows == 267
     assert [message.split(": ")[1].split(" ")[0] for message in caplog.messages] == ["offsets", "offsets"]

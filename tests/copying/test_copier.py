@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidelog
-from tests.scanning.logs import TOPIC, LogBuilder
-from tests.scanning.test_property import NOON
+from tests.sources.logs import TOPIC, LogBuilder
+from tests.sources.test_property import NOON
 from tidelog.client.client import Client
 from tidelog.copying import copier
 from tidelog.copying.copier import CopyResult, CopyTask, committed_positions, copy_partition

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tidelog
-from tests.scanning.logs import TOPIC, LogBuilder
-from tests.scanning.test_property import NOON
+from tests.sources.logs import TOPIC, LogBuilder
+from tests.sources.test_property import NOON
 from tidelog.client.client import Client
 from tidelog.copying import replay
 from tidelog.copying.column_rebuilding import TimeRule

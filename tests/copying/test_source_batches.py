@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fields import check_fields
 from tests.reader.test_missing import one_partition, take_away
-from tests.scanning.conftest import quiet as quiet
-from tests.scanning.logs import TOPIC, LogBuilder, Row, expected
-from tests.scanning.test_property import NOON, steps, write
+from tests.sources.conftest import quiet as quiet
+from tests.sources.logs import TOPIC, LogBuilder, Row, expected
+from tests.sources.test_property import NOON, steps, write
 from tidelog.copying.column_rebuilding import BATCH_BYTES, TimeRule
 from tidelog.copying.planning import plan_copy
 from tidelog.copying.source_batches import CopiedBatch, CopyCounts, CopyRules, copied_batches

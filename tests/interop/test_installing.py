@@ -186,7 +186,7 @@ def test_it_runs_with_what_it_asks_for(kernel: str, request: pytest.FixtureReque
     [
         ("from tidelog.spark import session; session()", "PySpark"),
         ("import pyspark_tidelog", "PySpark"),
-        ("import tidelog.scanning.lookups", "numpy"),
+        ("import tidelog.sources.lookups", "numpy"),
         ("import sys; from tidelog.cli import main; sys.argv[1:] = ['job', 'verify', sys.argv[1]]; main()", "PySpark"),
     ],
 )

@@ -29,8 +29,8 @@ from tests.kafka import Kafka391
 from tests.kafka.clients import TIMEOUT_S, Row, consume
 from tests.kafka.java import wait_until
 from tidelog.errors import SegmentChangedError
-from tidelog.scanning.plan import plan
-from tidelog.scanning.reader import read_split
+from tidelog.sources.plan import plan
+from tidelog.sources.reader import read_split
 
 SECONDS = 20
 """How long each topic is read while it changes, at least."""

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.scanning.logs import LogBuilder
-from tests.scanning.test_property import steps
+from tests.sources.logs import LogBuilder
+from tests.sources.test_property import steps
 from tidelog.reader.log import Log
 
 looks = st.fixed_dictionaries({"kind": st.just("look"), "below": st.one_of(st.none(), st.integers(0, 6))})

@@ -23,8 +23,8 @@ from tidelog.reader import proven_head
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import find_offset
-from tidelog.scanning.plan import plan
-from tidelog.scanning.reader import read_split
+from tidelog.sources.plan import plan
+from tidelog.sources.reader import read_split
 
 DAMAGES_PER_LOG = 12
 LOGS = 500 if IS_SOAK else 15

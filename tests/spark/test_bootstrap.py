@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidelog
-from tests.scanning.logs import TOPIC, LogBuilder, expected
-from tests.scanning.test_property import NOON
+from tests.sources.logs import TOPIC, LogBuilder, expected
+from tests.sources.test_property import NOON
 from tidelog.client.batch_appender import BatchAppender
 from tidelog.client.client import Client
 from tidelog.clock import ManualClock
@@ -19,7 +19,7 @@ from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError
 from tidelog.model import TopicPartition
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.scanning.brokers import read_any_split
+from tidelog.sources.brokers import read_any_split
 from tidelog.spark.bootstrap import Cut, take_cut
 from tidelog.spark.jobs.bootstrap import cut_at
 from tidelog.spark.options import parse_options

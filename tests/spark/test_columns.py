@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tidelog.errors import InvalidArgumentError
-from tidelog.scanning.schema import scan_schema
+from tidelog.sources.schema import scan_schema
 from tidelog.spark.columns import arrow_schema, scan_columns, spark_batch
 
 ROWS = [

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import tidelog
-from tests.scanning.logs import TOPIC, LogBuilder
+from tests.sources.logs import TOPIC, LogBuilder
 from tests.spark.stream_query import Query
 from tests.spark.test_stream_folder import NOON, fill, rows
 from tidelog import NewRecord
 from tidelog.errors import OffsetOutOfRangeError
-from tidelog.scanning.brokers import scan_cluster
+from tidelog.sources.brokers import scan_cluster
 from tidelog.spark.stream import broker_place
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartition,

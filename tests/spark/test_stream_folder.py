@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.scanning.logs import TOPIC, LogBuilder, expected
+from tests.sources.logs import TOPIC, LogBuilder, expected
 from tests.spark.stream_query import Query, Rows
 from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.records.compression import Codec

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import tidelog
-from tests.scanning.logs import TOPIC, LogBuilder
+from tests.sources.logs import TOPIC, LogBuilder
 from tests.spark.conftest import read_rows
 from tests.spark.golden import Row, log_dir, rows
 from tests.spark.test_stream_folder import NOON, fill, retention

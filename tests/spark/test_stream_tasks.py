@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelog
-from tests.scanning.logs import TOPIC, LogBuilder
+from tests.sources.logs import TOPIC, LogBuilder
 from tests.spark.stream_query import Query
 from tests.spark.test_stream_brokers import START, delete_records
 from tests.spark.test_stream_folder import fill
@@ -24,7 +24,7 @@ from tidelog.clock import ManualClock
 from tidelog.errors import SegmentChangedError
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.records.compression import Codec
-from tidelog.scanning.report import ScanReport
+from tidelog.sources.report import ScanReport
 from tidelog.spark.stream.admission import share, within_bytes
 from tidelog.spark.stream.stream_tasks import StreamTask, read_task
 
@@ -77,7 +77,7 @@ def test_records_that_go_while_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a task has delivered stays, what went meanwhile is named, and the rest comes, with any columns."""
-    monkeypatch.setattr("tidelog.scanning.brokers.PartitionFetcher", partial(PartitionFetcher, fetch_bytes=200))
+    monkeypatch.setattr("tidelog.sources.brokers.PartitionFetcher", partial(PartitionFetcher, fetch_bytes=200))
     for number, columns in enumerate((("offset", "value"), ("value",))):
         builder = LogBuilder(tmp_path / str(number), segment_bytes=300)
         fill(builder, 40)
@@ -101,7 +101,7 @@ def test_records_that_go_while_they_are_read(
 
 
 def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setattr("tidelog.scanning.reader.CHUNK_BYTES", 150)
+    monkeypatch.setattr("tidelog.sources.reader.CHUNK_BYTES", 150)
     builder = LogBuilder(tmp_path)
     fill(builder, 40)
     builder.close()

@@ -23,7 +23,7 @@ from tidelog.model import METADATA_TOPIC, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.segment import Segment
 from tidelog.reader.time_map_file import is_bound, read_time_map, time_map_path
-from tidelog.scanning.plan import plan
+from tidelog.sources.plan import plan
 from tidelog.storage.folder.staged_write import StagedWrite
 from tidelog.storage.handover import place
 

@@ -33,9 +33,9 @@ from tidelog.times import format_time
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.scanning.brokers import BrokerPlan
-    from tidelog.scanning.plan import ScanPlan
-    from tidelog.scanning.report import ScanReport
+    from tidelog.sources.brokers import BrokerPlan
+    from tidelog.sources.plan import ScanPlan
+    from tidelog.sources.report import ScanReport
 
 FORMATS = ("text", "jsonl", "arrow", "parquet")
 
@@ -102,9 +102,9 @@ def command(
     with open_output(
         output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=None if brokers else source
     ) as out:
-        from tidelog.scanning.brokers import plan_from_brokers
-        from tidelog.scanning.plan import plan
-        from tidelog.scanning.report import ScanReport
+        from tidelog.sources.brokers import plan_from_brokers
+        from tidelog.sources.plan import plan
+        from tidelog.sources.report import ScanReport
 
         scan_plan = (plan_from_brokers if brokers else partial(plan, skip_damaged=skip_damaged))(
             source,
@@ -131,7 +131,7 @@ def command(
 
 
 def _batches(scan_plan: ScanPlan | BrokerPlan, report: ScanReport, bar: ProgressBar) -> Iterator[pa.RecordBatch]:
-    from tidelog.scanning.brokers import read_any_split
+    from tidelog.sources.brokers import read_any_split
 
     for split in scan_plan.splits:
         before = bar.done_bytes
@@ -146,7 +146,7 @@ def _write(batches: Iterator[pa.RecordBatch], out: BinaryIO, format_name: str, e
     from tidelog.cli import record_writers
 
     if format_name in BINARY_FORMATS:
-        from tidelog.scanning.schema import scan_schema
+        from tidelog.sources.schema import scan_schema
 
         schema = scan_schema()
         if format_name == "parquet":

@@ -37,7 +37,7 @@ from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, TidelogE
 from tidelog.groups.positions import source_position
 from tidelog.model import LATEST, TopicPartition
 from tidelog.reader.time_search import FoundOffset
-from tidelog.scanning.brokers import AnySplit
+from tidelog.sources.brokers import AnySplit
 
 CHUNK_BYTES = 8 * 1024 * 1024
 """Bytes of one transaction, about: enough that its overhead is small, little enough that killing a copier costs little."""

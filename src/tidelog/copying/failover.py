@@ -47,7 +47,7 @@ from tidelog.copying.mirror_groups import offsets_of_folder_groups, offsets_of_g
 from tidelog.copying.offset_map import OffsetMap, PartitionMap
 from tidelog.errors import InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
-from tidelog.scanning.stream import scan
+from tidelog.sources.stream import scan
 
 By: TypeAlias = Literal["map", "time"]
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from tidelog.client.addresses import is_address
 from tidelog.client.cluster import Cluster
 from tidelog.model import READ_COMMITTED, TopicPartition
-from tidelog.scanning.bounds import HIGH_WATERMARK, OffsetRanges
-from tidelog.scanning.brokers import AnySplit, BrokerPlan, plan_from_brokers
-from tidelog.scanning.plan import ScanPlan, plan
+from tidelog.sources.bounds import HIGH_WATERMARK, OffsetRanges
+from tidelog.sources.brokers import AnySplit, BrokerPlan, plan_from_brokers
+from tidelog.sources.plan import ScanPlan, plan
 
 _log = logging.getLogger("tidelog.copying")
 
@@ -50,8 +50,8 @@ def plan_copy(
 
     What is missing from a folder is logged as a warning: the copy will lack it, too.
 
-    `cluster` is the source's, if it is brokers and one is open already. Raises as `tidelog.scanning.plan.plan` and
-    `tidelog.scanning.brokers.plan_from_brokers`.
+    `cluster` is the source's, if it is brokers and one is open already. Raises as `tidelog.sources.plan.plan` and
+    `tidelog.sources.brokers.plan_from_brokers`.
     """
     make_plan: Callable[..., ScanPlan | BrokerPlan]
     make_plan = partial(plan_from_brokers, source, topic, cluster=cluster) if is_address(source) else partial(plan, source, topic)

@@ -34,8 +34,8 @@ from tidelog.formats.names import PARTITION_METADATA, log_dir_name
 from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
-from tidelog.scanning.brokers import AnySplit, scan_cluster
-from tidelog.scanning.split import Split
+from tidelog.sources.brokers import AnySplit, scan_cluster
+from tidelog.sources.split import Split
 from tidelog.storage.folder.meta_properties import known_cluster_id
 from tidelog.times import format_time
 

@@ -33,11 +33,11 @@ from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.records.batch import CREATE_TIME, BatchHeader, check_crc
 from tidelog.records.builder import pack_header_v2
 from tidelog.records.columns import Columns
-from tidelog.scanning.brokers import AnySplit, BrokerSplit, scan_cluster
-from tidelog.scanning.chunks import Chunks
-from tidelog.scanning.reader import LocatedBatch, read_batches
-from tidelog.scanning.report import ScanReport
-from tidelog.scanning.split import Split
+from tidelog.sources.brokers import AnySplit, BrokerSplit, scan_cluster
+from tidelog.sources.chunks import Chunks
+from tidelog.sources.reader import LocatedBatch, read_batches
+from tidelog.sources.report import ScanReport
+from tidelog.sources.split import Split
 
 
 @dataclass(frozen=True, slots=True)

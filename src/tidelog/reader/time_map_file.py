@@ -18,7 +18,7 @@ A map that disagrees counts as not there, with one notice. Writing the map again
 
 A map is never needed: whoever finds none reads the log. Apache Kafka does not know the name. Its loader and its retention pass
 the file by, and deleting a topic removes the whole folder; a map whose segment Kafka has deleted stays behind, is about nothing,
-and goes with `remove_stale_time_maps`. Owners of folders write maps when a segment is finished (`write_time_map`); `scanning`
+and goes with `remove_stale_time_maps`. Owners of folders write maps when a segment is finished (`write_time_map`); `sources`
 reads them (`TimeMaps`).
 """
 

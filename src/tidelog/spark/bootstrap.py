@@ -37,9 +37,9 @@ from tidelog.formats.json_files import read_json, understanding, write_json, wri
 from tidelog.model import EARLIEST, READ_COMMITTED, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import find_offset
-from tidelog.scanning.bounds import HIGH_WATERMARK
-from tidelog.scanning.brokers import scan_cluster
-from tidelog.scanning.plan import plan
+from tidelog.sources.bounds import HIGH_WATERMARK
+from tidelog.sources.brokers import scan_cluster
+from tidelog.sources.plan import plan
 from tidelog.times import Time, format_time, parse_time
 
 if TYPE_CHECKING:

@@ -142,7 +142,7 @@ def place_of(options: ReadOptions) -> Iterator[FolderPlace | BrokerPlace]:
         assert options.path is not None
         yield FolderPlace(LogDir(options.path, skip_damaged=options.skip_damaged), options.isolation)
         return
-    from tidelog.scanning.brokers import scan_cluster
+    from tidelog.sources.brokers import scan_cluster
 
     cluster = scan_cluster(options.brokers)
     try:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from tidelog.errors import TidelogError
-from tidelog.scanning.arrow import coalesce
-from tidelog.scanning.report import ScanReport
+from tidelog.sources.arrow import coalesce
+from tidelog.sources.report import ScanReport
 from tidelog.spark.columns import arrow_schema, spark_batch
 
 BATCH_ROWS = 65_536

@@ -160,8 +160,8 @@ class TidelogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
-        from tidelog.scanning.brokers import read_any_split
-        from tidelog.scanning.report import ScanReport
+        from tidelog.sources.brokers import read_any_split
+        from tidelog.sources.report import ScanReport
         from tidelog.spark.columns import scan_columns
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tidelog.reader.missing import MissingOffsets
-from tidelog.scanning.brokers import AnySplit, BrokerPlan, plan_from_brokers
-from tidelog.scanning.plan import ScanPlan, plan
+from tidelog.sources.brokers import AnySplit, BrokerPlan, plan_from_brokers
+from tidelog.sources.plan import ScanPlan, plan
 from tidelog.spark.bounds import OffsetRange, missing_partitions, resolve_ranges, select_partitions, tell_missing
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.places import BrokerPlace, FolderPlace, place_of
@@ -38,7 +38,7 @@ _log = logging.getLogger("tidelog.spark")
 def plan_tasks(options: ReadOptions, wanted: int) -> list[Task]:
     """Resolve a load's options against what is there and return its tasks, at least `wanted` of them where that is possible.
 
-    Raises what `select_partitions`, `resolve_ranges` and `tidelog.scanning.plan.plan` raise.
+    Raises what `select_partitions`, `resolve_ranges` and `tidelog.sources.plan.plan` raise.
     """
     with place_of(options) as place:
         return _plan(options, place, wanted)

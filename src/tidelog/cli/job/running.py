@@ -117,7 +117,7 @@ def _is_brokers(place: str | Path) -> TypeGuard[str]:
 
 def _check_is_there(place: str | Path) -> None:
     if _is_brokers(place):
-        from tidelog.scanning.brokers import scan_cluster
+        from tidelog.sources.brokers import scan_cluster
 
         scan_cluster(place).close()
     else:

@@ -3,7 +3,7 @@
 | column of the rows | |
 |---|---|
 | topic, partition | |
-| kind | `latency`, `lateness` or `unknown`: see `tidelog.scanning.latency` |
+| kind | `latency`, `lateness` or `unknown`: see `tidelog.sources.latency` |
 | minute | start of the append's minute; lateness: of CreateTime's. Null without a timestamp; at most the year 9999's last |
 | records | how many |
 | p50_ms, p90_ms, p99_ms | percentiles of the delay: exact, between two records interpolated, to the millisecond |
@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.scanning.split import Split
+from tidelog.sources.split import Split
 from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, run_arrow_tasks, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
@@ -59,8 +59,8 @@ def latency(
     import pyarrow as pa
 
     from tidelog.reader.log_dir import LogDir
-    from tidelog.scanning.latency import SCHEMA
-    from tidelog.scanning.plan import plan
+    from tidelog.sources.latency import SCHEMA
+    from tidelog.sources.plan import plan
 
     log_dir = LogDir(directory)
     topics = sorted(log_dir.topics()) if topic is None else [topic]
@@ -80,7 +80,7 @@ def latency(
 def _with_largest_before(spark: SparkSession, splits: list[Split]) -> list[_Task]:
     """Return the splits with the largest CreateTime of their partition before each."""
     from tidelog.model import NO_TIMESTAMP
-    from tidelog.scanning.latency import largest_create_time
+    from tidelog.sources.latency import largest_create_time
 
     # The last of a partition has nothing behind it that would ask.
     asked = [_Task(split, NO_TIMESTAMP) for split, next_one in pairwise(splits) if _place(split) == _place(next_one)]
@@ -110,7 +110,7 @@ def _place(split: Split) -> tuple[str, int]:
 def _count(pack: list[_Task]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    from tidelog.scanning.latency import count_delays
+    from tidelog.sources.latency import count_delays
 
     for split, largest_before in pack:
         for batch in count_delays(split, largest_before):

@@ -10,7 +10,7 @@ A question's timestamp is a number (epoch ms), a timestamp, a date, or a text as
 times ago. Finer than a millisecond is floored. A number or text without a zone is UTC, whatever the session's zone is.
 
 Questions are put in order by topic, partition and time and cut into about equal parts, so that all of a large partition's
-questions are not one task's. A task answers its part in one walk for each partition: `tidelog.scanning.lookups`. Questions and
+questions are not one task's. A task answers its part in one walk for each partition: `tidelog.sources.lookups`. Questions and
 answers travel as Arrow. Spark keeps the rows until the session ends, or `spark.catalog.clearCache()`.
 """
 
@@ -210,7 +210,7 @@ def _answers(table: pa.Table, directory: Path, starts: dict[_Place, int]) -> lis
 
     from tidelog.formats import names
     from tidelog.reader.log import Log
-    from tidelog.scanning.lookups import NONE, find_offsets
+    from tidelog.sources.lookups import NONE, find_offsets
 
     columns = {name.lower(): table.column(name) for name in table.schema.names}
     topics = columns["topic"].combine_chunks().dictionary_encode()

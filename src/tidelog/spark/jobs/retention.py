@@ -177,8 +177,8 @@ def _scanned_create_time(log_dir: LogDir, log: Log, facts: SegmentFacts) -> Keep
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from tidelog.scanning.plan import plan
-    from tidelog.scanning.reader import read_split
+    from tidelog.sources.plan import plan
+    from tidelog.sources.reader import read_split
 
     latest: Keeper | None = None
     offsets = {log.partition: (max(facts.base_offset, log.log_start_offset), facts.end_offset)}

@@ -29,8 +29,8 @@ from tidelog.errors import ProtocolError, UnknownTopicOrPartitionError
 from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.missing import MissingOffsets
 from tidelog.records.records import first_record_at
-from tidelog.scanning.bounds import TimeRange
-from tidelog.scanning.brokers import AnySplit, BrokerSplit, read_broker_split, scan_cluster
+from tidelog.sources.bounds import TimeRange
+from tidelog.sources.brokers import AnySplit, BrokerSplit, read_broker_split, scan_cluster
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.places import BrokerPlace, Partition
 from tidelog.spark.stream.batch_ranges import Span

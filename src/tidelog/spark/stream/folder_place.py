@@ -30,10 +30,10 @@ from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
 from tidelog.reader.salvage import LeftOut
 from tidelog.reader.time_search import find_from, find_offset
-from tidelog.scanning.brokers import AnySplit
-from tidelog.scanning.plan import plan
-from tidelog.scanning.reader import read_split
-from tidelog.scanning.split import Split
+from tidelog.sources.brokers import AnySplit
+from tidelog.sources.plan import plan
+from tidelog.sources.reader import read_split
+from tidelog.sources.split import Split
 from tidelog.spark.bounds import missing_partitions
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.places import Partition

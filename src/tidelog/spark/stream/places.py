@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidelog.model import TopicPartition
 from tidelog.reader.missing import MissingOffsets
-from tidelog.scanning.brokers import AnySplit
+from tidelog.sources.brokers import AnySplit
 from tidelog.spark.places import Partition
 from tidelog.spark.stream.batch_ranges import Span
 

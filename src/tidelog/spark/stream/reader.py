@@ -153,7 +153,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task as Arrow batches with exactly the schema that Spark expects."""
-        from tidelog.scanning.report import ScanReport
+        from tidelog.sources.report import ScanReport
         from tidelog.spark.columns import scan_columns
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
         from tidelog.spark.stream.stream_tasks import read_task

@@ -20,9 +20,9 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import NotFound, list_offsets
 from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
 from tidelog.model import EARLIEST, TopicPartition
-from tidelog.scanning.brokers import AnySplit, BrokerSplit, read_broker_split, scan_cluster
-from tidelog.scanning.reader import read_split
-from tidelog.scanning.report import ScanReport
+from tidelog.sources.brokers import AnySplit, BrokerSplit, read_broker_split, scan_cluster
+from tidelog.sources.reader import read_split
+from tidelog.sources.report import ScanReport
 from tidelog.spark.stream.places import StreamPlace
 from tidelog.spark.tasks import TASK_BYTES, pack
 

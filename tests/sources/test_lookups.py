@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.reader.golden import Case, cases
-from tests.scanning.logs import TOPIC
-from tests.scanning.test_property import NOON, steps, write
+from tests.sources.logs import TOPIC
+from tests.sources.test_property import NOON, steps, write
 from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from tidelog.reader import proven_head
@@ -24,8 +24,8 @@ from tidelog.reader.time_search import find_offset
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record, iter_records
-from tidelog.scanning import lookups
-from tidelog.scanning.lookups import find_offsets
+from tidelog.sources import lookups
+from tidelog.sources.lookups import find_offsets
 from tidelog.storage.log_manager import LogManager
 
 pytestmark = pytest.mark.usefixtures("quiet")

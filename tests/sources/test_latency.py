@@ -1,4 +1,4 @@
-"""`tidelog.scanning.latency` against what a message at a time says: which time each format keeps, and counts of delays."""
+"""`tidelog.sources.latency` against what a message at a time says: which time each format keeps, and counts of delays."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
-from tidelog.scanning.latency import SCHEMA, count_delays, largest_create_time
-from tidelog.scanning.plan import plan
-from tidelog.scanning.split import Split
+from tidelog.sources.latency import SCHEMA, count_delays, largest_create_time
+from tidelog.sources.plan import plan
+from tidelog.sources.split import Split
 from tidelog.storage.log_manager import LogManager
 
 NOW_MS = 1_700_000_000_000
@@ -140,7 +140,7 @@ def test_largest_create_time_begins_at_the_log_start_inside_a_batch(tmp_path: Pa
 
 
 def test_many_different_delays_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.scanning.latency._GROUPS", 10)
+    monkeypatch.setattr("tidelog.sources.latency._GROUPS", 10)
     expected = append(tmp_path, [Step(2, "LogAppendTime", Codec.NONE, 100, [i, i, i + 1]) for i in range(40)])
     assert counted(plan(tmp_path, "t").splits) == expected
 

@@ -10,7 +10,7 @@ import pytest
 import tidelog
 from tests.reader.golden import GOLDEN
 from tests.reader.test_missing import one_partition
-from tests.scanning.logs import LogBuilder
+from tests.sources.logs import LogBuilder
 from tidelog.errors import CorruptDataError, InvalidArgumentError, SegmentChangedError
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import tidelog
 from tests.examples import examples
-from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
+from tests.sources.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
 from tidelog.records.compression import Codec
-from tidelog.scanning.plan import plan
-from tidelog.scanning.reader import read_split
+from tidelog.sources.plan import plan
+from tidelog.sources.reader import read_split
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tidelog
 from tests.examples import examples
-from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, Row, expected, plain, rows_of
+from tests.sources.logs import ROW_COLUMNS, TOPIC, LogBuilder, Row, expected, plain, rows_of
 from tidelog.errors import CorruptDataError, TidelogError
 from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec

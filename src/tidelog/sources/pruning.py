@@ -24,10 +24,10 @@ from tidelog.formats.file_stamp import UNKNOWN
 from tidelog.formats.time_map import TimeMap
 from tidelog.reader.segment import Segment
 from tidelog.reader.time_map_file import FoundMap, TimeMaps, check_blocks, first_batch, last_batch, tell_unused
-from tidelog.scanning.bounds import TimeRange
-from tidelog.scanning.cut import Extent
-from tidelog.scanning.report import ScanReport
-from tidelog.scanning.split import AbortedRange
+from tidelog.sources.bounds import TimeRange
+from tidelog.sources.cut import Extent
+from tidelog.sources.report import ScanReport
+from tidelog.sources.split import AbortedRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidelog
-from tests.scanning.logs import ROW_COLUMNS, rows_of
+from tests.sources.logs import ROW_COLUMNS, rows_of
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 VERSIONS = ("kafka-3.9.1", "kafka-2.4.1")

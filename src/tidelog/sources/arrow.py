@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
 from tidelog.records.columns import BinaryBuffers, Columns, TimeBuffers, ViewBuffers
-from tidelog.scanning.schema import HEADERS, TIMESTAMP, scan_schema
+from tidelog.sources.schema import HEADERS, TIMESTAMP, scan_schema
 
 BATCH_ROWS = 16_384
 """Rows of an Arrow batch, if the caller does not say: what the processor's cache holds while it is made."""

@@ -10,16 +10,16 @@ from importlib import import_module
 import pytest
 
 import tidelog
-import tidelog.scanning
+import tidelog.sources
 
 HEAVY = ("numpy", "pandas", "pyarrow", "pyspark", "asyncio")
 
 
 def test_scan_stays_a_function_whatever_is_imported() -> None:
-    for module in pkgutil.iter_modules(tidelog.scanning.__path__, "tidelog.scanning."):
+    for module in pkgutil.iter_modules(tidelog.sources.__path__, "tidelog.sources."):
         import_module(module.name)
     assert callable(tidelog.scan)
-    assert tidelog.scan.__module__ == "tidelog.scanning.stream"
+    assert tidelog.scan.__module__ == "tidelog.sources.stream"
 
 
 def test_import_loads_nothing_heavy() -> None:

@@ -31,13 +31,13 @@ from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import READ_UNCOMMITTED, Isolation, TopicPartition
 from tidelog.records.columns import Columns
-from tidelog.scanning.arrow import BATCH_ROWS, Assembler, coalesce
-from tidelog.scanning.bounds import LOG_END, OffsetRanges, TimeRange, check_plan, check_positive, clip, wanted_partitions
-from tidelog.scanning.chunks import Chunks
-from tidelog.scanning.reader import collect, read_split
-from tidelog.scanning.report import ScanReport
-from tidelog.scanning.schema import resolve_columns
-from tidelog.scanning.split import Split
+from tidelog.sources.arrow import BATCH_ROWS, Assembler, coalesce
+from tidelog.sources.bounds import LOG_END, OffsetRanges, TimeRange, check_plan, check_positive, clip, wanted_partitions
+from tidelog.sources.chunks import Chunks
+from tidelog.sources.reader import collect, read_split
+from tidelog.sources.report import ScanReport
+from tidelog.sources.schema import resolve_columns
+from tidelog.sources.split import Split
 from tidelog.times import Time
 
 CLIENT_ID = "tidelog-scan"

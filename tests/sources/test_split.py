@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import tidelog
-from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, plain, rows_of
+from tests.sources.logs import ROW_COLUMNS, TOPIC, LogBuilder, plain, rows_of
 from tidelog.errors import CorruptBatchError, InvalidArgumentError, SegmentChangedError
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.scanning.plan import ScanPlan, plan
-from tidelog.scanning.reader import read_split
-from tidelog.scanning.split import Split
+from tidelog.sources.plan import ScanPlan, plan
+from tidelog.sources.reader import read_split
+from tidelog.sources.split import Split
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_segment_that_vanishes_while_the_plan_is_made_is_planned_around(
         builder.logs()[0].unlink() if len(plans) == 1 else None
         return plans[-1]
 
-    monkeypatch.setattr("tidelog.scanning.stream.plan", plan_and_lose_one)
+    monkeypatch.setattr("tidelog.sources.stream.plan", plan_and_lose_one)
     assert rows_of(tidelog.scan(builder.data_dir, TOPIC, columns=ROW_COLUMNS)) == wanted
     assert len(plans) == 2
 
@@ -202,7 +202,7 @@ def test_a_compacted_segment_is_an_error_when_the_old_one_is_gone(builder: LogBu
 
 
 def test_a_segment_replaced_while_it_is_read_is_an_error(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.scanning.reader.CHUNK_BYTES", 600)
+    monkeypatch.setattr("tidelog.sources.reader.CHUNK_BYTES", 600)
     split = planned(builder).splits[0]
     batches = read_split(split, ["offset"], batch_rows=5)
     assert next(batches).num_rows == 5

@@ -11,7 +11,7 @@ are enough of them, or enough bytes. So what is in memory is about one Arrow bat
 | of control records is left out | they are no data |
 
 What the walk must find: offsets that only grow, and as each run's first and last batch exactly those that the plan saw there.
-Only `tidelog.scanning.stream`, Spark's source and their like call this.
+Only `tidelog.sources.stream`, Spark's source and their like call this.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
 from tidelog.records.columns import Columns
-from tidelog.scanning.arrow import BATCH_BYTES, BATCH_ROWS, GONE, MIN_BATCH_ROWS, Assembler, coalesce
-from tidelog.scanning.bounds import check_positive
-from tidelog.scanning.chunks import CHUNK_BYTES, Chunks
-from tidelog.scanning.report import ScanReport
-from tidelog.scanning.schema import resolve_columns
-from tidelog.scanning.split import BatchMark, Split
+from tidelog.sources.arrow import BATCH_BYTES, BATCH_ROWS, GONE, MIN_BATCH_ROWS, Assembler, coalesce
+from tidelog.sources.bounds import check_positive
+from tidelog.sources.chunks import CHUNK_BYTES, Chunks
+from tidelog.sources.report import ScanReport
+from tidelog.sources.schema import resolve_columns
+from tidelog.sources.split import BatchMark, Split
 
 LocatedBatch = tuple[BatchHeader, memoryview, int]
 """A batch's header, memory that holds it whole, and where in that it starts."""

@@ -26,8 +26,8 @@ from tidelog.formats.batch_walk import walk
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.records.columns import Columns
-from tidelog.scanning.reader import read_split
-from tidelog.scanning.split import Split
+from tidelog.sources.reader import read_split
+from tidelog.sources.split import Split
 
 LATENCY = "latency"
 LATENESS = "lateness"

@@ -30,7 +30,7 @@ from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.formats import names
 from tidelog.formats.files import FileIdentity, ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
-from tidelog.scanning.bounds import TimeRange
+from tidelog.sources.bounds import TimeRange
 
 _REPLACED = "segment was replaced between plan and read"
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import tidelog
-from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
+from tests.sources.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
 from tidelog.clock import ManualClock
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, UnknownTopicOrPartitionError
 from tidelog.records.compression import Codec
-from tidelog.scanning.plan import plan
+from tidelog.sources.plan import plan
 
 NINE = 1_373_446_800_000  # 2013-07-10T09:00:00Z
 

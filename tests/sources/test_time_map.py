@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 import tidelog
 from tests.examples import examples
-from tests.scanning.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
-from tests.scanning.test_property import NOON, steps, write
-from tests.scanning.test_split import compact
+from tests.sources.logs import ROW_COLUMNS, TOPIC, LogBuilder, expected, plain, rows_of
+from tests.sources.test_property import NOON, steps, write
+from tests.sources.test_split import compact
 from tidelog.errors import CorruptBatchError, NotFoundError, SegmentChangedError
 from tidelog.formats.time_map import TimeMap
 from tidelog.reader.time_map_file import read_time_map, rebuild_time_map, time_map_path
 from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec
-from tidelog.scanning.plan import plan
-from tidelog.scanning.reader import read_split
+from tidelog.sources.plan import plan
+from tidelog.sources.reader import read_split
 
 T = 1_373_446_800_000
 MINUTE = 60_000

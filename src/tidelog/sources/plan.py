@@ -37,11 +37,11 @@ from tidelog.reader.salvaged_segment import SalvagedSegment
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_time import largest_timestamp, start_position
 from tidelog.reader.time_map_file import AnyPath, TimeMaps
-from tidelog.scanning.bounds import HIGH_WATERMARK, LOG_END, OffsetRanges, TimeRange, check_plan, clip, wanted_partitions
-from tidelog.scanning.cut import Extent, around_damage, cut_runs, extent_of
-from tidelog.scanning.pruning import prune
-from tidelog.scanning.report import ScanReport
-from tidelog.scanning.split import AbortedRange, BatchMark, Run, Split
+from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, OffsetRanges, TimeRange, check_plan, clip, wanted_partitions
+from tidelog.sources.cut import Extent, around_damage, cut_runs, extent_of
+from tidelog.sources.pruning import prune
+from tidelog.sources.report import ScanReport
+from tidelog.sources.split import AbortedRange, BatchMark, Run, Split
 from tidelog.times import Time
 
 Source = str | os.PathLike[str] | LogDir

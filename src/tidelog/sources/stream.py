@@ -17,17 +17,17 @@ from tidelog.errors import InvalidArgumentError, SegmentChangedError
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.reader.time_map_file import AnyPath
-from tidelog.scanning.arrow import BATCH_ROWS, coalesce
-from tidelog.scanning.bounds import LOG_END, OffsetRanges, check_positive
-from tidelog.scanning.brokers import BrokerPlan, plan_from_brokers, read_broker_rows, scan_cluster
-from tidelog.scanning.chunks import Chunks
-from tidelog.scanning.plan import ScanPlan, Source, plan
-from tidelog.scanning.reader import read_rows
-from tidelog.scanning.report import ScanReport
-from tidelog.scanning.schema import resolve_columns, scan_schema
+from tidelog.sources.arrow import BATCH_ROWS, coalesce
+from tidelog.sources.bounds import LOG_END, OffsetRanges, check_positive
+from tidelog.sources.brokers import BrokerPlan, plan_from_brokers, read_broker_rows, scan_cluster
+from tidelog.sources.chunks import Chunks
+from tidelog.sources.plan import ScanPlan, Source, plan
+from tidelog.sources.reader import read_rows
+from tidelog.sources.report import ScanReport
+from tidelog.sources.schema import resolve_columns, scan_schema
 from tidelog.times import MAX_TIME_MS, Time, doubtful_unit
 
-logger = logging.getLogger("tidelog.scanning")
+logger = logging.getLogger("tidelog.sources")
 
 PINNED_SPLITS = 256
 """How many splits have their file opened as soon as they are planned: retention takes a log's oldest segments, and an open
@@ -66,7 +66,7 @@ def scan(
         topic: its name.
         start: inclusive; epoch milliseconds, `datetime`, `date` or a text as `2013-07-10T09:00`, `now`, `-3d`. None: no bound.
         end: exclusive; the same.
-        columns: names in the order wanted (`tidelog.scanning.schema`). None: all but `create_time`.
+        columns: names in the order wanted (`tidelog.sources.schema`). None: all but `create_time`.
         partitions: their numbers. None: all.
         isolation: `read_uncommitted`, or `read_committed`: nothing of aborted or unfinished transactions.
         offsets: `{partition: (first, end)}`, end exclusive, None for no bound.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidelog
-from tests.scanning.logs import LogBuilder
+from tests.sources.logs import LogBuilder
 from tidelog.clock import ManualClock
 from tidelog.times import parse_time
 
@@ -55,7 +55,7 @@ def test_example(example: str, printed: str, data: str, tmp_path: Path, capsys: 
 def test_the_page_names_every_argument_and_column() -> None:
     import inspect
 
-    from tidelog.scanning.schema import ALL_COLUMNS
+    from tidelog.sources.schema import ALL_COLUMNS
 
     text = PAGE.read_text()
     for name in (*inspect.signature(tidelog.scan).parameters, *ALL_COLUMNS):
