@@ -12,7 +12,7 @@ from tidelog.broker.metrics import Metrics
 from tidelog.broker.server.dispatch import APIS
 from tidelog.broker.server.prometheus import BrokerCollector, Snapshot
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
-from tidelog.client.lag import NextRecord, PartitionLag, Precision, Retention
+from tidelog.groups.lag import NextRecord, PartitionLag, Precision, Retention
 from tidelog.storage.topics.topic_statistics import TopicStatistics
 from tidelog.testing import plugin
 

@@ -24,9 +24,9 @@ from tidelog.broker.group_lags import GroupLags
 from tidelog.broker.server.prometheus import BrokerCollector, snapshot
 from tidelog.client.client import Client
 from tidelog.client.groups import commit_offsets
-from tidelog.client.lag import NextRecord
 from tidelog.client.next_records import next_records
 from tidelog.clock import ManualClock
+from tidelog.groups.lag import NextRecord
 from tidelog.model import Isolation, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.batch import CREATE_TIME
@@ -34,7 +34,7 @@ from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record
-from tidelog.storage.groups_folder import next_record
+from tidelog.sources.folder_groups import next_record
 
 NOW = 1_373_414_400_000
 names = (f"topic-{number}" for number in itertools.count())

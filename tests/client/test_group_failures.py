@@ -11,10 +11,12 @@ import tidelog
 from tests.cli.conftest import run_ok
 from tests.client.scripted import CLOSE, ScriptedBroker, metadata
 from tidelog.client.client import Client
-from tidelog.client.groups import assigned, commit_offsets, committed_offsets, describe_group
+from tidelog.client.groups import commit_offsets, committed_offsets, describe_group
 from tidelog.client.next_records import next_records
 from tidelog.errors import BrokerError, BrokerUnreachableError, CorruptBatchError, ProtocolError, UnsupportedVersionError
-from tidelog.model import TopicPartition
+from tidelog.groups.description import assigned
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.wire.error_codes import ErrorCode
@@ -173,7 +175,7 @@ def test_offsets_that_are_refused(script: Script, client: Client) -> None:
         fetched(ErrorCode.GROUP_AUTHORIZATION_FAILED),
         fetched(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ]
-    assert committed_offsets(client.cluster, "g") == {KEY: (5, -1, "", None)}
+    assert committed_offsets(client.cluster, "g") == {KEY: CommittedOffset(5, -1, "", NO_TIMESTAMP)}
     assert committed_offsets(client.cluster, "g") == {}
     for said in ("offsets of group 'g'", "offset of group 'g' in t-0"):
         with pytest.raises(BrokerError, match=said):

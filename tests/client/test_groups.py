@@ -20,10 +20,15 @@ from tests.reader.golden import RELEASES
 from tidelog import NewRecord
 from tidelog.client import group_lag, group_reset
 from tidelog.client.client import Client
-from tidelog.client.group_log import CommitHistory, histories_of
 from tidelog.client.group_reset import ToOffset
 from tidelog.client.groups import commit_offsets
-from tidelog.client.lag import (
+from tidelog.client.next_records import next_records
+from tidelog.clock import ManualClock
+from tidelog.config import LogConfig
+from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, ProtocolError, UnknownTopicOrPartitionError
+from tidelog.groups.commit_history import CommitHistory, histories_of
+from tidelog.groups.group_table import group_of
+from tidelog.groups.lag import (
     CatchUp,
     Commit,
     GroupRate,
@@ -36,11 +41,6 @@ from tidelog.client.lag import (
     time_to_end,
     topic_rate,
 )
-from tidelog.client.next_records import next_records
-from tidelog.clock import ManualClock
-from tidelog.config import LogConfig
-from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, ProtocolError, UnknownTopicOrPartitionError
-from tidelog.groups.group_table import group_of
 from tidelog.groups.offsets_topic import partition_of
 from tidelog.groups.positions import source_position
 from tidelog.model import Isolation, TopicPartition

@@ -18,10 +18,10 @@ from tests.kafka.clients import TIMEOUT_S, consume, create_topics, flush, offset
 from tests.kafka.java import wait_until
 from tidelog.client.client import Client
 from tidelog.client.groups import commit_offsets
-from tidelog.client.lag import Precision
 from tidelog.clock import ManualClock, SystemClock
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.groups.lag import Precision
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 
 DAY = 1_373_414_400_000  # 2013-07-10

@@ -21,8 +21,8 @@ from tidelog.client.groups import commit_offsets
 from tidelog.clock import ManualClock
 from tidelog.errors import NotFoundError
 from tidelog.model import TopicPartition
+from tidelog.sources.folder_groups import FolderGroups
 from tidelog.spark.jobs.lag import GONE, lag
-from tidelog.storage.groups_folder import FolderGroups
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""How far behind each group is, for whoever scrapes: from this broker's own logs, by the rules of `tidelog.client.lag`.
+"""How far behind each group is, for whoever scrapes: from this broker's own logs, by the rules of `tidelog.groups.lag`.
 
 Made on the scraping thread. What belongs to the loop's thread is looked at there, a little at a time: `call` runs something on it
 and returns what it returned.
@@ -24,7 +24,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from tidelog.client.lag import (
+from tidelog.errors import TidelogError
+from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
+from tidelog.groups.lag import (
     MIN_SPAN_MS,
     NEVER_TAKEN,
     NOTHING_UNREAD,
@@ -35,8 +37,6 @@ from tidelog.client.lag import (
     Retention,
     search,
 )
-from tidelog.errors import TidelogError
-from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.watermarks import FetchIsolation
 

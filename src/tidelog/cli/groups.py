@@ -7,7 +7,7 @@
 | lag | yes | yes |
 | reset | yes | no: a coordinator has to write it |
 
-`tidelog.client.lag` says what each number is.
+`tidelog.groups.lag` says what each number is.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from tidelog.times import parse_duration
 if TYPE_CHECKING:
     from tidelog.client.group_lag import GroupLag
     from tidelog.client.group_reset import PartitionReset, Target
-    from tidelog.client.groups import GroupDescription, GroupListing
-    from tidelog.client.lag import PartitionLag, Retention, TimeToEnd
+    from tidelog.groups.description import GroupDescription, GroupListing
+    from tidelog.groups.lag import PartitionLag, Retention, TimeToEnd
     from tidelog.reader.missing import MissingOffsets
 
 _ENDS = ("earliest", "latest")
@@ -85,7 +85,7 @@ def list_command(source: str, as_json: bool) -> None:
         with connect(source) as client:
             listings = client.groups()
     else:
-        from tidelog.storage.groups_folder import FolderGroups
+        from tidelog.sources.folder_groups import FolderGroups
 
         folder = FolderGroups(source)
         listings, missing = folder.list(), folder.missing_commits()
@@ -131,7 +131,7 @@ def describe_command(
         with connect(source, clock=clock) as client:
             found = client.group_lag(group, isolation=isolation, window_ms=window_ms)
     else:
-        from tidelog.storage.groups_folder import FolderGroups
+        from tidelog.sources.folder_groups import FolderGroups
 
         folder = FolderGroups(source)
         found = folder.describe(group, clock.now_ms(), isolation, window_ms)
@@ -205,7 +205,7 @@ def _show_time_to_end(found: TimeToEnd) -> str:
 
 
 def _show_retention(found: Retention, now_ms: int) -> str | None:
-    from tidelog.client.lag import Precision
+    from tidelog.groups.lag import Precision
 
     if found.precision is Precision.NOTHING:
         return None

@@ -36,7 +36,7 @@ def lag_command(
     Groups in which Tidelog's own writers keep their positions (sinks, mirrors, replays) have no lag: they are left out, but for
     those that are named, and are never too far behind.
     """
-    from tidelog.storage.group_lags import (
+    from tidelog.sources.group_lags import (
         SUMMARY,
         check_all_there,
         is_fault,

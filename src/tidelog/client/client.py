@@ -26,7 +26,7 @@ from tidelog.times import Time, format_time, parse_time
 if TYPE_CHECKING:
     from tidelog.client.group_lag import GroupLag
     from tidelog.client.group_reset import PartitionReset, ToOffset
-    from tidelog.client.groups import GroupListing
+    from tidelog.groups.description import GroupListing
 
 CLIENT_ID = "tidelog"
 
@@ -235,7 +235,7 @@ class Client:
         return list_groups(self.cluster)
 
     def group_lag(self, group: str, *, isolation: Isolation = "read_committed", window_ms: int | None = None) -> GroupLag:
-        """Return how far behind a group is in each partition, in records and in time; see `tidelog.client.lag` for each number.
+        """Return how far behind a group is in each partition, in records and in time; see `tidelog.groups.lag` for each number.
 
         Rates are those of the last `window_ms`, ten minutes by default. A group that there is not is `Dead`.
 

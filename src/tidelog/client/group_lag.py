@@ -17,9 +17,17 @@ from typing import NamedTuple
 
 from tidelog.client.cluster import NO_LEADER, Cluster
 from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.group_log import Commits, histories_of
-from tidelog.client.groups import CommittedOffset, GroupDescription, committed_offsets, describe_group
-from tidelog.client.lag import (
+from tidelog.client.groups import committed_offsets, describe_group
+from tidelog.client.next_records import first_records, next_records
+from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
+from tidelog.client.sizes import log_sizes
+from tidelog.client.topic_configs import retention_configs
+from tidelog.clock import Clock
+from tidelog.errors import ProtocolError, TidelogError, UnsupportedVersionError
+from tidelog.groups.commit_history import Commits, histories_of
+from tidelog.groups.description import GroupDescription
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.groups.lag import (
     UNKNOWN_RETENTION,
     GroupRate,
     NextRecord,
@@ -29,12 +37,6 @@ from tidelog.client.lag import (
     retention_at_the_earliest,
     topic_rate,
 )
-from tidelog.client.next_records import first_records, next_records
-from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
-from tidelog.client.sizes import log_sizes
-from tidelog.client.topic_configs import retention_configs
-from tidelog.clock import Clock
-from tidelog.errors import ProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.groups.offsets_topic import partition_of
 from tidelog.model import EARLIEST, LATEST, OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.reader.missing import MissingOffsets

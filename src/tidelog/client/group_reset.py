@@ -24,8 +24,7 @@ from typing import TypeAlias
 from tidelog.client.cluster import Cluster
 from tidelog.client.fetching import PartitionFetcher
 from tidelog.client.group_lag import Ends, log_ends, with_leaders
-from tidelog.client.groups import DEAD, EMPTY, commit_offsets, committed_offsets, describe_group
-from tidelog.client.lag import NextRecord
+from tidelog.client.groups import commit_offsets, committed_offsets, describe_group
 from tidelog.client.next_records import next_records
 from tidelog.client.offsets import NotFound, list_offsets
 from tidelog.errors import (
@@ -36,6 +35,8 @@ from tidelog.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
+from tidelog.groups.description import DEAD, EMPTY
+from tidelog.groups.lag import NextRecord
 from tidelog.model import MAX_TIMESTAMP, Isolation, TopicPartition
 from tidelog.reader.time_search import FoundOffset
 from tidelog.records.records import Bounds, iter_records

@@ -7,23 +7,23 @@
 | committed offsets, of all partitions | OffsetFetch (9) v2 and later, Kafka 0.10.2 | the coordinator |
 | committing offsets without being a member | OffsetCommit (8) | the coordinator; it refuses while the group has members |
 
-Data is plain tuples, so that what a data folder knows of groups looks the same (`group_log`).
+What comes back is `groups.description`'s, so that what a data folder knows of groups looks the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.committed import fetch_committed
 from tidelog.client.coordinators import PASSING, ask_coordinator
 from tidelog.client.failures import RetryTimer, error_for
-from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError
-from tidelog.model import TopicPartition
-from tidelog.wire.coordinator.consumer_protocol import read_assignment
+from tidelog.errors import BrokerError, BrokerUnreachableError
+from tidelog.groups.description import DEAD, GroupDescription, GroupListing, dead, describe
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
-from tidelog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from tidelog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -32,63 +32,10 @@ from tidelog.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 
-CONSUMER_PROTOCOL = "consumer"
-"""The protocol type of consumers; other programs (Kafka Connect's workers) use groups for their own ends."""
-
-EMPTY = "Empty"
-STABLE = "Stable"
-DEAD = "Dead"
-"""Also of a group that there is not."""
-
 _LIST_NEWEST = 4
 _DESCRIBE_NEWEST = 5
 _COMMIT_OLDEST, _COMMIT_NEWEST = 2, 8
 _NO_GENERATION = -1
-
-
-class GroupListing(NamedTuple):
-    """A group, as its coordinator lists it. `state` is None before Kafka 2.6; `coordinator` is a broker's `host:port`."""
-
-    group: str
-    state: str | None
-    protocol_type: str
-    """`consumer`; empty of a group that only commits offsets."""
-    coordinator: str | None
-
-
-class GroupMember(NamedTuple):
-    """A member, and what it reads; None where its assignment is not a consumer's."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    assignment: tuple[TopicPartition, ...] | None
-
-
-class GroupDescription(NamedTuple):
-    """A group and its members; `state` is Kafka's word. The members of KIP-848's groups are not told: there are none here."""
-
-    group: str
-    state: str
-    protocol_type: str
-    protocol: str
-    coordinator: str | None
-    members: tuple[GroupMember, ...]
-
-    @property
-    def member_count(self) -> int | None:
-        """How many members it has; None where nobody tells, as of the groups of KIP-848."""
-        return len(self.members) if self.members or self.state in (EMPTY, DEAD) else None
-
-
-class CommittedOffset(NamedTuple):
-    """What a group has committed in a partition. `time_ms`: when, where that is known; brokers do not tell."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    time_ms: int | None
 
 
 def list_groups(cluster: Cluster) -> list[GroupListing]:
@@ -141,53 +88,20 @@ def _describe(cluster: Cluster, group: str) -> GroupDescription:
     )
     (found,) = answer.groups
     if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return GroupDescription(group, DEAD, "", "", None, ())
+        return dead(group)
     if found.error_code:
         raise error_for(found.error_code, f"group {group!r}", cluster)
-    return _description(found)
-
-
-def _description(found: DescribedGroup) -> GroupDescription:
-    is_consumers = found.protocol_type == CONSUMER_PROTOCOL
-    return GroupDescription(
-        found.group_id,
-        found.group_state,
-        found.protocol_type,
-        found.protocol_data,
-        None,
-        tuple(
-            GroupMember(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                assigned(bytes(member.member_assignment)) if is_consumers else None,
-            )
-            for member in found.members
-        ),
-    )
-
-
-def assigned(assignment: bytes) -> tuple[TopicPartition, ...] | None:
-    """Return the partitions in a consumer's assignment; none of an empty one, None where it cannot be read."""
-    if not assignment:
-        return ()
-    try:
-        found = read_assignment(assignment)
-    except TidelogError:
-        return None
-    return tuple(
-        TopicPartition(topic.topic, partition) for topic in found.assigned_partitions for partition in sorted(topic.partitions)
-    )
+    members = ((one, one.member_assignment) for one in found.members)
+    return describe(found.group_id, found.group_state, found.protocol_type, found.protocol_data, members)
 
 
 def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """Return what a group has committed, of all partitions; nothing of a group that there is not.
+    """Return what a group has committed, of all partitions; nothing of a group that does not exist. Brokers do not say when.
 
     Raises BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.10.2).
     """
     return {
-        key: CommittedOffset(one.committed_offset, one.committed_leader_epoch, one.metadata or "", None)
+        key: CommittedOffset(one.committed_offset, one.committed_leader_epoch, one.metadata or "", NO_TIMESTAMP)
         for key, one in fetch_committed(cluster, group, None, require_stable=False).items()
     }
 

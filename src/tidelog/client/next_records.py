@@ -23,9 +23,9 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection
 from tidelog.client.failures import RETRIABLE, error_for
 from tidelog.client.fetching import CONSUMER, MAX_BATCH_BYTES, NEWEST_VERSION, NO_SESSION_EPOCH
-from tidelog.client.lag import NextRecord, search
 from tidelog.client.offsets import list_offsets
 from tidelog.errors import CorruptBatchError, ProtocolError, TidelogError
+from tidelog.groups.lag import NextRecord, search
 from tidelog.model import EARLIEST, MAX_OFFSET, Isolation, TopicPartition
 from tidelog.reader.time_search import FoundOffset
 from tidelog.wire.codec import Message

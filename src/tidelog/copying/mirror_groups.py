@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.groups import DEAD, EMPTY, GroupListing, commit_offsets, committed_offsets, describe_group, list_groups
+from tidelog.client.groups import commit_offsets, committed_offsets, describe_group, list_groups
 from tidelog.copying.offset_map import OffsetMap
 from tidelog.errors import BrokerError, NotFoundError
+from tidelog.groups.description import DEAD, EMPTY, GroupListing
 from tidelog.model import TopicPartition
-from tidelog.storage.groups_folder import FolderGroups
+from tidelog.sources.folder_groups import FolderGroups
 from tidelog.wire.error_codes import ErrorCode
 
 JOB_PREFIX = "mirror-"

@@ -41,8 +41,8 @@ from prometheus_client.registry import Collector
 
 from tidelog.broker.group_lags import Scraped
 from tidelog.broker.metrics import Histogram, Metrics
-from tidelog.client.lag import CatchUp, PartitionLag, Precision
 from tidelog.errors import StorageError
+from tidelog.groups.lag import CatchUp, PartitionLag, Precision
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node

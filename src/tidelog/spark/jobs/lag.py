@@ -15,8 +15,8 @@
 | retention, retention_at | when retention takes the next record, and how that is known |
 | note | why there are no numbers: a partition that is gone, or has no leader; or why they mean nothing |
 
-`tidelog.client.lag` says what each number is; `tidelog groups describe` shows the same of one group,
-`tidelog groups lag` all groups without Spark. Tasks are those of `storage.group_lags`.
+`tidelog.groups.lag` says what each number is; `tidelog groups describe` shows the same of one group,
+`tidelog groups lag` all groups without Spark. Tasks are those of `sources.group_lags`.
 
 Executors ask the brokers themselves, or open the folder under the same path.
 """
@@ -30,9 +30,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client.group_lag import WINDOW_MS, GroupLag
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import Isolation, TopicPartition
-from tidelog.spark.jobs.distribute import Progress, run_tasks
-from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
-from tidelog.storage.group_lags import (
+from tidelog.sources.group_lags import (
     SUMMARY,
     LagTask,
     check_all_there,
@@ -43,6 +41,8 @@ from tidelog.storage.group_lags import (
     plan,
     summary_rows,
 )
+from tidelog.spark.jobs.distribute import Progress, run_tasks
+from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

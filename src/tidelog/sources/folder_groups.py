@@ -1,6 +1,6 @@
 """Groups in a data folder that no broker serves: what is written of them, and how far behind they are, from the files alone.
 
-The numbers are those of `tidelog.client.lag`, as brokers tell them of the same logs. One is better: when retention takes what is
+The numbers are those of `tidelog.groups.lag`, as brokers tell them of the same logs. One is better: when retention takes what is
 unread is known to the millisecond, since the segments can be looked into.
 """
 
@@ -12,9 +12,12 @@ from itertools import groupby
 from operator import itemgetter
 
 from tidelog.client.group_lag import GroupLag
-from tidelog.client.group_log import CommitHistory, committed_of, description, listing
-from tidelog.client.groups import DEAD, CommittedOffset, GroupDescription, GroupListing
-from tidelog.client.lag import (
+from tidelog.errors import UnsupportedForMessageFormatError
+from tidelog.groups.commit_history import CommitHistory
+from tidelog.groups.description import GroupListing, dead, describe_stored, list_stored
+from tidelog.groups.group_offsets import CommittedOffset
+from tidelog.groups.group_table import GroupTable, Observer, StoredGroup
+from tidelog.groups.lag import (
     NEVER_TAKEN,
     NOTHING_UNREAD,
     UNKNOWN_RETENTION,
@@ -27,8 +30,6 @@ from tidelog.client.lag import (
     group_rate,
     topic_rate,
 )
-from tidelog.errors import UnsupportedForMessageFormatError
-from tidelog.groups.group_table import GroupTable, Observer, StoredGroup
 from tidelog.groups.offsets_topic import partition_of
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.reader.log import Log
@@ -68,7 +69,7 @@ class FolderGroups:
 
     def list(self) -> list[GroupListing]:
         """Return all groups, by name."""
-        return listing(self.stored())
+        return list_stored(self.stored())
 
     def describe(self, group: str, now_ms: int, isolation: Isolation, window_ms: int) -> GroupLag:
         """Return how far behind a group is; `missing` names also what is missing of its commits."""
@@ -117,9 +118,9 @@ class FolderGroups:
         self, group: str, stored: StoredGroup | None, history: CommitHistory, now_ms: int, isolation: Isolation, window_ms: int
     ) -> GroupLag:
         if stored is None:
-            return GroupLag(GroupDescription(group, DEAD, "", "", None, ()), (), ())
-        described = description(group, stored)
-        committed = committed_of(stored)
+            return GroupLag(dead(group), (), ())
+        described = describe_stored(group, stored)
+        committed = dict(sorted(stored.offsets.all()))
         wanted = dict.fromkeys([*committed, *(key for member in described.members for key in member.assignment or ())])
         there = [key for key in wanted if key.partition in self._topics.get(key.topic, ())]
         lags: list[PartitionLag] = []

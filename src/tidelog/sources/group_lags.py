@@ -13,21 +13,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tidelog.client.addresses import is_address
 from tidelog.client.cluster import Cluster
 from tidelog.client.group_lag import GroupLag, group_lag, read_commits
-from tidelog.client.groups import DEAD, list_groups
-from tidelog.client.lag import CatchUp, PartitionLag
+from tidelog.client.groups import list_groups
 from tidelog.clock import Clock
 from tidelog.errors import BrokerError, NotFoundError
+from tidelog.groups.description import DEAD
+from tidelog.groups.lag import CatchUp, PartitionLag
 from tidelog.groups.offsets_topic import partition_of
 from tidelog.groups.positions import are_positions
 from tidelog.model import OFFSETS_TOPIC, Isolation
+from tidelog.ordered_map import ordered_map
 from tidelog.reader.missing import MissingOffsets
-from tidelog.storage.groups_folder import FolderGroups
+from tidelog.sources.folder_groups import FolderGroups
 
 TASK_GROUPS = 50
 """A task asks for no more groups, one after the other: some ten requests each."""
@@ -91,8 +92,8 @@ def measure(task: LagTask) -> Iterator[GroupLag]:
 
 def measure_all(tasks: Sequence[LagTask]) -> list[GroupLag]:
     """Do tasks on a few threads: they mostly wait for brokers. Raises what `measure` raises."""
-    with ThreadPoolExecutor(max(1, min(THREADS, len(tasks)))) as pool:
-        return [one for found in pool.map(lambda task: list(measure(task)), tasks) for one in found]
+    found = ordered_map(lambda task: list(measure(task)), tasks, min(THREADS, len(tasks)))
+    return [one for together in found for one in together]
 
 
 def missing_of(place: str, wanted: tuple[str, ...] | None, found: Sequence[GroupLag]) -> tuple[MissingOffsets, ...]:

@@ -1,4 +1,4 @@
-"""How far behind a group is: computations only, for whoever knows the facts, a client, a data folder's reader or a broker.
+"""How far behind a group is: formulas alone, for callers that have the facts: a client, a data folder's reader, a broker.
 
 | | is | unknown (None) |
 |---|---|---|
@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.client.fetching import data_batches
 from tidelog.config import LogConfig
 from tidelog.model import TopicPartition
 from tidelog.records.batch import BatchHeader, iter_headers
+from tidelog.records.data_batches import data_batches
 from tidelog.records.records import Bounds, iter_records
 
 MIN_SPAN_MS = 1_000

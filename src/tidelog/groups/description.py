@@ -1,0 +1,116 @@
+"""What a group looks like from outside: plain tuples, the same from a coordinator's answer and from a log's records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from tidelog.errors import TidelogError
+from tidelog.groups.group_table import StoredGroup
+from tidelog.model import TopicPartition
+from tidelog.records.compression import Bytes
+from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE, read_assignment
+
+EMPTY = "Empty"
+STABLE = "Stable"
+DEAD = "Dead"
+"""Also of a group that does not exist."""
+
+
+class GroupListing(NamedTuple):
+    """A group, as its coordinator lists it. `state` is None before Kafka 2.6; `coordinator` is a broker's `host:port`."""
+
+    group: str
+    state: str | None
+    protocol_type: str
+    """`consumer`; empty of a group that only commits offsets."""
+    coordinator: str | None
+
+
+class GroupMember(NamedTuple):
+    """A member, and what it reads; None where its assignment is not a consumer's."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: tuple[TopicPartition, ...] | None
+
+
+class GroupDescription(NamedTuple):
+    """A group and its members; `state` is Kafka's word. The members of KIP-848's groups are not known: there are none here."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: str | None
+    members: tuple[GroupMember, ...]
+
+    @property
+    def member_count(self) -> int | None:
+        """How many members it has; None where nothing says, as of the groups of KIP-848."""
+        return len(self.members) if self.members or self.state in (EMPTY, DEAD) else None
+
+
+class WireMember(Protocol):
+    """A member, as a coordinator's answer and a group's record both have it."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+
+
+def dead(group: str) -> GroupDescription:
+    """Return the description of a group that does not exist."""
+    return GroupDescription(group, DEAD, "", "", None, ())
+
+
+def describe(
+    group: str, state: str, protocol_type: str, protocol: str | None, members: Iterable[tuple[WireMember, Bytes]]
+) -> GroupDescription:
+    """Return a group's description; each member comes with the bytes of its assignment."""
+    is_consumers = protocol_type == PROTOCOL_TYPE
+    found = tuple(
+        GroupMember(
+            one.member_id, one.group_instance_id, one.client_id, one.client_host, assigned(data) if is_consumers else None
+        )
+        for one, data in members
+    )
+    return GroupDescription(group, state, protocol_type, protocol or "", None, found)
+
+
+def describe_stored(group: str, stored: StoredGroup) -> GroupDescription:
+    """Return a group as it was written last."""
+    metadata = stored.metadata
+    if metadata is None:
+        return GroupDescription(group, EMPTY, "", "", None, ())
+    members = ((one, one.assignment) for one in metadata.members)
+    return describe(group, state_of(stored), metadata.protocol_type, metadata.protocol, members)
+
+
+def list_stored(groups: Mapping[str, StoredGroup]) -> list[GroupListing]:
+    """Return groups as brokers list them, by name."""
+    return [
+        GroupListing(name, state_of(one), "" if one.metadata is None else one.metadata.protocol_type, None)
+        for name, one in sorted(groups.items())
+    ]
+
+
+def state_of(stored: StoredGroup) -> str:
+    """Return Kafka's word for a group's state, as far as the log knows it."""
+    return STABLE if stored.metadata is not None and stored.metadata.members else EMPTY
+
+
+def assigned(assignment: Bytes) -> tuple[TopicPartition, ...] | None:
+    """Return the partitions in a consumer's assignment; none of an empty one, None where it cannot be read."""
+    if not assignment:
+        return ()
+    try:
+        found = read_assignment(bytes(assignment))
+    except TidelogError:
+        return None
+    return tuple(
+        TopicPartition(topic.topic, partition) for topic in found.assigned_partitions for partition in sorted(topic.partitions)
+    )
