@@ -18,34 +18,27 @@ request had), and one turn's answers. A read goes into the memory that all conne
 After a large one the next is expected to be as large: it is read into a buffer of its own, no further than to its end, and
 nothing of it is ever copied.
 
-A connection is the `Request` of its handlers, as it has only one at a time.
+A connection is the `Request` of its handlers, as it has only one at a time. How its answers become bytes, and wait for the peer,
+is `answer_writer`; this is the way of the requests, and whose turn it is.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import socket
 import struct
-from collections.abc import Callable
-from functools import partial
 from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Outcome, Wide
+from tidelog.broker.api import Outcome
+from tidelog.broker.server.answer_writer import AnswerWriter
 from tidelog.broker.server.lingering_close import LINGER_S, may_close
 from tidelog.broker.server.read_buffers import LARGE_BYTES, SHARED_BYTES
-from tidelog.broker.server.unsent_bytes import bytes_in_memory
-from tidelog.broker.server.wide_requests import discard
 
 if TYPE_CHECKING:
     from tidelog.broker.apis.produce_again import Again
     from tidelog.broker.server.broker_server import BrokerServer
-    from tidelog.broker.server.dispatch import Served
     from tidelog.broker.settings.broker_config import Listener
-    from tidelog.wire.codec import Bytes, Message
-
-logger = logging.getLogger("tidelog.broker")
+    from tidelog.wire.codec import Bytes
 
 FLUSH_BYTES = 64 * 1024
 """Answers of one turn are collected up to so many bytes."""
@@ -56,40 +49,25 @@ REQUESTS_A_TURN = 32
 TURN_NS = 2_000_000
 """The same for requests that take longer."""
 
-MAX_CHUNKS = 1024
-"""The system takes no more with one call (IOV_MAX)."""
-
 _SIZE = struct.Struct(">i")
 
 
-class Connection:
+class Connection(AnswerWriter):
     """See the module. Belongs to its server, on the loop's thread."""
 
     __slots__ = (
-        "_counters",
-        "_early",
         "_filled",
-        "_gone",
         "_handle",
-        "_held_bytes",
-        "_is_closed",
         "_is_ending",
         "_is_held",
         "_is_reading",
-        "_is_waiting",
         "_large",
         "_limit",
-        "_loop",
         "_max_request_bytes",
         "_recv_into",
         "_rest",
-        "_send",
-        "_sent",
-        "_server",
         "_shared",
         "_socket",
-        "_unsent",
-        "active_at",
         "again",
         "again_tries",
         "api_version",
@@ -97,141 +75,41 @@ class Connection:
         "client_id_bytes",
         "client_id_length",
         "connection_id",
-        "correlation_id",
-        "fd",
         "header_bytes",
         "listener",
         "peer_host",
-        "served",
-        "started_ns",
     )
 
     def __init__(self, server: BrokerServer, sock: socket.socket, connection_id: int, peer_host: str, listener: Listener) -> None:
+        super().__init__(server, sock)
         self.connection_id = connection_id
         self.peer_host = peer_host
         self.listener = listener
         self.api_version = 0
-        self.correlation_id = 0
         self.client_id: str | None = None
         # What the last request's header had, so that the next one's need only be compared with it: see `dispatch`.
         self.client_id_bytes = b""
         self.client_id_length = -2
         self.header_bytes = 10
-        self.served: Served | None = None
         self.again: Again | None = None
         self.again_tries = 0
-        self.started_ns = 0
-        self.active_at = monotonic()
-        self.fd = sock.fileno()
-        self._server = server
-        self._loop = server.loop
         self._socket = sock
         self._recv_into = sock.recv_into
-        self._send = sock.send
         self._shared = server.buffers.shared
         self._handle = server.dispatcher.handle
         self._max_request_bytes = server.max_request_bytes
-        self._counters = server.node.metrics.counters
         # Reading: what is left of a frame, small or large.
         self._rest: bytes = b""
         self._large: memoryview | None = None
         self._filled = 0
         self._limit = 0
         self._is_reading = True
-        # Answering.
-        self._is_waiting = False
+        # Whose turn it is.
         self._is_held = False
-        self._early: list[Bytes] | None = None
-        self._unsent: list[Bytes] = []
-        self._held_bytes = 0
-        self._sent: list[Callable[[], None]] = []
-        self._gone: Callable[[], None] | None = None
         self._is_ending = False
-        self._is_closed = False
         self._loop.add_reader(self.fd, self._on_readable)
 
-    # --- what a handler sees
-
-    def respond(self, response: Message | Wide | Outcome, *, is_wide: bool = False) -> None:
-        """Send a response that was put off. Once; nothing happens if the connection is gone."""
-        if response is Outcome.LATER:
-            return
-        heavy = self._server.node.heavy
-        if self._is_closed:
-            if is_wide and not isinstance(response, Outcome | Wide):
-                heavy.run(partial(discard, response), _freed)
-            return
-        if isinstance(response, Outcome):
-            if response is Outcome.CLOSE:
-                self._loop.call_soon(self.close)
-            else:
-                self.respond_chunks([])
-            return
-        served = self.served
-        assert served is not None
-        depth = 2
-        if isinstance(response, Wide):
-            response, is_shared, is_long = response
-            is_wide |= is_long
-            depth = 1 if is_shared else 2
-        if is_wide:
-            heavy.run(partial(_written, served.write, response, self.correlation_id, depth), self._on_written)
-        else:
-            self.respond_chunks(served.finish(self, response))
-
-    def _on_written(self, chunks: list[Bytes] | BaseException) -> None:
-        if self._is_closed:
-            return
-        assert self.served is not None
-        if isinstance(chunks, BaseException):
-            logger.error("a response for %s could not be written", self, exc_info=chunks)
-            self.close()
-            return
-        self.served.metrics.microseconds.record((perf_counter_ns() - self.started_ns) // 1000)
-        self.respond_chunks(chunks)
-
-    def respond_chunks(self, chunks: list[Bytes]) -> None:
-        """The same for a response's bytes; none are no response."""
-        if self._is_closed:
-            return
-        if not self._is_waiting:
-            self._early = chunks
-            return
-        self._is_waiting = False
-        self._gone = None
-        self.active_at = monotonic()
-        if not chunks or self._write(chunks, sum(map(len, chunks))):
-            self._go_on()
-
-    def when_gone(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called if the connection is lost before the response; a stop need not wait for that either."""
-        self._gone = callback
-
-    def when_sent(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once the response's bytes are needed no more: they were sent, or never will be."""
-        self._sent.append(callback)
-
     # --- what the server does
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is owed to the peer."""
-        return not self._is_waiting and not self._unsent
-
-    @property
-    def held_bytes(self) -> int:
-        """How much memory its unsent answers take."""
-        return self._held_bytes
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is over."""
-        return self._is_closed
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a request is answered later."""
-        return self._is_waiting
 
     def end(self) -> None:
         """Close it as soon as nothing is owed to the peer; no further request is begun. Who only waits is given up."""
@@ -470,81 +348,3 @@ class Connection:
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self.fd)
-
-    # --- writing
-
-    def _write(self, chunks: list[Bytes], size: int) -> bool:
-        """Send `size` bytes, or keep what the system does not take; whether all is sent, and the connection is still there."""
-        if self._is_closed:
-            return False
-        if self._unsent:
-            self._unsent += chunks
-            self._hold_bytes(bytes_in_memory(chunks))
-            return False
-        try:
-            if len(chunks) == 1:
-                sent = self._send(chunks[0])
-            else:
-                sent = os.writev(self.fd, chunks if len(chunks) <= MAX_CHUNKS else chunks[:MAX_CHUNKS])
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError:
-            self.close()
-            return False
-        self._counters.sent_bytes += sent
-        if sent == size:
-            if self._sent:
-                self._tell_sent()
-            return True
-        self._unsent = _behind(chunks, sent)
-        self._hold_bytes(bytes_in_memory(self._unsent))
-        self._loop.add_writer(self.fd, self._on_writable)
-        return False
-
-    def _on_writable(self) -> None:
-        unsent = self._unsent
-        try:
-            sent = os.writev(self.fd, unsent[:MAX_CHUNKS])
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self.close()
-            return
-        self.active_at = monotonic()
-        self._counters.sent_bytes += sent
-        self._unsent = _behind(unsent, sent)
-        if not self._unsent:
-            self._hold_bytes(-self._held_bytes)
-            self._loop.remove_writer(self.fd)
-            self._tell_sent()
-            if not self._is_waiting:
-                self._go_on()
-
-    def _hold_bytes(self, more: int) -> None:
-        self._held_bytes += more
-        self._server.node.unsent.add(more)
-
-    def _tell_sent(self) -> None:
-        callbacks, self._sent = self._sent, []
-        for callback in callbacks:
-            callback()
-
-
-def _written(write: Callable[[Message, int], list[Bytes]], response: Message, correlation_id: int, depth: int) -> list[Bytes]:
-    chunks = write(response, correlation_id)
-    discard(response, depth)
-    return chunks
-
-
-def _freed(_: object) -> None:
-    pass
-
-
-def _behind(chunks: list[Bytes], sent: int) -> list[Bytes]:
-    """Return what is left of `chunks` behind the first `sent` bytes; nothing is copied."""
-    for index, chunk in enumerate(chunks):
-        size = len(chunk)
-        if sent < size:
-            return [memoryview(chunk)[sent:], *chunks[index + 1 :]] if sent else chunks[index:]
-        sent -= size
-    return []

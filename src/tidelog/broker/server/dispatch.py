@@ -69,6 +69,7 @@ from tidelog.wire.headers import read_request_header, response_chunks, response_
 if TYPE_CHECKING:
     from tidelog.broker.metrics import ApiMetrics
     from tidelog.broker.node import Node
+    from tidelog.broker.server.answer_writer import AnswerWriter
     from tidelog.broker.server.connection import Connection
     from tidelog.wire.codec import Bytes, Message
 
@@ -133,7 +134,7 @@ class Served:
         self.write: Any = response_writer(api.response, version)
         self.metrics = metrics
 
-    def finish(self, connection: Connection, response: Message) -> list[Bytes]:
+    def finish(self, connection: AnswerWriter, response: Message) -> list[Bytes]:
         """Return the response's bytes, and count the request."""
         chunks: list[Bytes] = self.write(response, connection.correlation_id)
         self.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
