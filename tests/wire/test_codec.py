@@ -13,6 +13,7 @@ import pytest
 from tests.wire.random_messages import every_version, random_struct
 from tidelog.errors import InvalidArgumentError
 from tidelog.wire.codec import Message, decode, decoder, encode, encoder
+from tidelog.wire.encoder_source import PARTS_AT_ONCE
 from tidelog.wire.fields import (
     ZERO_UUID,
     Struct,
@@ -28,8 +29,15 @@ from tidelog.wire.fields import (
     uint16,
 )
 from tidelog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tidelog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 
@@ -219,3 +227,23 @@ def test_a_traceback_shows_the_lines_of_a_generated_reader() -> None:
     assert f'File "{name}"' in lines
     shown = linecache.getline(name, traceback.extract_tb(caught.value.__traceback__)[-1].lineno or 0).strip()
     assert shown and shown in lines
+
+
+def test_very_many_elements_are_joined_piece_by_piece() -> None:
+    """One join of half a million parts kept every other thread for a tenth of a second, and so did freeing them."""
+    topics = [MetadataResponseTopic(name=f"topic-{i}") for i in range(3 * PARTS_AT_ONCE)]
+    for version in (8, 12):
+        chunks = encode(MetadataResponse(topics=topics), version)
+        assert decode(MetadataResponse, version, b"".join(chunks)).topics == topics
+        assert max(map(len, chunks)) < 32 * PARTS_AT_ONCE
+    nested = [FetchableTopicResponse(topic="t", partitions=[PartitionData(partition_index=i) for i in range(3 * PARTS_AT_ONCE)])]
+    assert max(map(len, encode(FetchResponse(responses=nested), 11))) < 64 * PARTS_AT_ONCE
+
+
+def test_very_many_elements_of_one_size_are_all_written() -> None:
+    """They are packed piece by piece, too; the last piece is a short one."""
+    for count in (PARTS_AT_ONCE, PARTS_AT_ONCE + 1, 2 * PARTS_AT_ONCE + 5):
+        partitions = [ListOffsetsPartitionResponse(partition_index=i, offset=i) for i in range(count)]
+        response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=partitions)])
+        for version in (5, 7):
+            assert decode(ListOffsetsResponse, version, b"".join(encode(response, version))) == response

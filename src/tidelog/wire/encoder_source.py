@@ -3,16 +3,24 @@
 It returns chunks, to be sent one after the other: what stands around record batches is joined, the batches themselves are chunks
 of their own, uncopied. Neighbouring fields of fixed size, a compact length below 128 among them, are packed at once; an array
 whose elements all have one fixed size is one join.
+
+Messages of very many elements are written by a thread beside the broker's loop. No other thread runs while one join is made, or
+its parts are freed: half a million elements took 120 ms. So what has gathered is joined after every `PARTS_AT_ONCE` parts or
+so, and is a chunk.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.wire.decoder_source import FIXED, MAX_STRING_BYTES, fixed_format, kind_of, present, tagged
 from tidelog.wire.fields import ZERO_UUID, Field, Message, Struct
+
+PARTS_AT_ONCE = 4096
+"""Parts that are joined, and freed, at once: a third of a millisecond."""
 
 
 class EncoderSource:
@@ -35,6 +43,7 @@ class EncoderSource:
         self.names: dict[str, Any] = {
             "fail": fail,
             "pack": struct.pack,
+            "pieces": _pieces,
             "varint": varint_bytes,
             "UNWRITABLE": (struct.error, AttributeError, TypeError, UnicodeEncodeError),
             "ZERO_UUID": ZERO_UUID,
@@ -168,12 +177,18 @@ class EncoderSource:
             fields = present(of, self.version)
             run = [(FIXED[f.kind], f"{element}.{f.name}{'.bytes' if f.kind == 'uuid16' else ''}") for f in fields]
             packed = self._packed([*run, *([("B", "0")] if self.flexible else [])])
-            self._line(f"{self.write}(b''.join([{packed} for {element} in {held}]))")
+            piece = self._name()
+            self._line(f"for {piece} in ({held},) if len({held}) <= {PARTS_AT_ONCE} else pieces({held}):")
+            self._line(f"    {self.write}(b''.join([{packed} for {element} in {piece}]))")
             return
         self._line(f"for {element} in {held}:")
         self.depth += 1
         self._value(kind, of, field, element)
         self._flush()
+        if self.write == "w":
+            self._line(f"if len(parts) > {PARTS_AT_ONCE}:")
+            self._line("    chunks.append(b''.join(parts))")
+            self._line("    parts.clear()")
         self.depth -= 1
 
     def _is_fixed(self, of: type[Struct]) -> bool:
@@ -218,6 +233,11 @@ class EncoderSource:
         if field.kind == "struct":
             return " or ".join(self._differs(inner, f"{value}.{inner.name}") for inner in field.of.FIELDS)
         return f"{value} is not None" if field.default is None else f"{value} != {field.default!r}"
+
+
+def _pieces(elements: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(elements), PARTS_AT_ONCE):
+        yield elements[start : start + PARTS_AT_ONCE]
 
 
 def varint_bytes(value: int) -> bytes:
