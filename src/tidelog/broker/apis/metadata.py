@@ -72,6 +72,7 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
     version = request.api_version
     asked = message.topics
     names: dict[str, None] = {}
+    ids: dict[uuid.UUID, None] = {}
     is_all = asked is None or (version == 0 and not asked)
     if is_all:
         topics = yield from slowly(map(_topic, list(node.topics.all())), 4)
@@ -87,13 +88,17 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
             if count % 256 == 255:
                 yield None
         if version < 12 and (has_nulls or has_ids):
-            return _refusal(message, ErrorCode.INVALID_REQUEST)
+            return (yield from _refusal(message, ErrorCode.INVALID_REQUEST))
         if has_ids:
-            ids = {topic.topic_id: None for topic in asked if topic.topic_id != NO_TOPIC_ID}
+            for count, topic in enumerate(asked):
+                if topic.topic_id != NO_TOPIC_ID:
+                    ids[topic.topic_id] = None
+                if count % 64 == 63:
+                    yield None
             topics = yield from slowly((_topic_of_id(node, topic_id) for topic_id in ids), 16)
         elif has_nulls:
             # Neither id nor name: Kafka fails over it.
-            return _refusal(message, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return (yield from _refusal(message, ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             may_create = node.config.auto_create_topics_enable and message.allow_auto_topic_creation
             topics = yield from _topics_of_names(node, names, may_create=may_create)
@@ -114,9 +119,10 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
         topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
-    size = len(topics) + sum(len(topic.partitions) for topic in topics)
+    # Of very many their number says enough: counting their partitions would take a slice of its own.
+    size = len(topics) if len(topics) > WIDE else len(topics) + sum(len(topic.partitions) for topic in topics)
     if asked is not None and len(asked) > AT_ONCE:
-        yield from discarded(message, names)
+        yield from discarded(message, names, ids)
     # The topics are kept with their views, and many answers have them.
     return Wide(response, is_shared=True, is_long=size > WIDE)
 
@@ -141,9 +147,9 @@ def _topics_of_names(
                 is_internal=name in INTERNAL_TOPICS,
             )
         )
-        if not is_invalid:
+        if may_create and not is_invalid:
             missing.append(name)
-    if may_create and missing:
+    if missing:
         if len(missing) * (1 + node.config.num_partitions) > MAX_SIZE:
             logger.warning("somebody asked for %d topics that are not there: too many to create them at once", len(missing))
         else:
@@ -212,12 +218,13 @@ def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
     )
 
 
-def _refusal(message: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+def _refusal(message: MetadataRequest, code: ErrorCode) -> Generator[None, None, Wide]:
     """Versions 10 and 11 have room for ids and null names, but no meaning yet."""
-    topics = [
+    made = (
         MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in message.topics or ()
-    ]
-    return MetadataResponse(topics=topics)
+    )
+    topics = yield from slowly(made, 64)
+    return Wide(MetadataResponse(topics=topics), is_long=len(topics) > WIDE)
 
 
 API = Api(MetadataRequest, MetadataResponse, 0, 12, handle)
