@@ -1,4 +1,4 @@
-"""`tidelog job rebuild`: every index of a folder built anew on Spark, against Kafka 3.9.1's own recovery, and on one CPU and two.
+"""`tidelog job rebuild`: every index of a folder rebuilt on Spark, against Kafka 3.9.1's own recovery, and on one CPU and two.
 
 The folder is that of `recovery_bench`: a topic of four partitions, several idempotent producers, nothing but `.log` files left.
 In turn a broker starts on it with two recovery threads, and Spark rebuilds it with two (`local[2]`), each in its own process.

@@ -1,6 +1,6 @@
 """Time is injected: nothing below `cli/` and `spark/` reads the wall clock.
 
-A clock answers in epoch milliseconds, the unit of every Kafka timestamp. Whoever needs "now" takes a `Clock`
+A clock answers in epoch milliseconds, the unit of every Kafka timestamp. Code that needs "now" takes a `Clock`
 as an argument; tests hand in a `ManualClock` and seven days pass in no time.
 """
 
@@ -41,7 +41,7 @@ def steady(clock: Clock) -> Clock:
 class ManualClock:
     """A clock that moves only when told to; it may also be set back, as real ones are.
 
-    Whoever has to do something when time passes, as a broker has, hands in a listener: `advance` calls it, and returns after it.
+    A broker, which has work to do when time passes, hands in a listener: `advance` calls it, and returns after it.
     """
 
     def __init__(self, now: int | datetime = 0) -> None:

@@ -213,7 +213,7 @@ class OffsetsOutOfOrderError(InvalidOffsetError):
 class UnexpectedAppendOffsetError(InvalidOffsetError):
     """A follower's append that begins below the log end; `found` is its first offset (or the first batch's last one).
 
-    `first_offset` and `last_offset` are those of all that was to be appended: an empty log may be begun anew there.
+    `first_offset` and `last_offset` are those of all that was to be appended: an empty log may be started over there.
     """
 
     def __init__(self, message: str, *, first_offset: int = -1, last_offset: int = -1, **place: Any) -> None:

@@ -200,7 +200,7 @@ class Replica:
     # --- after a crash
 
     def rebuild(self, now_ms: int, parts: int) -> None:
-        """Build the index of the last segments anew from the log alone: the only time that there is, is now."""
+        """Build the index of the last segments from the log alone: the only time that there is, is now."""
         for part in self.parts[-parts:]:
             part.entries = [TimeEntry(now_ms, part.base_offset)]
             if part is not self.parts[-1] and part.end_offset - 1 > part.base_offset:

@@ -69,7 +69,7 @@ def _load_map(log: WalkedLog, reader: MinuteMapReader) -> Start:
 
 
 def rebuild_time_index(segment: WalkedSegment, interval_bytes: int) -> Rebuilt:
-    """Build the accepted design's two files anew from the log, as the engine's recovery does."""
+    """Build the accepted design's two files from the log, as the engine's recovery does."""
     scanned = scan_log(segment.segment.file, segment.size_bytes, segment.base_offset, interval_bytes)
     same = scanned.time_entries == segment.segment.index_path(".timeindex").read_bytes()
     same &= scanned.offset_entries == segment.segment.index_path(".index").read_bytes()

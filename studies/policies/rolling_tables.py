@@ -220,7 +220,7 @@ def findings(found: Measurements) -> Iterable[str]:
     messages = _value(found, "large latency", largest, CREATE_TIME, "messages")
     yield (
         f"KIP-33 contradicts itself about rolling, and its Public Interfaces would not have worked: as long as messages keep "
-        f"coming the time since the largest timestamp starts anew (segments in five days of small latency: {steady:.0f}), and "
+        f"coming the time since the largest timestamp starts over (segments in five days of small latency: {steady:.0f}), and "
         f"with a latency above segment.ms every message rolls ({alone:.0f} of {messages:.0f} alone under large latency)."
     )
     accepted = [

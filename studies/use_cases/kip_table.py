@@ -95,8 +95,7 @@ def _search(read: _Read) -> list[tuple[Cell, ...]]:
                 Verdict.PARTLY if ct_lost == 0 else Verdict.REFUTED,
             ),
             Claim(
-                "after m2, whoever searches for its CreateTime reads from m1 on: the more, the longer m2 took "
-                f"(here {seconds:,.0f} s)",
+                f"after m2, a search for its CreateTime reads from m1 on: the more, the longer m2 took (here {seconds:,.0f} s)",
                 f"{reads['CreateTime index, CreateTime']} messages on CreateTime, {reads['LogAppendTime index, CreateTime']} on "
                 f"LogAppendTime; {reads['LogAppendTime index, append time']} when searching for m2's append time",
                 _if(reads["CreateTime index, CreateTime"] > 1),

@@ -58,7 +58,7 @@ def test_others_are_served_and_memory_is_bounded(
         (line,) = [line for line in status.read_text().splitlines() if line.startswith(name)]
         return int(line.split()[1]) << 10
 
-    Path("/proc/self/clear_refs").write_text("5")  # the highest mark of memory begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # the highest mark of memory starts over
     before = memory("VmRSS")
     waits: list[float] = []
     with broker.client() as bomber:

@@ -282,13 +282,13 @@ class TestTransactions:
 
 def test_a_topic_made_anew_within_a_session(shared: RunningBroker, asking: RawClient) -> None:
     def create() -> Any:
-        shared.create_topic("anew")
-        view = shared.on_loop(lambda: shared.node.topics.get("anew"))
+        shared.create_topic("again")
+        view = shared.on_loop(lambda: shared.node.topics.get("again"))
         assert view is not None
         return view
 
     view = create()
-    request = of("anew", 0, session_epoch=0)
+    request = of("again", 0, session_epoch=0)
     request.topics[0].topic_id = view.topic_id
     began = asking.ask(request, 13)
     assert began.session_id

@@ -51,7 +51,7 @@ class TestInitProducerId:
         assert LOWEST_ID <= first.producer_id < second.producer_id
 
     def test_an_id_that_it_has_is_replaced(self, client: RawClient) -> None:
-        """KIP-360: an idempotent producer that lost its way begins anew."""
+        """KIP-360: an idempotent producer that lost its way starts over."""
         known = ask(client)
         new = ask(client, producer_id=known.producer_id, producer_epoch=0)
         assert (new.error_code, new.producer_epoch) == (0, 0)

@@ -1,4 +1,4 @@
-"""A request that a connection repeats is answered as if it were read anew, and the log has the same bytes."""
+"""A request that a connection repeats is answered as if it were read again, and the log has the same bytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stored(broker: RunningBroker, topic: str) -> bytes:
 
 @pytest.fixture
 def repeated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts the requests that were not read anew: its length."""
+    """Counts the requests that were not read again: its length."""
     seen: list[int] = []
     append = produce_again.append  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Indexes and time maps of whole folders built anew: Kafka's own bytes again, in place and elsewhere."""
+"""Indexes and time maps of whole folders rebuilt: Kafka's own bytes again, in place and elsewhere."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_the_walk_is_told() -> None:
     walk = [line for line in ran.lines if not line.startswith(("topic", "v2-lz4-ct  "))]
     text = "\n".join(walk)
     assert walk[0] == "v2-lz4-ct-0: the first record at or after 2020-09-20T12:28:30.000Z, in offsets 0 to 1500"
-    assert "  segment 0: largest timestamp 2020-09-20T12:27:44.241Z by its last time index entry: too early, passed over" in walk
+    assert "  segment 0: largest timestamp 2020-09-20T12:27:44.241Z by its last time index entry: too early, skipped" in walk
     for part in (
         "time index (",
         "offset index (",

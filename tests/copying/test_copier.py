@@ -202,7 +202,7 @@ def test_a_target_that_was_made_anew_is_not_gone_on_with(
     source: LogBuilder, target: tidelog.Broker, client: Client, tmp_path: Path
 ) -> None:
     """What was copied before is missing there, and nothing would ever say so."""
-    name = new_topic(client, "anew")
+    name = new_topic(client, "again")
     whole = task(source, target, name, tmp_path)
     half = replace(whole, end_offset=100, splits=tuple(replace(split, end_offset=100) for split in whole.splits))
     copy_partition(half)
@@ -210,7 +210,7 @@ def test_a_target_that_was_made_anew_is_not_gone_on_with(
     assert [one.error_code for one in client.cluster.ask_any(wish, DeleteTopicsResponse, newest=5).responses] == [0]
     client.cluster.topic_now(name, create=True)
     with pytest.raises(
-        OffsetOutOfRangeError, match=r"anew-0 of the target ends before what was copied into it.* found 0, expected"
+        OffsetOutOfRangeError, match=r"again-0 of the target ends before what was copied into it.* found 0, expected"
     ):
         copy_partition(whole)
     assert not got(client, name)

@@ -186,7 +186,7 @@ def no_indexes(folder: Folder) -> str | None:
 
 
 def blank_indexes(folder: Folder) -> str | None:
-    """On purpose not below the recovery point: Kafka takes them as they are there, Tidelog builds them anew."""
+    """On purpose not below the recovery point: Kafka takes them as they are there, Tidelog rebuilds them."""
     if folder.clean:
         return None
     for suffix in (".index", ".timeindex"):

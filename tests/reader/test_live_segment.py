@@ -24,7 +24,7 @@ SIZE = len(batch(0))
 
 
 class Owner:
-    """A broker's live segment, written anew in place at each `write`: as it is after so many more batches."""
+    """A broker's live segment, rewritten in place at each `write`: as it is after so many more batches."""
 
     def __init__(self, directory: Path, *, preallocate: bool = False, interval_bytes: int = 0) -> None:
         self.builder = LogBuilder(directory, interval_bytes=interval_bytes)

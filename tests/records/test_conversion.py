@@ -113,7 +113,7 @@ class TestDownConversion:
         assert fetch(b"", 0) == b""
 
     def test_partial_message(self) -> None:
-        """FileRecordsTest.testFormatConversionWithPartialMessage: a cut-off batch at the end is passed over."""
+        """FileRecordsTest.testFormatConversionWithPartialMessage: a cut-off batch at the end is skipped."""
         data = build_batch_v2([record(0, 1)])
         assert fetch(data[:-1], 1) == b""
         assert [r.offset for r in read_all(fetch(data + data[:-1], 1))] == [0]
@@ -132,7 +132,7 @@ class TestDownConversion:
 
 class TestRebuild:
     def test_v1_wrapper_with_append_time_inside(self) -> None:
-        """As in Kafka, a v1 wrapper that is made anew carries the append time in each message inside."""
+        """As in Kafka, a v1 wrapper that is made again carries the append time in each message inside."""
         target = Target(1, Codec.GZIP, timestamp_type=LOG_APPEND_TIME, append_time=NOW)
         built = rebuild([record(5, 1), record(6, 2)], target)
         same = build_message_set([record(5, NOW), record(6, NOW)], 1, codec=Codec.GZIP, timestamp_type=1, append_time=NOW)

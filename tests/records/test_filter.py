@@ -179,7 +179,7 @@ class TestFormats:
         ]
 
     def test_nothing_to_leave_out(self, magic: int, codec: Codec) -> None:
-        """A batch of which everything stays is not written anew."""
+        """A batch of which everything stays is not rewritten."""
         data = built(magic, codec, 1, (11, b"1", b"b"), (12, b"2", b"c")) + built(magic, codec, 3, (13, b"3", b"d"))
         assert filter_to(data, Predicate(always)).data == data
 
@@ -397,7 +397,7 @@ def test_a_wrong_checksum_is_not_made_right() -> None:
 
 
 def test_a_negative_timestamp() -> None:
-    """No log has such records; what is written anew must not have them either."""
+    """No log has such records; what is rewritten must not have them either."""
     data = built(2, Codec.NONE, 0, (5, b"a", b"b"), (5, b"c", b"d"))
     assert data[63] == 0  # the first record's timestamp delta
     data[63] = 13  # -7

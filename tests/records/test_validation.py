@@ -178,7 +178,7 @@ class TestInnerOffsets:
 
     @pytest.mark.parametrize("outer", [0, 2, 1_000_000])
     def test_v1_wrapper_stays_only_with_offsets_from_0(self, outer: int) -> None:
-        """Offsets inside count with the wrapper's: from 0 on they stay, else the wrapper is made anew."""
+        """Offsets inside count with the wrapper's: from 0 on they stay, else the wrapper is made again."""
         data = batch(1, Codec.LZ4)
         struct.pack_into(">q", data, 0, outer)
         assert append(data, magic=1, base_offset=START).size_may_have_changed is (outer == 1_000_000)
@@ -457,7 +457,7 @@ class TestClaims:
 
     @pytest.mark.parametrize("magic", [1, 2])
     def test_rebuilt_with_the_claimed_time(self, magic: int) -> None:
-        """Where the batch is made anew, the time that was claimed is each record's."""
+        """Where the batch is made again, the time that was claimed is each record's."""
         data = batch(magic, Codec.GZIP, timestamps=(NOW - 2, NOW - 1), timestamp_type=LOG_APPEND_TIME, append_time=NOW)
         validated = append(data, magic=magic, target_codec=Codec.LZ4)
         assert [(record.timestamp, record.timestamp_type) for record in read_all(validated.data)] == [(NOW, CREATE_TIME)] * 2

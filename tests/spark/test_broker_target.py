@@ -98,7 +98,7 @@ def test_a_micro_batch_and_its_replay(client: Client, options: SinkOptions) -> N
     assert last_epoch(client.cluster, group, query) == Epoch(query, 8)
     with pytest.raises(InvalidArgumentError, match="checkpoint is older"):
         commit_to_broker(options, [spooled(options, ("a", 99))], 7)
-    # Another query with the same name begins anew.
+    # Another query with the same name starts over.
     another = replace(options, query_id="another")
     commit_to_broker(another, [spooled(options, ("c", 2))], 0)
     commit_to_broker(another, [spooled(options, ("c", 2))], 0)

@@ -112,7 +112,7 @@ def test_a_launcher_is_made_once_by_however_many(tmp_path: Path, wheel: Path) ->
     assert make_launcher(wheel, user) == launcher and launcher.stat().st_ino == before
 
 
-def test_a_broken_launcher_is_made_anew(tmp_path: Path, wheel: Path) -> None:
+def test_a_broken_launcher_is_made_again(tmp_path: Path, wheel: Path) -> None:
     user = environment(tmp_path)
     launcher = make_launcher(wheel, user)
     (launcher / "bin" / "java").unlink()

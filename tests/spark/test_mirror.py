@@ -189,7 +189,7 @@ def test_what_is_refused(start_broker: StartBroker, tmp_path: Path, monkeypatch:
     assert (row["lost"], row["records"], row["next_offset"]) == (5, 5, 20)
     source.on_loop(lambda: source.node.manager.delete_topic("orders"))
     source.create_topic("orders", 1)
-    with pytest.raises(OffsetOutOfRangeError, match="made anew"):
+    with pytest.raises(OffsetOutOfRangeError, match="made again"):
         mirror_here(monkeypatch, wanted)
 
 

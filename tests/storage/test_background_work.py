@@ -379,7 +379,7 @@ class TestTimeMaps:
             assert not log.is_offline
 
     def test_killed_before_and_recovered(self, tmp_path: Path) -> None:
-        """A map of a segment that loses its end is not believed, and extended or made anew by the next end."""
+        """A map of a segment that loses its end is not believed, and extended or made again by the next end."""
         with managed(tmp_path) as manager:
             manager.create_topic("t", 1)
             fill(manager.log("t", 0), 10)

@@ -159,7 +159,7 @@ def test_commit_marker_removal(tmp_path: Path) -> None:
     log.roll()
     dirty = clean(cleaner, log, dirty, LARGE_TIMESTAMP)
     assert (keys(log), offsets_with_values(log)) == ([2, 1, 3], [3, 4, 5, 6, 7, 8])
-    # Nothing dirty is left, but the segments below are written anew once more, as if there were.
+    # Nothing dirty is left, but the segments below are rewritten once more, as if there were.
     for now_ms, expected in ((LARGE_TIMESTAMP, [3, 4, 5, 6, 7, 8]), (INT64_MAX, [4, 5, 6, 7, 8])):
         clean_again(log, now_ms)
         assert (keys(log), offsets_with_values(log)) == ([2, 1, 3], expected)

@@ -322,7 +322,7 @@ class TestAsFollower:
         assert files[0] == files[1]
 
     def test_index_interval_is_checked_before_the_batch_counts(self, tmp_path: Path) -> None:
-        """KAFKA-806: the interval must be exceeded by the bytes before the batch; the batch that gets the entry counts anew."""
+        """KAFKA-806: the interval must be exceeded by the bytes before the batch; the batch that gets the entry counts again."""
         size = len(batch())
         log = open_log(tmp_path, index_interval_bytes=2 * size)
         for _ in range(8):

@@ -150,7 +150,7 @@ class TestBySizeAndIndex:
 
 class TestNewSegments:
     def test_roll_segment_that_already_exists(self, tmp_path: Path) -> None:
-        """UnifiedLogTest.testRollSegmentThatAlreadyExists: an empty active segment is made anew, with room in its indexes."""
+        """UnifiedLogTest.testRollSegmentThatAlreadyExists: an empty active segment is made again, with room in its indexes."""
         log = open_log(tmp_path)
         log.roll()
         assert bases(log) == [0]

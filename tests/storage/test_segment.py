@@ -57,7 +57,7 @@ class TestAppend:
         segment.close()
 
     def test_interval_is_checked_before_the_batch_counts(self, tmp_path: Path) -> None:
-        """KAFKA-806: the bytes before a batch must exceed the interval, and the batch that gets the entry counts anew."""
+        """KAFKA-806: the bytes before a batch must exceed the interval, and the batch that gets the entry counts again."""
         exact = open_segment(tmp_path, 0, LogConfig(index_interval_bytes=2 * HELLO_BYTES))
         less = open_segment(tmp_path, 100, EVERY_SECOND)
         for i in range(8):
@@ -403,7 +403,7 @@ class TestRoll:
         assert not self.roll(segment, config, time=10**9, now=1050)
         assert self.roll(segment, config, time=0, now=1051)
         segment.close()
-        clock.advance(5000)  # after a restart, the wait begins anew
+        clock.advance(5000)  # after a restart, the wait starts over
         reopened = open_segment(tmp_path, 0, config, clock, file_already_exists=True)
         assert reopened.time_waited_for_roll(clock.now_ms(), 0) == 0
         reopened.close()

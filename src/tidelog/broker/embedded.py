@@ -146,7 +146,7 @@ class Broker:
         return self
 
     def stop(self) -> bool:
-        """End cleanly: answer what was begun, flush, write the clean-shutdown file; whether that worked. Twice is no error."""
+        """End cleanly: answer what was begun, flush, write the clean-shutdown file; whether that worked. Idempotent."""
         return self._end(is_clean=True)
 
     def kill(self) -> None:

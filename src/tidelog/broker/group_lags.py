@@ -1,4 +1,4 @@
-"""How far behind each group is, for whoever scrapes: from this broker's own logs, by the rules of `tidelog.groups.lag`.
+"""How far behind each group is, for a scraper: from this broker's own logs, by the rules of `tidelog.groups.lag`.
 
 Made on the scraping thread. What belongs to the loop's thread is looked at there, a little at a time: `call` runs something on it
 and returns what it returned.

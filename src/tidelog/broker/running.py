@@ -65,7 +65,7 @@ async def running(
     server = BrokerServer(node, apis)
     search = HoleSearch(manager.directory)
     try:
-        # Nobody is answered before: whoever asks for a group meanwhile is told that it is being loaded.
+        # Until then each question about a group is answered with "loading".
         node.groups.start()
         if not config.is_read_only:  # It would write the markers that are missing.
             node.transactions.start()

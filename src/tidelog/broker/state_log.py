@@ -240,7 +240,7 @@ class StateLog:
             self._load_again(key.partition, log)
 
     def forget(self) -> None:
-        """Begin anew: the topic was deleted."""
+        """Start over: the topic was deleted."""
         self._loading.clear()
         self._failed.clear()
 
@@ -258,7 +258,7 @@ class StateLog:
                 self._failed.add(partition)
                 self._loading.discard(partition)
                 return
-            # Whoever installs may append already.
+            # The caller that installs may append already.
             self._loading.discard(partition)
             install(partition, result)
 

@@ -6,9 +6,9 @@
 | ends in zeros | a fault: Kafka would take them for entries | right: room that was preallocated |
 | has entries behind the right ones that are wrong | faults | right, if none are missing before: a truncation leaves them |
 | ends with the largest timestamp (time index) | it must | it need not |
-| tells of batches that were appended while it was read | a fault | right, and passed over |
+| tells of batches that were appended while it was read | a fault | right, and skipped |
 
-What a file tells of the log behind a batch that is wrong there can be neither right nor wrong, and is passed over in both.
+What a file tells of the log behind a batch that is wrong there can be neither right nor wrong, and is skipped in both.
 
 `prepare` reads, `survey` finds the rules that a partition was indexed by, `check` compares.
 """
@@ -262,7 +262,7 @@ def _stale(path: Path, count: int) -> Finding:
 
 
 def _started(path: Path, position: int) -> Finding:
-    what = f"entries are counted anew from byte {position} of the log on: its broker was started again there"
+    what = f"entries are counted again from byte {position} of the log on: its broker was started again there"
     return Finding(path, what, kind="note")
 
 

@@ -241,7 +241,7 @@ def _raise_when_terminated() -> dict[signal.Signals, Any]:
     try:
         return {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGALRM)}
     except ValueError:
-        # Not in the main thread: whoever embeds the command line there decides about signals.
+        # Not in the main thread: the program around the command line decides about signals.
         return {}
 
 

@@ -74,12 +74,12 @@ def _sentence(step: SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep 
 def _segment(step: SegmentStep) -> str:
     name = f"segment {step.base_offset}"
     if step.verdict == "below log start":
-        return f"{name}: below the log start, passed over"
+        return f"{name}: below the log start, skipped"
     if step.verdict == "no timestamps" or step.largest_timestamp < 0:
-        return f"{name}: has no timestamps, passed over"
+        return f"{name}: has no timestamps, skipped"
     largest = f"largest timestamp {format_time(step.largest_timestamp)} by {_SOURCES[step.source]}"
     if step.verdict == "too early":
-        return f"{name}: {largest}: too early, passed over"
+        return f"{name}: {largest}: too early, skipped"
     if step.verdict == "no match":
         return f"{name}: {largest}, but of no record at or above the log start: on to the next segment"
     return f"{name}: {largest}" + (": late enough" if step.verdict == "match" else "")

@@ -1,7 +1,7 @@
 """`tidelog index verify DIR [TOPIC]` and `tidelog index rebuild DIR [TOPIC]`: are indexes what the logs say; make them so.
 
 Indexes are hints: answers are right without them, in Tidelog; Kafka believes its own. `verify` compares every entry with the
-log and looks for those that are missing; `rebuild` writes them, and time maps, anew from the logs, which are only read. In place
+log and looks for those that are missing; `rebuild` writes them, and time maps, from the logs, which are only read. In place
 it needs the folder's lock, which a running broker holds.
 """
 
@@ -40,7 +40,7 @@ FAULTS_FOUND = 1
 
 @click.group("index")
 def command() -> None:
-    """Compare the indexes and time maps of a data folder with its logs, or build them anew."""
+    """Compare the indexes and time maps of a data folder with its logs, or rebuild them."""
 
 
 @command.command("verify", short_help="Say whether every index is right and complete.")
@@ -79,7 +79,7 @@ def verify(
         raise click.exceptions.Exit(FAULTS_FOUND)
 
 
-@command.command("rebuild", short_help="Build every index anew from the logs.")
+@command.command("rebuild", short_help="Build every index from the logs.")
 @directory_argument
 @optional_topic
 @out_option
@@ -97,7 +97,7 @@ def rebuild(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Build the offset, time and transaction indexes and the time maps anew from the logs, which are never touched.
+    """Build the offset, time and transaction indexes and the time maps from the logs, which are never touched.
 
     In place, files that are right already stay as they are; no broker may be running. With --out all files are written below that
     folder, as TOPIC-PARTITION/FILE, and DIR is only read.

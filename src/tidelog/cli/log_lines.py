@@ -1,6 +1,6 @@
 """What a broker's operator reads on stderr: `2026-11-22 03:15:33.123 info    broker: ...`, UTC, one line a record.
 
-Whoever can connect can cause lines: with garbage, with records that are refused. Of each kind of line, which is a place in the
+Any client can cause lines: with garbage, with records that are refused. Of each kind of line, which is a place in the
 source, `LINES` are written in `PERIOD_S`, and then how many were left out; so nobody fills the disk that the lines go to.
 """
 

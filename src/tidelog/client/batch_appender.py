@@ -6,7 +6,7 @@
 | sent | by `produce_pipeline`, soon; once 1 MiB waits, `append` waits as well |
 | a partition new to a transaction | is added before its first batch is sent, together with all that were met meanwhile |
 
-After an error a transaction can only be aborted. `abort` takes a new epoch then: sequences begin anew, and a request that still
+After an error a transaction can only be aborted. `abort` takes a new epoch then: sequences start over, and a request that still
 wanders about is refused and not taken for a part of the next transaction. Once this producer was fenced, it leaves all as it is.
 """
 
@@ -160,7 +160,7 @@ class BatchAppender:
         self._pipeline.admitted.clear()
 
     def abort(self) -> None:
-        """End the transaction, so that no reader of committed records sees any of it; begins anew with what went wrong forgotten.
+        """End the transaction, so that no reader of committed records sees any of it; starts over with what went wrong forgotten.
 
         Sends nothing without a transaction, or once this producer was fenced: then its successor has ended it.
         """

@@ -5,7 +5,7 @@
 | metadata, what any broker knows | the first that answers: who has an open connection, the others, the addresses given at first |
 | what only a partition's leader knows | that broker; metadata is read again where it no longer leads, until the time is up |
 
-A connection is lent to one user at a time and comes back when every response was received; so whoever stops in the middle of
+A connection is lent to one user at a time and comes back when every response was received; so a caller that stops inside
 a fetch disturbs nobody. Clusters belong to one thread.
 """
 

@@ -5,7 +5,7 @@
 | True | the answer is waited for (UNSTABLE_OFFSET_COMMIT, KIP-447) |
 | False | what was committed before it |
 
-Before Kafka 2.5 brokers can't be asked for stable offsets. Whoever has called `BatchAppender.init` has no transaction open with
+Before Kafka 2.5 brokers can't be asked for stable offsets. A caller of `BatchAppender.init` has no transaction open with
 that transactional id; but such a broker shows what the last one committed a moment after its end only, from a thread of its own.
 """
 
@@ -69,7 +69,7 @@ def fetch_committed(
     )
     if answer.error_code and answer.error_code not in _NOTHING:
         raise error_for(answer.error_code, f"offsets of group {group!r}", cluster)
-    # Whoever names partitions may name such as are not there (yet).
+    # The partitions named may not be there (yet).
     nothing = frozenset() if keys is None else _NOTHING
     found: dict[TopicPartition, OffsetFetchResponsePartition] = {}
     for topic in answer.topics:

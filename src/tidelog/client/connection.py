@@ -39,7 +39,7 @@ MAX_RESPONSE_BYTES = 1 << 30
 """A larger response is taken for no response at all."""
 
 MAX_FIRST_RESPONSE_BYTES = 1 << 20
-"""The first response is small. Whoever answers with more does not speak Kafka's protocol."""
+"""The first response is small. A server that answers with more does not speak Kafka's protocol."""
 
 CONNECT_MS = 10_000
 """How long a connection may take: where nobody answers at all, there may be another broker to ask."""
@@ -81,7 +81,7 @@ class Connection:
             self._socket.close()
 
     def __del__(self) -> None:
-        # Whoever forgets a reader in the middle forgets its connections too.
+        # A reader that is dropped in the middle drops its connections, too.
         if hasattr(self, "_socket"):
             self.close()
 

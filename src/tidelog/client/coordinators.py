@@ -6,7 +6,7 @@
 | NOT_COORDINATOR | find it anew |
 | others | are the caller's |
 
-Whoever asks often keeps where coordinators are (`Known`); what is out of date is found anew.
+Callers that ask often keep where coordinators are (`Known`); what is out of date is found again.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class RetryTimer:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew: something was achieved."""
+        """Start over: something was achieved."""
         self._end = time.monotonic() + self._timeout_ms / 1000
         self._pause_ms = self._first_pause_ms
 

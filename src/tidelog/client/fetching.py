@@ -11,7 +11,7 @@
 No fetch sessions: each request names all that it wants. From 13 on topics are named by id, which gains nothing here.
 
 While the batches of a response are used, the next request is on its way: the broker and its client work at the same time.
-What comes in is checked only as far as batch headers go; checksums are for whoever opens a batch.
+What comes in is checked only as far as batch headers go; checksums are checked where a batch is opened.
 
 | left out | because |
 |---|---|
@@ -120,7 +120,7 @@ class PartitionFetcher:
         self._cluster.refresh([self.key.topic])
 
     def _wait(self, error: TidelogError) -> None:
-        """Wait before the next attempt. The time that whoever uses the batches takes for them is not the broker's."""
+        """Wait before the next attempt. The time that the user of the batches takes for them is not the broker's."""
         if self._got_on:
             self._timer.restart()
             self._got_on = False

@@ -80,7 +80,7 @@ def group_lag(
 ) -> GroupLag:
     """Return how far behind a group is. Rates are those of the last `window_ms`.
 
-    `history` are commits of at least that long, for whoever has read those of many groups at once (`read_commits`).
+    `history` are commits of at least that long, for callers that have read those of many groups at once (`read_commits`).
 
     Raises BrokerUnreachableError, BrokerError, UnsupportedVersionError, CorruptDataError. A group that there is not is `Dead`,
     without partitions.

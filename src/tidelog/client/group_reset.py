@@ -6,7 +6,7 @@
 | earliest, latest | the log start; the end of the reading |
 | an offset | that, within the log |
 
-The end of the reading is the last stable offset, so that nothing of an open transaction is passed over; with read_uncommitted
+The end of the reading is the last stable offset, so that nothing of an open transaction is skipped; with read_uncommitted
 the high watermark. That no record is as late as a time is believed to no broker whose largest timestamp says otherwise (Kafka may
 answer so, docs/decisions/0002): then the log is searched.
 

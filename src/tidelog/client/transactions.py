@@ -2,7 +2,7 @@
 
 | request | key | what for | while the last transaction is still being ended |
 |---|---|---|---|
-| InitProducerId | 22 | a producer id and an epoch that fence whoever had them; what was left open is aborted | is waited for |
+| InitProducerId | 22 | a producer id and an epoch that fence those who had them; what was left open is aborted | is waited for |
 | AddPartitionsToTxn | 24 | partitions that are about to be written to | is waited for |
 | AddOffsetsToTxn | 25 | a group whose offsets are about to be committed | is waited for |
 | TxnOffsetCommit | 28 | these offsets, to the group's coordinator | |

@@ -2,8 +2,8 @@
 
 | module | owns |
 |---|---|
-| source_batches | what a source's batches become: those that pass as they are, those that are built anew |
-| column_rebuilding | the building anew: rows of columns into batches without gaps |
+| source_batches | what a source's batches become: those that pass as they are, those that are rebuilt |
+| column_rebuilding | rebuilding: rows of columns into batches without gaps |
 | planning | what is read of a source topic |
 | copier | one partition's copy: chunks, a transaction each, resumed where the last one ended |
 | offset_map, offset_map_file | where each offset went, kept in files |

@@ -1,4 +1,4 @@
-"""Batches that cannot pass as they are, built anew: their rows as columns, and out again as v2 batches without gaps.
+"""Batches that cannot pass as they are, rebuilt: their rows as columns, and out again as v2 batches without gaps.
 
 | of a record | is kept |
 |---|---|
@@ -32,7 +32,7 @@ from tidelog.records.compression import Codec
 from tidelog.records.kernel import BinaryColumn
 
 BATCH_BYTES = 64 * 1024
-"""Size of a batch that is built anew, before compression; one record may be larger."""
+"""Size of a batch that is rebuilt, before compression; one record may be larger."""
 
 HELD_BYTES = 16 * BATCH_BYTES
 """About as many bytes of keys and values are collected before batches are built of them."""

@@ -159,7 +159,7 @@ def _check_end(cluster: Cluster, task: CopyTask, mapped: int) -> None:
     assert isinstance(found, FoundOffset)
     if found.offset < mapped:
         raise OffsetOutOfRangeError(
-            f"{task.target.topic}-{task.target.partition} of the target ends before what was copied into it: a topic made anew "
+            f"{task.target.topic}-{task.target.partition} of the target ends before what was copied into it: a topic made again "
             "under the old name? It needs a new map and job",
             path=str(cluster),
             found=found.offset,

@@ -245,7 +245,7 @@ class _Planner:
             notes.append("nothing says where to go on: no map of it, or no time")
         else:
             if by_map is not None and position > by_map:
-                notes.append(f"by time {position - by_map} offsets would be passed over: MaxLatency is too small")
+                notes.append(f"by time {position - by_map} offsets would be skipped: MaxLatency is too small")
                 position = by_map
             if position < ends.log_start_offset:
                 notes.append(f"the mirror begins at offset {ends.log_start_offset}")

@@ -6,13 +6,13 @@ A leader takes from producers only batches whose records count 0, 1, 2..., with 
 |---|---|
 | v2, whole, without gaps, CreateTime | the same bytes; the header loses offset, leader epoch, producer, transaction |
 | the same with LogAppendTime | `TimeRule.PRODUCER`: the same bytes; the header says CreateTime, and the producers' largest time |
-| | `TimeRule.LOG`: built anew |
-| cut by a bound of time or offset; with gaps (compaction); with a delete horizon | built anew of the rows that are wanted |
-| v0, v1 | built anew as v2 |
+| | `TimeRule.LOG`: rebuilt |
+| cut by a bound of time or offset; with gaps (compaction); with a delete horizon | rebuilt of the rows that are wanted |
+| v0, v1 | rebuilt as v2 |
 | control; of an aborted transaction; empty; wholly outside | nothing |
 
 A copy that moves times moves those of whole batches in the header alone: records know theirs relative to it. Codecs are kept.
-What is built anew: `column_rebuilding`. Checksums are looked at first, whatever becomes of a batch.
+What is rebuilt: `column_rebuilding`. Checksums are looked at first, whatever becomes of a batch.
 
 Each batch that comes out says which offsets its records had (`runs`, without gaps), and up to where everything in front has come
 out (`next_offset`): a copy that is broken off begins again there.

@@ -86,7 +86,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make what was written to a file durable, whoever wrote it."""
+    """Make what was written to a file durable, also if another process wrote it."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

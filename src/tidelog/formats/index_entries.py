@@ -28,7 +28,7 @@ class IndexEntries:
     entry_bytes: ClassVar[int]
 
     twin: Any = None
-    """The same entries in memory, kept by whoever reads them from a file over and over."""
+    """The same entries in memory, kept by callers that read them from a file over and over."""
     look_ups = 0
     """How often they were read, as far as he counts."""
 

@@ -15,7 +15,7 @@
           int64    first offset of the transaction that is open, -1 if none is
 ========  =======  ==================================================================
 
-The file's name is the offset that comes next. Whoever finds a snapshot damaged takes the next lower one.
+The file's name is the offset that comes next. A loader that finds a snapshot damaged takes the next lower one.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ the digest's place: nothing tells whether the log is still the one that was mapp
 
 Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); of control batches nothing
 counts; a block holds no record outside of its bounds, and none in its holes. Pure: values and bytes, no files. `reader/`,
-`sources` and whoever checks or rebuilds indexes may use it.
+`sources`, and what checks or rebuilds indexes, may use it.
 """
 
 from __future__ import annotations

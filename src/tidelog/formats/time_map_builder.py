@@ -2,7 +2,7 @@
 
 | batch | its times come from |
 |---|---|
-| of control records | nothing: it is passed over |
+| of control records | nothing: it is skipped |
 | LogAppendTime, v2 | the header: every record has the append time |
 | all others | the records; a header's largest time is not believed |
 

@@ -37,7 +37,7 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupOffsets:
-    """See the module. Nothing in here is written to a log: whoever changes it has done that."""
+    """See the module. Nothing in here is written to a log: the caller has done that."""
 
     __slots__ = ("_committed", "_pending")
 

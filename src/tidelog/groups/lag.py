@@ -10,7 +10,7 @@
 | time until retention | see `Retention` | |
 
 The **next record** is the first one at or behind the committed offset that a consumer is handed: offsets that a compaction left
-empty, control records and, with read_committed, aborted records are passed over; the first open transaction ends the reading.
+empty, control records and, with read_committed, aborted records are skipped; the first open transaction ends the reading.
 A record of the future has a negative age, which is told as it is.
 
 The group's **position** is its committed offset, but not below the log start: what lies below is lost, whatever the group does.
@@ -87,7 +87,7 @@ class GroupRate(NamedTuple):
 def group_rate(commits: Sequence[Commit], now_ms: int, window_ms: int) -> GroupRate | None:
     """Return a group's rate in a partition by its commits of the last `window_ms`, oldest first; None if they tell too little.
 
-    Without a commit in the window the group stood still. A commit that went back, as after a reset, begins anew. Time counts up
+    Without a commit in the window the group stood still. A commit that went back, as after a reset, starts over. Time counts up
     to the last commit while the group is alive, up to now if it has been silent for longer than it is used to.
     """
     if not commits:

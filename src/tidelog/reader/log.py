@@ -176,7 +176,7 @@ class Log:
     def go_on_from(self, before: Log) -> None:
         """Take over what `before`, an earlier opening of the same folder, knows of transactions, if this log goes on from there.
 
-        Whoever follows a log opens it again and again, and need not replay its last segment each time. Raises CorruptBatchError,
+        A reader that follows a log opens it often, and need not replay its last segment each time. Raises CorruptBatchError,
         SegmentChangedError.
         """
         if not before.segments or not self.segments or "_transactions" not in before.__dict__:
@@ -204,7 +204,7 @@ class Log:
                 if segment.size_bytes and not segment.check_name() and before is not None:
                     before.valid_end()  # which raises if it reaches beyond this one's base
             except SegmentChangedError:
-                pass  # Whoever needs it will be told.
+                pass  # The next reader reports it.
             segment.close()
             if before is not None:
                 before.close()

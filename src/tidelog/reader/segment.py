@@ -7,7 +7,7 @@ Invariants
     * An index is a hint. Each entry that is used is checked against the batch that it points to. An index that lies, or
       is missing or broken, costs a notice and a walk through the log, never an answer.
     * The last segment ends where `segment_end` says; any other ends with its file, and a torn batch there is an error.
-      What its owner appends later does not show, and index entries about that are passed over without a word.
+      What its owner appends later does not show, and index entries about that are skipped in silence.
 
 One thread at a time.
 """

@@ -12,10 +12,10 @@ believed, and what the checks cost, stands in docs/spec/what-is-believed.md.
 Kafka's entries are about o's batch. KIP-33's text means something else, which no release wrote, and which is understood: o is
 the next offset at the time of the entry (after the roll, the next segment's base), and T was reached before it. Then the batch
 is the first that reaches T, found by a walk from the entry before. And it gives a segment without timestamps one entry, the
-file's time with the first message's offset or the next segment's base: that leads to no record, and is passed over.
+file's time with the first message's offset or the next segment's base: that leads to no record, and is skipped.
 
 A topic of format v0 with LogAppendTime has entries too (Kafka noted the append times, which v0 cannot store): those lead to
-no record, and are passed over without a notice.
+no record, and are skipped without a notice.
 """
 
 from __future__ import annotations

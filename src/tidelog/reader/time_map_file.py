@@ -16,7 +16,7 @@ The stamp costs one system call. It is another one after a copy, a rename, or an
 batches of each block that is to be skipped are followed, header by header, and compared with the block's digest (`check_blocks`).
 A map that disagrees counts as not there, with one notice. Writing the map again binds it.
 
-A map is never needed: whoever finds none reads the log. Apache Kafka does not know the name. Its loader and its retention pass
+A map is never needed: without one the log is read. Apache Kafka does not know the name. Its loader and its retention pass
 the file by, and deleting a topic removes the whole folder; a map whose segment Kafka has deleted stays behind, is about nothing,
 and goes with `remove_stale_time_maps`. Owners of folders write maps when a segment is finished (`write_time_map`); `sources`
 reads them (`TimeMaps`).

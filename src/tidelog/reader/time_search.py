@@ -63,7 +63,7 @@ def find_offset(
 def find_from(log: Log, timestamp: int, offset: int) -> int | None:
     """Return the first offset at or behind `offset` whose record reaches `timestamp` (ms), None if there is none.
 
-    Whoever has read up to `offset` asks so: what lies below it does not hide what comes. A log of format v0 has none. Raises
+    A reader that is at `offset` asks this: what lies below it does not hide what comes. A log of format v0 has none. Raises
     what reading the log raises (CorruptDataError, SegmentChangedError).
     """
     log.check_names()

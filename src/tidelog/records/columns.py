@@ -320,7 +320,7 @@ class Columns:
         return found if _is_text(found) else _with_text_keys(found)
 
     def raw_headers(self, first: int = 0, last: int | None = None) -> HeaderBuffers:
-        """Return the headers, their keys as they lie in the log, UTF-8 or not: for whoever writes them again."""
+        """Return the headers, their keys as they lie in the log, UTF-8 or not: for writers that write them again."""
         self._require("headers")
         return HeaderBuffers(*kernel.gather_headers(self._rows, self._sources, first, self._end(last)))
 

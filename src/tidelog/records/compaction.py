@@ -165,7 +165,7 @@ class LatestRecordFilter(RecordFilter):
         """The same with transactional batches below the offset `transactional_end`; return their producers as well."""
         cleaning = self._pass
         cleaning.transactional_end = transactional_end
-        # Only where times are written anew does a batch grow, and then by little; if it does not fit, it has its own turn.
+        # Only where times are rewritten does a batch grow, and then by little; if it does not fit, it has its own turn.
         room = 2 * (len(view) - index) + HEADER_BYTES
         if len(self._out) < room:
             self._out = bytearray(room)

@@ -13,7 +13,7 @@ Table
     salt: ten times cheaper than Kafka's MD5 for short keys, and nobody who does not know the salt can make two keys collide.
     Memory that holds no key yet is not touched, and so costs nothing.
 
-A record that is rebuilt keeps its bytes from the offset delta on; length and timestamp delta are written anew where the
+A record that is rebuilt keeps its bytes from the offset delta on; length and timestamp delta are rewritten where the
 batch's base timestamp changes.
 
 Only `records.filter` and the cleaner call this.

@@ -6,7 +6,7 @@
     a leader, old fetchers      newer → an older format, same codec kept, type kept         control batches, headers,
                                                                                             producers
 
-`rebuild` makes the batch (or the messages) anew from records, byte for byte as Kafka 3.9.1 does. `recompress` is the same for
+`rebuild` makes the batch (or the messages) again from records, byte for byte as Kafka 3.9.1 does. `recompress` is the same for
 a v2 batch whose records need no change: they are compressed once more, none is looked at. `down_convert` is for fetchers of
 old versions: the fetch API's versions 0 and 1 know format v0, 2 and 3 know v1, from 4 on all are known (spec §12).
 
@@ -71,7 +71,7 @@ def rebuild(
         )
     check_codec(target.codec, target.magic)
     if target.timestamp_type == LOG_APPEND_TIME:
-        # Where a v1 wrapper is made anew, the append time goes into the messages inside, too.
+        # Where a v1 wrapper is made again, the append time goes into the messages inside, too.
         records = [record._replace(timestamp=target.append_time) for record in records]
     return build_message_set(
         records,

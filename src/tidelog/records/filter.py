@@ -16,7 +16,7 @@ Delete horizon
     transaction that has no other records left, is given the time from when on these may go: it takes the place of the base
     timestamp (attributes bit 6), and all deltas are relative to it. It is set once and then stays.
 
-Checksums are verified, which Kafka's cleaner does not do: a batch that is written anew gets a new checksum, and damage must
+Checksums are verified, which Kafka's cleaner does not do: a batch that is rewritten gets a new checksum, and damage must
 not be hidden under it.
 
 The cleaner calls this. Objects per record come up only for v0, v1 and control batches, and for filters that ask for them.

@@ -753,7 +753,7 @@ def check_records_v2(
     Returns (refused records, max timestamp, whether the offset deltas are 0, 1, 2..., whether the records are plain), or
     (fault code, position, False, False) for records that cannot be read. What passes here, deltas in order, is what
     `scan_records_v2` reads. Plain records have no attributes and no timestamp below -1, and the first one's timestamp is the
-    base timestamp: built anew, they would be the same.
+    base timestamp: rebuilt, they would be the same.
 
     A record is refused without a key where `needs_keys`, and with a timestamp outside of [`min_timestamp`,
     `last_timestamp`], -1 excepted. `refused`, an array of int64 or None, takes three entries for each: index in the batch,

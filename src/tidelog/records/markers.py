@@ -1,7 +1,7 @@
 """Transaction markers, read from their batches: what a control batch says about its producer's transaction.
 
 A marker's batch holds one record, with a type in its key (`control`). Compaction leaves batches without one; other types of
-control records say nothing about transactions. Whoever rebuilds producer state asks this, with a batch whose checksum it knows
+control records say nothing about transactions. What rebuilds producer state asks this, with a batch whose checksum it knows
 to be right.
 """
 

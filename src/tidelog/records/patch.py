@@ -2,7 +2,7 @@
 
     field                         under the checksum   so that
     base offset, leader epoch     no (v2)              they cost a few stores
-    max timestamp and its type    yes                  the checksum is computed anew
+    max timestamp and its type    yes                  the checksum is computed again
     producer and its sequence     yes                  the same
 
 The base timestamp is never touched: in a LogAppendTime batch, base timestamp + delta goes on telling the producer's time.

@@ -178,7 +178,7 @@ def _assign_batch(
 
 def _rebuilt_batch(records: bytearray | memoryview, header: BatchHeader, to: Target, base_offset: int) -> bytearray:
     """Return the batch's records, one by one, in what the topic wants."""
-    # Offset deltas may be anything that is not negative: offsets are given anew.
+    # Offset deltas may be anything that is not negative: offsets are assigned again.
     loose = header._replace(base_offset=0, last_offset=_MAX_DELTA)
     batch = memoryview(records)[header.position : header.end_position]
     sent = [record._replace(offset=base_offset + i) for i, record in enumerate(iter_records(loose, batch, check_crc=False))]

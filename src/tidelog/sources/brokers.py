@@ -91,7 +91,7 @@ class BrokerPlan:
     notes: tuple[str, ...]
     """What the caller should know about what was asked for and what is there, one sentence each."""
     known: ScanReport
-    """Always empty: whoever reads the splits counts."""
+    """Always empty: the readers of the splits count."""
 
     @property
     def size_bytes(self) -> int:

@@ -12,7 +12,7 @@ the producer's time if the broker took the batch as it came, and the append time
 All of v1's are therefore `unknown`. When a record with CreateTime was appended nobody knows.
 
 What comes out are counts of equal values: (kind, minute, value, records), from which percentiles are exact. A value that a later
-minute or another split has as well comes again; whoever reads adds up. `tidelog.spark.jobs` uses this.
+minute or another split has as well comes again; the reader adds them up. `tidelog.spark.jobs` uses this.
 """
 
 from __future__ import annotations

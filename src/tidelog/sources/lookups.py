@@ -9,7 +9,7 @@ and one walk through the log finds them all:
 | where in it | its time index says where to begin (`reader.segment_time` checks the entry, as for a single search) |
 | the batches | walked once; one is decoded only if its largest timestamp reaches a time still open |
 | the records | many batches together: the running maximum of their timestamps, in which all open times are bisected |
-| a gap | where the index says that the next open time is `JUMP_BYTES` or more away, the walk begins anew there |
+| a gap | where the index says that the next open time is `JUMP_BYTES` or more away, the walk starts over there |
 
 A batch's largest timestamp and its records need not agree in a log that somebody else wrote, and the log start may hide the
 record that a batch's largest timestamp tells of. Then a time that seemed answered is still open: the stretch is walked once more,

@@ -10,7 +10,7 @@
 | the cut of each partition | its last stable offset | one ListOffsets; of a folder, its files and the high-watermark checkpoint |
 | where its history begins | the first offset whose timestamp reaches `start` | the same by time |
 | `start` | epoch ms: `-3d` means the same three days whenever the history is read | |
-| topics | their ids, where the brokers tell them: a topic that was made anew meanwhile is an error | |
+| topics | their ids, where the brokers tell them: a topic that was made again meanwhile is an error | |
 
 Every transaction below a last stable offset is decided. So the history holds the committed records below the cut, the stream the
 committed ones from there on, and a transaction that was open when the cut was taken is whole in the stream, or nowhere.
@@ -176,7 +176,7 @@ class Cut:
             known = self.topic_ids.get(topic, NO_ID)
             if NO_ID not in (known, topic_id) and known != topic_id:
                 raise InvalidArgumentError(
-                    f"topic {topic} was deleted and made anew since the cut", path=self.source, found=topic_id, expected=known
+                    f"topic {topic} was deleted and made again since the cut", path=self.source, found=topic_id, expected=known
                 )
 
 

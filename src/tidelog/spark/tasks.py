@@ -28,7 +28,7 @@ TASK_BYTES = 128 * 1024 * 1024
 """Most bytes of log that one task reads, but for a single batch that is larger: as much as Spark's own file sources take."""
 
 SIFTED_TASK_BYTES = 2 * TASK_BYTES
-"""The same for what is read of brokers because they cannot tell where a time range ends: most of it is passed over."""
+"""The same for what is read of brokers because they cannot tell where a time range ends: most of it is skipped."""
 
 Task = tuple[AnySplit, ...]
 

@@ -95,7 +95,7 @@ class Partitions:
         self.directory = directory
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.changed: set[str] = set()
-        """Topics with a partition that has come, gone, gone offline or was loaded anew; whoever has looked takes them out."""
+        """Topics with a partition that has come, gone, gone offline or was loaded again; the caller removes them."""
         self.failed: dict[TopicPartition, str] = {}
         self._clock = clock
         self._scheduler = scheduler
@@ -341,7 +341,7 @@ class Partitions:
         self.checkpoint_high_watermarks()
 
     def is_in_checkpoints(self, key: TopicPartition) -> bool:
-        """Whether a checkpoint has a line of the partition: of one that is made anew it is not true."""
+        """Whether a checkpoint has a line of the partition: of one that is made again it is not true."""
         return key in self._checkpoints
 
     def drop_gone(self) -> None:

@@ -1,6 +1,6 @@
 """What is to be done later, on the injected clock: delayed deletions, retention, flushes, checkpoints, compaction.
 
-There is no thread in here. Whoever owns the log calls `tick` from time to time, a broker from its event loop and a test after
+There is no thread in here. The owner of the log calls `tick` from time to time, a broker from its event loop and a test after
 it moved its clock, and what is due runs then, in order of time. A task that raises does not stop the others: its error goes to
 the log, a periodic one comes again.
 

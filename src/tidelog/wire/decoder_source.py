@@ -302,7 +302,7 @@ class DecoderSource:
         self._line(f"pos += len({target}) * {layout.size}")
 
     def _tagged_fields(self, cls: type[Struct]) -> dict[str, str]:
-        """Read what stands at the end of a struct of a flexible version; unknown tags are passed over."""
+        """Read what stands at the end of a struct of a flexible version; unknown tags are skipped."""
         fields = tagged(cls, self.version)
         count = self._fixed("B")
         self._flush()

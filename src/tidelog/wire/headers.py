@@ -7,7 +7,7 @@
 | response v0 | correlation_id | those before their first flexible version, and all of ApiVersions: who asks knows none |
 | response v1 | the same and tagged fields | the others |
 
-Kafka has defined no tagged field for headers yet; those that come are passed over.
+Kafka has defined no tagged field for headers yet; those that come are skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records of ``__transaction_state``: Kafka's bytes, other versions, what is passed over, what stops a partition."""
+"""Records of ``__transaction_state``: Kafka's bytes, other versions, what is skipped, what stops a partition."""
 
 from __future__ import annotations
 

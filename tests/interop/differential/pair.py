@@ -167,7 +167,7 @@ class Side:
         return "now" if self._began_ms <= value <= self._began_ms + 60 * MINUTE_MS else value
 
     def _records(self, data: bytearray) -> bytes:
-        """Append times of now become 0; checksums are computed anew if they were right."""
+        """Append times of now become 0; checksums are computed again if they were right."""
         parts: list[bytes | bytearray] = []
         end = 0
         try:

@@ -55,7 +55,7 @@ def build(made: list[Record], magic: int, codec: Codec = Codec.NONE, producer: P
 
 
 def with_right_crc(data: bytes | bytearray) -> bytes:
-    """The batch with its checksum computed anew."""
+    """The batch with its checksum computed again."""
     fresh = bytearray(data)
     struct.pack_into(">I", fresh, CRC_AT, compute_crc(2, bytes(fresh)))
     return bytes(fresh)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def handle(node: Node, message: HeartbeatRequest, request: Request) -> HeartbeatResponse:
-    """Let the member's session begin anew."""
+    """Let the member's session start over."""
     return HeartbeatResponse(error_code=_code(node, message))
 
 

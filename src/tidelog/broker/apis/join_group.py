@@ -88,7 +88,7 @@ def _response(version: int, result: JoinResult) -> JoinGroupResponse:
 
 
 def _host(address: str) -> str:
-    """Write an address as Java does, with nothing for its name: it is stored, and told to whoever describes the group."""
+    """Write an address as Java does, with nothing for its name: it is stored, and returned to clients that describe the group."""
     if ":" in address:
         plain, percent, zone = address.partition("%")
         address = ":".join(f"{int(part, 16):x}" for part in IPv6Address(plain).exploded.split(":")) + percent + zone

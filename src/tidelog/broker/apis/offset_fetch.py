@@ -12,7 +12,7 @@
 | 8 | many groups in one request (KIP-709) |
 | 9 | for the newer kind of group (KIP-848); nothing changes for these |
 
-A partition without an offset, and one that there is not, has offset -1 and no error. Whoever asks is told, a member or not. A
+A partition without an offset, and a missing one, has offset -1 and no error. Every client gets the answer, a member or not. A
 topic of which no partitions are wanted is not in the answer.
 """
 

@@ -8,7 +8,7 @@
 | | says that it is a member | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID | the same |
 | has members | nobody's member | UNKNOWN_MEMBER_ID | done: older clients do not say who they are |
 | | a member of another generation | ILLEGAL_GENERATION | the same |
-| | a member | done; its session begins anew | done |
+| | a member | done; its session starts over | done |
 | ... and waits for its leader | a member | REBALANCE_IN_PROGRESS | done |
 
 All offsets of a request are one batch in the log: they are kept, or none of them. What is too long beside an offset
@@ -212,7 +212,7 @@ def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction |
             code = _COMMIT_CODES.get(code, code)
         else:
             for key, one in kept.items():
-                # One by one: a tuple that is made anew is as quick as `_replace` is slow.
+                # One by one: a tuple that is made again is as quick as `_replace` is slow.
                 placed = CommittedOffset(*one[:-1], record_offset)
                 if transaction is None:
                     group.offsets.put(key, placed)

@@ -275,7 +275,7 @@ def remove_member(node: Node, group: Group, member: Member, reason: str) -> None
 
 
 def resume(node: Node, group: Group) -> None:
-    """Go on with a group that was loaded: its members' sessions begin anew."""
+    """Go on with a group that was loaded: its members' sessions start over."""
     if len(group.members) > node.config.group_max_size:
         prepare(node, group, "it has more than group.max.size members")
     for member in list(group.members.values()):

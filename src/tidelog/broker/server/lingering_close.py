@@ -1,7 +1,7 @@
 """When a socket can be closed without taking answers along that are still on their way.
 
 A socket that is closed while requests lie unread in it is reset, and the peer's system throws away what it has not handed out
-yet. So whoever closes goes on reading, to throw it away, until the peer's system has acknowledged the last byte.
+yet. So the side that closes goes on reading, and discards, until the peer's system has acknowledged the last byte.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class BrokerConfig:
     transaction_state_log_segment_bytes: int = _integer("transaction.state.log.segment.bytes", 104_857_600, 1)
     transaction_state_log_min_isr: int = _integer("transaction.state.log.min.isr", 1, 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """All properties that the broker was started with, as texts, whoever they are for."""
+    """All properties that the broker was started with, as texts, used or not."""
     is_read_only: bool = False
     """Whether what is served is only looked at (`read_only`); no property says so."""
     transaction_partition_verification_enable: bool = _flag("transaction.partition.verification.enable", True)

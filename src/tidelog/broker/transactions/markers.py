@@ -27,7 +27,7 @@ def write_marker(
     committed offsets it makes those of the transaction count, or drops them.
 
     A coordinator's epoch keeps those out that were coordinators before, and there is one here for ever: without an epoch it is
-    the one that the log knows, or 0. So whoever takes the folder over, and counts from 0 on, is not kept out.
+    the one that the log knows, or 0. So a broker that takes the folder over, and counts from 0 on, is not refused.
     """
     try:
         log = node.manager.log(*key)

@@ -8,7 +8,7 @@ A transaction begins with its first partition. PREPARE is the decision: from the
 broker, and it is COMPLETE when each of its partitions has the marker.
 
 Fencing: of all producers that ever had a transactional id, only the last one may go on. InitProducerId raises the epoch, and
-whoever comes with an older one is refused. Where the id has an open transaction, that is aborted first, with an epoch that
+a producer with an older one is refused. Where the id has an open transaction, that is aborted first, with an epoch that
 nobody is given; the producer asks again. One that says which epoch it has (KIP-360) gets the next one only if nobody else was
 there in between; if the answer was lost and it asks again, it gets the same one.
 

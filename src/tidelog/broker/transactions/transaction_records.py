@@ -4,10 +4,10 @@
 |---|---|
 | key v0 | the transactional id |
 | value v0 | producer id and epoch, timeout, state, partitions (null while there is no transaction), two times |
-| value v1 | read, too; its tagged fields (an epoch for each transaction, KIP-890) are passed over, as by Kafka 3.9 |
+| value v1 | read, too; its tagged fields (an epoch for each transaction, KIP-890) are skipped, as by Kafka 3.9 |
 | no value | the id has expired |
 
-A key of an unknown version is passed over, as by Kafka; a value that cannot be read makes the partition unreadable: a guess about
+A key of an unknown version is skipped, as by Kafka; a value that cannot be read makes the partition unreadable: a guess about
 a transaction would be worse than no coordinator.
 """
 
@@ -84,7 +84,7 @@ def read_transactions(batches: Iterator[StateBatch]) -> dict[str, Transaction]:
     for batch in batches:
         for record in batch.records:
             if record.key is None or version_of(record.key) != KEY_VERSION:
-                logger.warning("a record at offset %d that is no transactional id's is passed over", record.offset)
+                logger.warning("a record at offset %d that is no transactional id's is skipped", record.offset)
                 continue
             transactional_id = decode_versioned(TransactionLogKey, record.key).transactional_id
             found.pop(transactional_id, None)

@@ -1,4 +1,4 @@
-"""A data folder in message formats v0 and v1, or mixed, written anew in v2, into another folder; the old one is only read.
+"""A data folder in message formats v0 and v1, or mixed, rewritten in v2, into another folder; the old one is only read.
 
 | module | owns |
 |---|---|
@@ -6,5 +6,5 @@
 | `segment_migration` | one segment: the new ``.log``, its indexes and time map |
 | `folder_migration` | the folder: what there is to do, what is carried over, how it ends |
 
-A segment is the unit of work: whoever calls this (`tidelog.spark.jobs.migrate`) does them in any order, side by side.
+A segment is the unit of work: the caller (`tidelog.spark.jobs.migrate`) does them in any order, side by side.
 """

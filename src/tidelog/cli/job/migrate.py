@@ -1,4 +1,4 @@
-"""`tidelog job migrate DIR OUT`: a data folder in old message formats, written anew in format v2."""
+"""`tidelog job migrate DIR OUT`: a data folder in old message formats, rewritten in format v2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--topic", help="Only this topic.")
 @job_options
 def command(directory: str, out_dir: str, topic: str | None, options: JobOptions) -> None:
-    """Write the data folder DIR, whose segments are in message formats v0 and v1 or mixed, anew in v2, as the new folder OUT.
+    """Write the data folder DIR, whose segments are in message formats v0 and v1 or mixed, again in v2, as the new folder OUT.
 
     Kept are offsets, keys, values, timestamps and their type, codecs, and the times of the files; batches of v2 are copied as
     they are. All indexes and time maps are built. DIR is only read. OUT must not be there, or be empty; until all is done it is

@@ -48,7 +48,7 @@ def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wa
 @click.command("rebuild")
 @rebuild_options
 def command(directory: str, options: JobOptions, **wanted: Any) -> None:
-    """Build the offset, time and transaction indexes and the time maps anew from the logs, which are never touched.
+    """Build the offset, time and transaction indexes and the time maps from the logs, which are never touched.
 
     The files are those of `tidelog index rebuild`. In place no broker may be running; with --out all files are written below that
     folder, as TOPIC-PARTITION/FILE, and DIR is only read. Exit code 1 if a log is damaged.

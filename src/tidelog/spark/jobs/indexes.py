@@ -1,4 +1,4 @@
-"""The indexes and time maps of a data folder or backup verified, built or built anew by Spark.
+"""The indexes and time maps of a data folder or backup verified, built or rebuilt by Spark.
 
     verify_indexes(spark, "/backup/kafka").rows.where("kind = 'fault'").show()
     rebuild_indexes(spark, "/backup/kafka", out_dir="/indexes", missing_only=True)
@@ -79,7 +79,7 @@ def rebuild_indexes(
     missing_only: bool = False,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Write the offset, time and transaction indexes and the time maps anew from the logs, which are never touched.
+    """Write the offset, time and transaction indexes and the time maps from the logs, which are never touched.
 
     Args:
         spark: the session whose workers do it.

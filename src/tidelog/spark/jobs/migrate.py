@@ -1,4 +1,4 @@
-"""The job `migrate`: a data folder in message formats v0 and v1, or mixed, written anew in v2, into another folder.
+"""The job `migrate`: a data folder in message formats v0 and v1, or mixed, rewritten in v2, into another folder.
 
 | column of the rows | |
 |---|---|

@@ -286,13 +286,13 @@ class _Mirror:
     def _note(
         self, planned: PlannedPartition, target: TopicPartition, position: int | None, log_start_offset: int, log_end_offset: int
     ) -> None:
-        """Take down what a partition looks like in this round; raise what must not be passed over."""
+        """Take down what a partition looks like in this round; raise what must not be skipped."""
         source = planned.source
         name = f"{source.topic}-{source.partition}"
         lost = 0
         if position is not None and position > log_end_offset:
             raise OffsetOutOfRangeError(
-                f"{name} ends before what was mirrored of it: a topic made anew under the old name? It needs a new mirror",
+                f"{name} ends before what was mirrored of it: a topic made again under the old name? It needs a new mirror",
                 path=self._options.source,
                 found=log_end_offset,
                 expected=f"{position} or later",

@@ -1,6 +1,6 @@
 """Which columns can be written: the rules of `row_batches`' table, on names and types as Spark writes them.
 
-Apart from what writes them, because the driver's process of a commit, which is started anew for each micro-batch, has no use for
+Apart from what writes them, because the driver's process of a commit, which is restarted for each micro-batch, has no use for
 Arrow and would load it for this alone.
 """
 

@@ -5,7 +5,7 @@ crash Spark sends the last micro-batch again, and no other:
 
 | the target has | comes | so |
 |---|---|---|
-| nothing, or another query's | any | new: a checkpoint that begins anew is another query |
+| nothing, or another query's | any | new: a checkpoint that starts over is another query |
 | (q, n) | (q, n) | a replay: committed already, skipped |
 | (q, n) | (q, more than n) | new |
 | (q, n) | (q, less than n) | an error: the checkpoint is older than the target, and rows would be lost or come twice |

@@ -55,7 +55,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 @plainly
 def stream_writer(given: Mapping[str, str], schema: StructType) -> TidelogStreamWriter:
-    """Return the writer of a stream's micro-batch; output mode complete writes each result anew, as the connector does.
+    """Return the writer of a stream's micro-batch; output mode complete writes each whole result again, as the connector does.
 
     Raises InvalidArgumentError for options and columns.
     """

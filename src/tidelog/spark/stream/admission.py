@@ -2,7 +2,7 @@
 
 | limit | a batch ends |
 |---|---|
-| maxOffsetsPerTrigger | after so many offsets: each partition's share is that of its backlog, and none is passed over for ever |
+| maxOffsetsPerTrigger | after so many offsets: each partition's share is that of its backlog, and none is skipped for ever |
 | maxBytesPerTrigger | after about so many bytes, unpacked; see `within_bytes` |
 | maxTimePerTrigger | in each partition before its first record that reaches the batch's end time, see `TimeLimit` |
 | minOffsetsPerTrigger | where it would be smaller it waits, but not longer than maxTriggerDelay since the last one |

@@ -5,9 +5,9 @@
 | goes on | its position | offsets below the log start, or behind the log's end: truncated, or another topic of the name |
 | new since the last batch | 0 | what lies below the log start |
 | gone | nowhere | whatever it had |
-| began anew (deleted and created again) | its log start | what the old one had |
+| started over (deleted and created again) | its log start | what the old one had |
 
-With `failOnDataLoss` every loss is an error; without, it is told and the stream goes on. A partition that begins anew then has
+With `failOnDataLoss` every loss is an error; without, it is told and the stream goes on. A partition that starts over then has
 a batch whose end lies *before* its start: that is how a checkpoint tells, so a batch that is planned again after a crash
 reads the same.
 """
@@ -46,11 +46,11 @@ class Reach(NamedTuple):
 
 
 def reaches(
-    positions: Positions, spans: Mapping[TopicPartition, Span], anew: Set[TopicPartition]
+    positions: Positions, spans: Mapping[TopicPartition, Span], recreated: Set[TopicPartition]
 ) -> tuple[dict[TopicPartition, Reach], list[str]]:
     """Return what the next batch may read, and what was lost, a sentence each.
 
-    `anew` are the partitions known to have been deleted and created again, however many records they have by now.
+    `recreated` are the partitions known to have been deleted and created again, however many records they have by now.
     """
     found: dict[TopicPartition, Reach] = {}
     losses = [_gone(key, positions[key]) for key in sorted(positions.keys() - spans.keys())]
@@ -59,10 +59,10 @@ def reaches(
         if position is None:
             losses += _below(key, 0, span, span.end_offset)
             found[key] = Reach(None, span.start_offset, span.end_offset)
-        elif key in anew or position > span.log_end_offset:
+        elif key in recreated or position > span.log_end_offset:
             losses.append(
                 f"{_name(key)} ends at {span.log_end_offset}, the stream was at {position}"
-                + (": it was deleted and created again" if key in anew else ": it was cut, or deleted and created again")
+                + (": it was deleted and created again" if key in recreated else ": it was cut, or deleted and created again")
             )
             # Less than the position, see the module; the rest comes with the batch behind that.
             start, most = span.start_offset, position - 1
@@ -93,7 +93,7 @@ def batch_ranges(
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
     """Return the offsets `[first, behind)` that the batch between two positions reads, and what was lost, a sentence each.
 
-    `is_first`: the very first batch is planned again after a crash; its start was looked up anew and may lie behind its end,
+    `is_first`: the very first batch is planned again after a crash; its start was looked up again and may lie behind its end,
     which then means that it read nothing.
     """
     found: dict[TopicPartition, tuple[int, int]] = {}

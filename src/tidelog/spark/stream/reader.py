@@ -120,7 +120,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         positions = from_json(start)
         spans = self._look(positions) if self._target is None else self._target
-        reached, losses = reaches(positions, spans, self._anew(positions, spans))
+        reached, losses = reaches(positions, spans, self._recreated(positions, spans))
         self._tell(losses)
         taken = self._admit({key: reach for key, reach in reached.items() if reach.offsets}, limit)
         self._remember_ids(reached, taken)
@@ -207,7 +207,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return sorted(options.assigned)
         return sorted(TopicPartition(topic, number) for topic in options.topics or () for number in existing.get(topic, ()))
 
-    def _anew(self, positions: dict[TopicPartition, int], spans: dict[TopicPartition, Span]) -> set[TopicPartition]:
+    def _recreated(self, positions: dict[TopicPartition, int], spans: dict[TopicPartition, Span]) -> set[TopicPartition]:
         """Return the partitions whose topic is another one than this process knew under the name."""
         now = self._opened().topic_ids(spans)
         return {key for key in positions if key.topic in now and self._ids.get(key.topic, now[key.topic]) != now[key.topic]}

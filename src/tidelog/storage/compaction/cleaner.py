@@ -174,7 +174,7 @@ class Cleaner:
                 if mapper.is_full:
                     logger.debug("%s: the offset map is full at offset %d", segment.log.path, self.offset_map.latest_offset)
                     return
-                # Offsets that are missing at the segment's end are passed over as well.
+                # Offsets that are missing at the segment's end are skipped as well.
                 next_base = dirty[i + 1].base_offset if i + 1 < len(dirty) else end_offset
                 self.offset_map.latest_offset = next_base - 1
         finally:

@@ -10,7 +10,7 @@
 every pass. A checkpoint outside of its log counts as the log's start.
 
 A log whose compaction met damage is uncleanable until the next start: it is left alone, so that nothing is lost by writing it
-anew. One that could not be written (a full disk) waits for some minutes.
+again. One that could not be written (a full disk) waits for some minutes.
 
 Chosen is the log with the largest share of dirty bytes, if that exceeds min.cleanable.dirty.ratio or something has waited
 longer than max.compaction.lag.ms. Invariant: a partition is never in two hands. One thread at a time; `log_cleaner` does the
@@ -121,7 +121,7 @@ class CleanerManager:
         return found
 
     def pause_cleaning_for_non_compacted_partitions(self) -> list[PartitionLog]:
-        """Return the logs that are not compacted, paused: whoever deletes their old segments resumes them then.
+        """Return the logs that are not compacted, paused: the caller deletes their old segments and resumes them.
 
         So a change of cleanup.policy in the middle of that has its effect afterwards.
         """

@@ -1,6 +1,6 @@
 """The lock on a data folder: `.lock`, the file that Kafka itself locks while it runs (spec §7).
 
-Whoever writes into a data folder holds it; readers do not ask. Kafka takes a POSIX record lock on the whole file, so the
+A process that writes into a data folder holds it; readers do not ask. Kafka takes a POSIX record lock on the whole file, so the
 same call is made here, and each sees the other. The file stays when the lock is given back, as Kafka leaves it.
 """
 

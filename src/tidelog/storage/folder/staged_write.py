@@ -222,7 +222,7 @@ def log_end(folder: Path) -> int:
         end_position = last.valid_end().position
         if end_position < last.size_bytes:
             raise StorageError(
-                "the log ends inside a batch: whoever wrote to it was killed; start a broker on the folder once, it recovers",
+                "the log ends inside a batch: its writer was killed; start a broker on the folder once, it recovers",
                 path=last.log_path,
                 position=end_position,
             )

@@ -1,7 +1,7 @@
 """Segments with offsets that their base cannot tell in an int32, and how they are split (spec §6.6, KAFKA-6264).
 
 Kafka before 2.1 could write them, by compacting several segments into one. Recovery stumbles over one, and so does the
-cleaner; both have it split and begin anew::
+cleaner; both have it split and start over::
 
     [5 ......... 5 + 2^31 ..]   →   [5 .........] [5 + 2^31 ..]
 
@@ -126,7 +126,7 @@ def _hand_on_aborted_txns(segment: LogSegment, new: list[LogSegment]) -> None:
     try:
         aborted = segment.txn_index.aborted
     except CorruptIndexError as error:
-        logger.warning("%s: left out, recovery builds it anew", error)
+        logger.warning("%s: left out, recovery rebuilds it", error)
         return
     for txn in aborted:
         part = next((part for part in reversed(new) if part.base_offset <= txn.last_offset), None)

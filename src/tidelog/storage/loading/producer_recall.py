@@ -2,7 +2,7 @@
 
 A snapshot holds the last batch of each producer; an append knows repetitions of the last five, as many as a producer may have
 on their way. After a crash producers repeat what was not acknowledged to them. Kafka 3.9.1, which then knows one batch of each,
-takes an older one for a gap in the sequence; the producer begins anew under another epoch, and writes it a second time. So the
+takes an older one for a gap in the sequence; the producer starts over under another epoch, and writes it a second time. So the
 end of the log, which recovery has just read, is walked once more. Called by `loader`, after a crash only: before a clean end
 every request was answered.
 """

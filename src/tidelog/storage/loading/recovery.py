@@ -1,4 +1,4 @@
-"""Recovery of one segment: its log is read from end to end, and everything beside it is built anew from that (spec §4.7).
+"""Recovery of one segment: its log is read from end to end, and everything beside it is built from that (spec §4.7).
 
 | | |
 |---|---|
@@ -12,7 +12,7 @@ Two differences from Kafka. A batch whose offset does not lie above the offsets 
 throws the whole segment away if an index entry would fall upon it, and no reader of this project would go past it. And an index
 that would take more than segment.index.bytes is left sparse at its end, where Kafka fails.
 
-Called by `loader`, after an unclean end and for a segment without an index; whoever calls sees to it that the producers' state
+Called by `loader`, after an unclean end and for a segment without an index; the caller sees to it that the producers' state
 stands at the segment's base.
 """
 

@@ -29,7 +29,7 @@ def partition_records(
     replicas, directories = [node_id], [directory_id]
     none: list[int] = []
     return [
-        # Lists are shared: whoever changes a partition gives it other ones.
+        # Lists are shared: a change gives a partition other ones.
         PartitionRecord(number, topic_id, replicas, replicas, none, none, node_id, 0, leader_epoch, 0, directories)
         for number in numbers
     ]

@@ -14,7 +14,7 @@ class AppendWork(NamedTuple):
     is_decompressed: bool
     """They came compressed, and were unpacked to be checked."""
     is_recompressed: bool
-    """They were packed (anew) to be stored."""
+    """They were packed (again) to be stored."""
     is_converted: bool
     """They are stored in another message format than they came in."""
 

@@ -4,7 +4,7 @@
 |---|---|---|
 | the time map is removed | at once | it is made again at any time |
 | files get the suffix ``.deleted`` | at once | a restart must not find the segment again |
-| files are removed | after file.delete.delay.ms | whoever is still reading from them goes on reading |
+| files are removed | after file.delete.delay.ms | readers that have them open go on reading |
 
 A run that ends before the delay is over leaves ``.deleted`` files, which the next start removes. The log, the loader and
 whatever replaces segments delete through this.

@@ -115,7 +115,7 @@ class LocalLog:
             self._scheduler.schedule("write-indexes", self._write_indexes, delay_ms=INDEX_WRITE_DELAY_MS)
 
     def _write_indexes(self) -> None:
-        """Bring the index files up to date for whoever looks into the folder; what fails here fails again where it matters.
+        """Bring the index files up to date for readers of the folder; what fails here fails again where it matters.
 
         Their descriptors go back: between two such writes a log that is appended to needs one, not three.
         """
@@ -127,14 +127,14 @@ class LocalLog:
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
         """Begin a segment at `expected_next_offset`, or at the log end if that is more; return it.
 
-        An active segment without a batch that has that very base is made anew. Raises InvalidArgumentError where another
+        An active segment without a batch that has that very base is made again. Raises InvalidArgumentError where another
         segment has it, or one behind it, and StorageError.
         """
         self.check_open()
         base_offset = max(expected_next_offset, self.log_end_offset)
         active = self.segments.active
         if base_offset == active.base_offset and active.size_bytes == 0:
-            logger.warning("%s: the empty segment %d is made anew", self.directory, base_offset)
+            logger.warning("%s: the empty segment %d is made again", self.directory, base_offset)
             segment = self.create_and_delete_segment(base_offset, active)
             self.update_log_end_offset(self.log_end_offset)
             return segment
@@ -319,7 +319,7 @@ class LocalLog:
                 segment.update_parent_dir(directory)
 
     def close(self) -> None:
-        """Finish every segment's files. Twice is no error. Raises the first StorageError, after all were tried."""
+        """Finish every segment's files. Idempotent. Raises the first StorageError, after all were tried."""
         self.is_closed = True
         failed: StorageError | None = None
         for segment in self.segments.values():

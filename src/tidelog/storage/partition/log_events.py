@@ -1,4 +1,4 @@
-"""What a partition's log tells whoever keeps it, at the moment it happens.
+"""What a partition's log reports to its owner, at the moment it happens.
 
 | event | told | to whom that matters |
 |---|---|---|

@@ -70,7 +70,7 @@ class LogState:
         """`topic_id` is what the caller takes the topic's id to be; partition.metadata is read here and written lazily.
 
         `jitter` is where new segments take their part of segment.jitter.ms from. The high watermark starts at the log
-        start; whoever has the checkpoint calls `update_high_watermark`. Raises InconsistentTopicIdError.
+        start; the caller that has the checkpoint calls `update_high_watermark`. Raises InconsistentTopicIdError.
         """
         self.clock = clock
         self.scheduler = scheduler

@@ -42,7 +42,7 @@ def fetch_offset_by_timestamp(log: LogState, timestamp: int) -> TimestampAndOffs
 
 
 def fetch_offset_for_timestamp(log: LogState, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
-    """Return the same as whoever reads with `isolation` sees it. Raises what `fetch_offset_by_timestamp` raises."""
+    """Return the same as a reader with `isolation` sees it. Raises what `fetch_offset_by_timestamp` raises."""
     if isolation is FetchIsolation.HIGH_WATERMARK:
         end = log.watermarks.high_watermark
     else:

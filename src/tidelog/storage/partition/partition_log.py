@@ -72,7 +72,7 @@ class PartitionLog(LogState):
         """`topic_id` is what the caller takes the topic's id to be; partition.metadata is read here and written lazily.
 
         `jitter` is where new segments take their part of segment.jitter.ms from. The high watermark starts at the log
-        start; whoever has the checkpoint calls `update_high_watermark`. Raises InconsistentTopicIdError.
+        start; the caller that has the checkpoint calls `update_high_watermark`. Raises InconsistentTopicIdError.
         """
         super().__init__(
             directory,
@@ -315,7 +315,7 @@ class PartitionLog(LogState):
     def close(self) -> None:
         """Write what a clean start needs (topic id, producers' snapshot, last index entries) and close the files.
 
-        Of a log that is offline, files are closed as they are. Twice is no error. Raises LogOfflineError where the disk refuses.
+        Of a log that is offline, files are closed as they are. Idempotent. Raises LogOfflineError where the disk refuses.
         """
         self._expiration.cancel()
         if self.local.is_closed:

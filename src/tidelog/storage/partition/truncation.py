@@ -3,7 +3,7 @@
 | `truncate_to(target)` | |
 |---|---|
 | target ≥ log end | only an epoch that begins there goes |
-| target < the first segment's base | everything goes; the log begins anew at the target |
+| target < the first segment's base | everything goes; the log starts over at the target |
 | else | batches from the one that holds the target on; segments above it; their snapshots; epochs; the log start comes down |
 
 Producers are those of the records that stay: from the last snapshot at or below the target, and the batches since. `PartitionLog`

@@ -1,6 +1,6 @@
 """What keeps a transaction from hanging: a producer whose transaction is being verified with its coordinator (KIP-890).
 
-Between the question and the append a guard stands for the transaction: whoever appends must hold it, and a marker that
+Between the question and the append a guard stands for the transaction: an append must hold it, and a marker that
 comes in between takes it away. The lowest sequence that was seen meanwhile must be written first.
 """
 

@@ -8,7 +8,7 @@ Kafka itself removes at its next start. The first half of the uuid is fixed, so 
     3  the staging folders are renamed to <topic>-<partition>       a crash leaves a part of the topic
     4  the data folder is synced, checkpoints get the new offsets
 
-Whoever takes the folder's lock next cleans up: staging folders of an import that died in step 1 are removed; where the metadata
+The next owner of the folder's lock cleans up: staging folders of an import that died in step 1 are removed; where the metadata
 or a published partition has the same topic id, all the data was synced, and the rest is published. So no lock, no
 cleaning, no writing: two writers never see each other's staging.
 
