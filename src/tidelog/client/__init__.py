@@ -7,8 +7,8 @@
 | `cluster` | who leads what, connections that are lent, a request to each leader until it is answered |
 | `failures` | which error codes are tried again, for how long, and what the others raise |
 | `offsets`, `ranges` | offsets for times; where to read for a range of time, so that nothing is missed |
-| `coordinators`, `groups`, `group_log` | who coordinates a group; groups as brokers tell them, and as their log does |
-| `lag`, `next_records`, `group_lag` | how far behind a group is: what each number is, the next record, all together |
+| `coordinators`, `groups` | who coordinates a group; groups as brokers describe them |
+| `next_records`, `group_lag` | how far behind a group is, by the formulas of `groups.lag`: the next record, all together |
 | `group_reset` | a group's offsets set to a time |
 | `topic_configs`, `sizes` | how long topics keep their records, how many bytes they take |
 | `fetching`, `producing` | one partition's batches out; records in |
