@@ -15,7 +15,9 @@ import sys
 import tarfile
 import venv
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from email.parser import HeaderParser
+from functools import partial
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -34,7 +36,7 @@ pytestmark = pytest.mark.interop
 
 def run(*command: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
     given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")} | (env or {})
-    done = subprocess.run([str(one) for one in command], env=given, cwd=cwd, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([str(one) for one in command], env=given, cwd=cwd, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
@@ -55,27 +57,29 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.tar.gz"))
 
 
-def build(sdist: Path, compiler: str) -> Path:
-    """Build a wheel from the source distribution, with a compiler that is this line of shell."""
-    script = sdist.parent / "cc"
-    script.write_text(f"#!/bin/sh\n{compiler}\n")
+COMPILERS = {"compiled": 'exec cc "$@" -O0', "interpreted": "echo no compiler here >&2; exit 1"}
+"""A line of shell each."""
+
+
+def build(sdist: Path, kind: str) -> Path:
+    """Build a wheel from the source distribution, with or without a compiler."""
+    folder = sdist.parent / kind
+    folder.mkdir()
+    script = folder / "cc"
+    script.write_text(f"#!/bin/sh\n{COMPILERS[kind]}\n")
     script.chmod(0o755)
-    folder = sdist.parent / f"wheel-{len(list(sdist.parent.iterdir()))}"
     options = ("--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--disable-pip-version-check")
     run(sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", folder, sdist, env={"CC": str(script)})
     return next(folder.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
-def compiled_wheel(sdist: Path) -> Path:
+def wheels(sdist: Path) -> dict[str, Path]:
+    """Both, built side by side."""
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
-    return build(sdist, 'exec cc "$@" -O0')
-
-
-@pytest.fixture(scope="module")
-def interpreted_wheel(sdist: Path) -> Path:
-    return build(sdist, "echo no compiler here >&2; exit 1")
+    with ThreadPoolExecutor(len(COMPILERS)) as pool:
+        return dict(zip(COMPILERS, pool.map(partial(build, sdist), COMPILERS), strict=True))
 
 
 def asked_for(requirements: list[str] | None, known: dict[str, Distribution]) -> dict[str, Distribution]:
@@ -123,7 +127,8 @@ def contents(wheel: Path) -> list[str]:
         return archive.namelist()
 
 
-def test_what_the_wheels_hold(compiled_wheel: Path, interpreted_wheel: Path) -> None:
+def test_what_the_wheels_hold(wheels: dict[str, Path]) -> None:
+    compiled_wheel, interpreted_wheel = wheels["compiled"], wheels["interpreted"]
     assert compiled_wheel.stat().st_size < MOST_BYTES["wheel"]
     names = set(contents(compiled_wheel))
     modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
@@ -137,13 +142,13 @@ def test_what_the_wheels_hold(compiled_wheel: Path, interpreted_wheel: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def interpreted(interpreted_wheel: Path) -> Path:
-    return installed(interpreted_wheel)
+def interpreted(wheels: dict[str, Path]) -> Path:
+    return installed(wheels["interpreted"])
 
 
 @pytest.fixture(scope="module")
-def compiled(compiled_wheel: Path) -> Path:
-    return installed(compiled_wheel)
+def compiled(wheels: dict[str, Path]) -> Path:
+    return installed(wheels["compiled"])
 
 
 @pytest.mark.parametrize("kernel", ["compiled", "interpreted"])
