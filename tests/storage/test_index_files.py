@@ -29,7 +29,8 @@ from tidelog.errors import (
 )
 from tidelog.formats.offset_index import OffsetPosition
 from tidelog.storage.segment import index_cache
-from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
+from tidelog.storage.segment.offset_index_file import OffsetIndexFile
+from tidelog.storage.segment.time_index_file import TimeIndexFile
 
 BASE = 45
 OFFSET_BYTES = 30 * 8

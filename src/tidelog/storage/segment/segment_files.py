@@ -3,7 +3,7 @@
 | file | | there |
 |---|---|---|
 | `.log` | `log_file.LogFile` | always |
-| `.index`, `.timeindex` | `index_files` | from their first use on |
+| `.index`, `.timeindex` | `offset_index_file`, `time_index_file` | from their first use on |
 | `.txnindex` | `txn_index_file.TxnIndexFile` | if a transaction was aborted |
 
 Invariant: nothing is opened or created before it is needed, and everything can be done while a file is not there.
@@ -20,7 +20,8 @@ from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from tidelog.storage.segment.index_files import OffsetIndexFile, TimeIndexFile
+from tidelog.storage.segment.offset_index_file import OffsetIndexFile
+from tidelog.storage.segment.time_index_file import TimeIndexFile
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.txn_index_file import TxnIndexFile
 

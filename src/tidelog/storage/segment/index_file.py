@@ -18,7 +18,8 @@ Invariants
     * A file that is there counts as Kafka counts it, in its full length: it is full, until `resize` gives it room. But a tail of
       zeros (of an index that was copied or left while it was live) holds no entries.
 
-`segment` owns one of each; recovery replaces their contents. One thread at a time.
+What each of the two is asked is in `offset_index_file` and `time_index_file`. `segment` owns one of each; recovery replaces their
+contents. One thread at a time.
 """
 
 from __future__ import annotations
@@ -31,10 +32,8 @@ from typing import Generic, TypeVar
 from tidelog.errors import SegmentChangedError, StorageError
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.formats.index_entries import IndexEntries
-from tidelog.formats.offset_index import OffsetIndex, OffsetPosition
-from tidelog.formats.time_index import TimeIndex, TimestampOffset
+from tidelog.formats.time_index import TimeIndex
 from tidelog.storage.segment.descriptors import open_file
-from tidelog.storage.segment.index_cache import in_memory
 from tidelog.storage.segment.log_file import delete_file, write_rest
 
 _Entries = TypeVar("_Entries", bound=IndexEntries)
@@ -414,104 +413,3 @@ class IndexFile(Generic[_Entries]):
 
     def _refused(self, what: str, error: OSError) -> StorageError:
         return StorageError(f"cannot {what} an index: {error.strerror or error}", path=self.path)
-
-
-class OffsetIndexFile(IndexFile[OffsetIndex]):
-    """Offsets and positions of one segment."""
-
-    def __init__(self, path: Path, base_offset: int, max_index_bytes: int) -> None:
-        super().__init__(path, base_offset, max_index_bytes, OffsetIndex)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next append would raise."""
-        index = self._live_entries or self._with_room()
-        return index.entries >= index.max_entries
-
-    @property
-    def last_offset(self) -> int:
-        """The last entry's offset; the base of an empty index."""
-        return self._at_rest_closed(self._readable().last_offset)
-
-    @property
-    def last_entry(self) -> OffsetPosition:
-        """The last entry; (base, 0) of an empty index."""
-        index = self._readable()
-        if index.entries == 0:
-            return OffsetPosition(self.base_offset, 0)
-        return self._at_rest_closed(index.entry(index.entries - 1))
-
-    def entry(self, slot: int) -> OffsetPosition:
-        """Return an entry. Raises InvalidArgumentError beyond the last one."""
-        return self._at_rest_closed(self._readable().entry(slot))
-
-    def lookup(self, offset: int) -> OffsetPosition:
-        """Return the last entry whose offset is at most `offset`; (base, 0) where there is none."""
-        if self._live_entries is not None:
-            return self._live_entries.lookup(offset)
-        return self._at_rest_closed(in_memory(self._readable()).lookup(offset))
-
-    def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
-        """Return the first entry whose position is at or behind `start.position + size_bytes`, None without one."""
-        entries = self._live_entries or in_memory(self._readable())
-        return self._at_rest_closed(entries.fetch_upper_bound_offset(start, size_bytes))
-
-    def append(self, offset: int, position: int) -> None:
-        """Add an entry. Raises IndexFullError, InvalidOffsetError, OffsetOverflowError, StorageError; then it is not there."""
-        index = self.live()
-        index.append(offset, position)
-        try:
-            self.write_entries()
-        except StorageError:
-            self.keep(index.entries - 1)
-            raise
-
-
-class TimeIndexFile(IndexFile[TimeIndex]):
-    """Timestamps and offsets of one segment."""
-
-    def __init__(self, path: Path, base_offset: int, max_index_bytes: int) -> None:
-        super().__init__(path, base_offset, max_index_bytes, TimeIndex)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether an ordinary append would raise: the last slot is kept for the entry of the roll or the close."""
-        index = self._live_entries or self._with_room()
-        return index.entries >= index.max_entries - 1
-
-    @property
-    def last_entry(self) -> TimestampOffset:
-        """The last entry; (-1, base) of an empty index."""
-        return self._at_rest_closed(self._readable().last_entry)
-
-    def entry(self, slot: int) -> TimestampOffset:
-        """Return an entry. Raises InvalidArgumentError beyond the last one."""
-        return self._at_rest_closed(self._readable().entry(slot))
-
-    def lookup(self, timestamp: int) -> TimestampOffset:
-        """Return the last entry whose timestamp is at most `timestamp`; (-1, base) where there is none."""
-        if self._live_entries is not None:
-            return self._live_entries.lookup(timestamp)
-        return self._at_rest_closed(in_memory(self._readable()).lookup(timestamp))
-
-    def slot(self, timestamp: int) -> int:
-        """Return the last slot whose timestamp is at most `timestamp`, -1 without one."""
-        entries = self._live_entries or in_memory(self._readable())
-        return self._at_rest_closed(entries.slot(timestamp))
-
-    def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
-        """Add an entry if `timestamp` is above the last one's; the same entry again is no error.
-
-        Raises IndexFullError (unless `skip_full_check`: the entry of a roll or a close), InvalidOffsetError,
-        InvalidArgumentError, OffsetOverflowError, StorageError; then it is not there.
-        """
-        if skip_full_check and self._live_entries is None and self.last_entry == (timestamp, offset):
-            return  # A close tells it again.
-        index = self.live()
-        before = index.entries
-        index.maybe_append(timestamp, offset, skip_full_check)
-        try:
-            self.write_entries()
-        except StorageError:
-            self.keep(before)
-            raise
