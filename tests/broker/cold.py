@@ -16,7 +16,7 @@ import pytest
 from tests.broker.conftest import RunningBroker
 from tidelog.formats import non_blocking_read
 from tidelog.formats.non_blocking_read import NotCachedError
-from tidelog.storage.segment import log_file
+from tidelog.storage.segment import log_file_reader
 
 
 def forget(directory: Path) -> None:
@@ -37,7 +37,7 @@ class ColdDisk:
         self.spared = 0
         self._warm: set[tuple[int, int]] = set()
         self._read = non_blocking_read._read_cached
-        self._is_cached = log_file.is_cached
+        self._is_cached = log_file_reader.is_cached
         run = broker.node.blocking.run
 
         def counted(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -46,7 +46,7 @@ class ColdDisk:
 
         monkeypatch.setattr(broker.node.blocking, "run", counted)
         monkeypatch.setattr(non_blocking_read, "_read_cached", self._read_cold)
-        monkeypatch.setattr(log_file, "is_cached", self._is_warm)
+        monkeypatch.setattr(log_file_reader, "is_cached", self._is_warm)
 
     def _read_cold(self, fd: int, buffer: memoryview, position: int) -> int:
         if self._is_new(fd, position):

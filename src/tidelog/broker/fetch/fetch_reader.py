@@ -31,7 +31,8 @@ from tidelog.formats.non_blocking_read import NotCachedError
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
-from tidelog.storage.segment.log_file import MIN_MAPPED_BYTES, LogFile
+from tidelog.storage.segment.log_file import LogFile
+from tidelog.storage.segment.log_file_reader import MIN_MAPPED_BYTES
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 

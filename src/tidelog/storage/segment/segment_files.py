@@ -20,9 +20,9 @@ from pathlib import Path
 
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.formats.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.offset_index_file import OffsetIndexFile
 from tidelog.storage.segment.time_index_file import TimeIndexFile
-from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 

@@ -1,0 +1,240 @@
+"""The `.log` of a segment, read: bytes and batches up to the logical end; nothing of what stands after it is seen.
+
+A descriptor is taken when it is first needed. Everything goes by `pread`; a mapping is only made for callers that hand the bytes
+on unseen (`mapped`). What writes is `log_file`. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+from tidelog.errors import CorruptBatchError, InvalidArgumentError, StorageError
+from tidelog.formats.non_blocking_read import NotCachedError, is_cached, is_non_blocking, pread
+from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, read_header
+from tidelog.records.compression import Bytes
+from tidelog.storage.segment.descriptors import is_shortage, open_file
+
+FIRST_READ_BYTES = 8 * 1024
+"""Most look-ups walk one index interval, which is 4 KiB unless configured."""
+MAX_READ_BYTES = 512 * 1024
+HOP_READ_BYTES = 4096
+
+MIN_MAPPED_BYTES = 128 * 1024
+"""Less is copied sooner than mapped."""
+
+_LENGTH = Struct(">i")
+
+
+class LogFileReader:
+    """The half of a `LogFile` that reads. Not for use by itself."""
+
+    def __init__(self, path: Path | str, size_bytes: int, fd: int) -> None:
+        self._path = path
+        self.size_bytes = size_bytes
+        self._fd = fd
+        self._map: memoryview | None = None
+        self._is_synced = False
+        self._is_link = False
+        """Whether the file is another's, which is only read: a symbolic link, as in a `read_only_view`."""
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        if isinstance(self._path, str):  # Made when somebody asks: a folder may have ten thousand segments.
+            self._path = Path(self._path)
+        return self._path
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a descriptor is held."""
+        return self._fd >= 0
+
+    def close_handlers(self) -> None:
+        """Give the descriptor back and leave the file as it is (when its disk has failed). Never raises."""
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        self._map = None
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError:
+                self._is_synced = False
+
+    def release(self) -> None:
+        """Give the descriptor back until the next use. Raises StorageError where closing tells of a lost write."""
+        fd, self._fd = self._fd, -1
+        self._map = None
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError as error:
+                raise refused("close", self.path, error) from error
+
+    # --- reading
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return up to `length` bytes from `position`, fewer only at the logical end.
+
+        Raises InvalidArgumentError for a position behind the end or a negative number, StorageError, also for a file that has
+        become shorter than what was written.
+        """
+        length = self._available(position, length)
+        if length == 0:
+            return b""
+        fd = self._open()
+        try:
+            data = pread(fd, length, position)
+            while len(data) < length:
+                more = pread(fd, length - len(data), position + len(data))
+                if not more:
+                    raise self._too_short(position + len(data))
+                data += more
+        except StorageError:
+            raise
+        except OSError as error:
+            raise refused("read", self.path, error) from error
+        return data
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position`; return how many bytes, fewer than it holds only at the logical end.
+
+        Raises what `read` raises.
+        """
+        length = self._available(position, len(buffer))
+        if length == 0:
+            return 0
+        fd = self._open()
+        count = 0
+        try:
+            while count < length:
+                more = os.preadv(fd, [buffer[count:length]], position + count)
+                if not more:
+                    raise self._too_short(position + count)
+                count += more
+        except StorageError:
+            raise
+        except OSError as error:
+            raise refused("read", self.path, error) from error
+        return count
+
+    def view(self, position: int, length: int) -> Bytes:
+        """Return the bytes, all of them, to be handed to the system: many are mapped, few are copied. See `mapped`.
+
+        Raises what `read` raises; NotCachedError within `non_blocking`.
+        """
+        if length >= MIN_MAPPED_BYTES:
+            is_here = is_cached(self._open(), position, length) if is_non_blocking() else True
+            if is_here:
+                try:
+                    return self.mapped(position, length)
+                except StorageError as error:
+                    if not is_shortage(error):  # A mapping takes a descriptor more; a copy does as well.
+                        raise
+                    return self.read(position, length)
+            if is_here is False:
+                raise NotCachedError(self._open(), position, length)
+        return self.read(position, length)
+
+    def mapped(self, position: int, length: int) -> memoryview:
+        """Return the bytes without copying them, to be handed to the system: who looks into them may wait for a disk, and a file
+        that was cut is a fatal signal then, where a `writev` just fails.
+
+        The whole file is mapped, once, until `unmap`; slices that are out keep their mapping. Raises what `read` raises.
+        """
+        end = position + length
+        if self._available(position, length) < length:
+            raise self._too_short(self.size_bytes)
+        if self._map is None or len(self._map) < end:
+            try:
+                self._map = memoryview(mmap.mmap(self._open(), self.size_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+            except (OSError, ValueError) as error:  # ValueError: the file has become shorter.
+                raise StorageError(f"cannot map a file: {error}", path=self.path, expected=f"{self.size_bytes} bytes") from error
+        return self._map[position:end]
+
+    def unmap(self) -> None:
+        """Give the mapping back; slices that are out keep it until they are gone."""
+        self._map = None
+
+    def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
+        """Yield the headers of the whole batches from `position`, where one starts, to `end_position` or the end.
+
+        A partial batch at the end is passed over without a word (spec §4.15). Raises CorruptBatchError for a header that breaks
+        its format; checksums and the order of offsets are not looked at. Raises StorageError.
+        """
+        end = self.size_bytes if end_position is None else min(end_position, self.size_bytes)
+        chunk, start, read_bytes = b"", position, FIRST_READ_BYTES // 2
+        while end - position >= MIN_HEADER_BYTES:
+            index = position - start
+            if index + HEADER_BYTES > len(chunk) and start + len(chunk) < end:
+                # More at a time while batches follow closely; only headers where each lies far behind the one before.
+                far = index - len(chunk) > HOP_READ_BYTES
+                read_bytes = HOP_READ_BYTES if far else min(read_bytes * 2, MAX_READ_BYTES)
+                chunk, start, index = self.read(position, min(read_bytes, end - position)), position, 0
+            (length,) = _LENGTH.unpack_from(chunk, index + 8)
+            if length >= MIN_LENGTH and length + LOG_OVERHEAD > end - position:
+                return
+            header = read_header(chunk, index, position, self.path)
+            yield header
+            position += header.size
+
+    def first_batch(self, position: int = 0) -> BatchHeader | None:
+        """Return the header of the batch at `position`; None if no whole one is there. Raises CorruptBatchError, StorageError."""
+        room = self.size_bytes - position
+        if room < MIN_HEADER_BYTES:
+            return None
+        data = self.read(position, min(HEADER_BYTES, room))
+        (length,) = _LENGTH.unpack_from(data, 8)
+        if length >= MIN_LENGTH and length + LOG_OVERHEAD > room:
+            return None
+        return read_header(data, 0, position, self.path)
+
+    def read_batch(self, header: BatchHeader) -> bytes:
+        """Return a batch's bytes; its checksum is not looked at. Raises CorruptBatchError if it is not all there any more."""
+        data = self.read(header.position, header.size)
+        if len(data) < header.size:
+            raise CorruptBatchError("a batch is cut off by the end of its segment", path=self.path, position=header.position)
+        return data
+
+    # --- inside
+
+    def _open(self) -> int:
+        if self._fd < 0:
+            try:
+                self._fd = open_file(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise refused("open", self.path, error) from error
+                self._fd = self._open_link()
+        return self._fd
+
+    def _open_link(self) -> int:
+        self._is_link = True
+        try:
+            return open_file(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise refused("open", self.path, error) from error
+
+    def _available(self, position: int, length: int) -> int:
+        if not 0 <= position <= self.size_bytes or length < 0:
+            raise InvalidArgumentError(
+                "a read outside a log", path=self.path, found=f"{length} bytes at {position}", expected=f"0 to {self.size_bytes}"
+            )
+        return min(length, self.size_bytes - position)
+
+    def _too_short(self, position: int) -> StorageError:
+        return StorageError(
+            "a log is shorter than what was written to it", path=self.path, found=position, expected=f"{self.size_bytes} bytes"
+        )
+
+
+def refused(what: str, path: Path | str, error: OSError) -> StorageError:
+    """Return the error for what the system did not do with a file."""
+    return StorageError(f"cannot {what} a file: {error.strerror or error}", path=path)
