@@ -60,6 +60,7 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
 
 def class_archive(release: str) -> Path:
     """Return where the classes that a broker of a release loads are kept for this machine's Java (class data sharing)."""
+    classpath(release)  # Its mark says which jars the archive is of.
     java = Path(shutil.which("java") or "java").resolve()
     mark = hashlib.sha256(f"{java} {java.stat().st_mtime_ns} {(JARS / release / '.complete').stat().st_mtime_ns}".encode())
     return JARS / f"{release}-{mark.hexdigest()[:16]}.jsa"

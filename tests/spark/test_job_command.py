@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 KAFKA_3 = GOLDEN / "kafka-3.9.1" / "log"
 PAGE = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```console\n\$ (.+?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-PATIENCE_S = 400
+PATIENCE_S = 300  # beside others, on two cores
 """A process with a Spark of its own, beside those of other workers."""
 QUICK = ("--master", "local[1]", "--conf", "spark.driver.memory=512m")
 

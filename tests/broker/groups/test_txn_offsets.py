@@ -152,6 +152,14 @@ def test_who_may_commit(broker: RunningBroker, client: RawClient) -> None:
     assert fetch(client, "guarded") == one
 
 
+def test_a_producer_that_has_no_id_yet(client: RawClient) -> None:
+    """Kafka 3.9.1 answers so, and keeps the connection."""
+    for version in range(5):
+        assert commit_in_transaction(client, "no id", {KEY: Offset(1)}, "nobody's", (-1, -1), version) == {
+            KEY: ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        }
+
+
 def test_offsets_that_are_deleted_while_they_are_pending(client: RawClient) -> None:
     copier = Copier(client, "deleting")
     for group in ("some", "all"):

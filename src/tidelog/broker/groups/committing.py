@@ -73,10 +73,10 @@ class Committer(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Offsets that are not too long, and their batch; None without any."""
+    """Offsets that are not too long, and their batch, or why there is none; None without any offsets."""
 
     offsets: dict[TopicPartition, CommittedOffset]
-    batch: bytearray | None
+    batch: bytearray | TidelogError | None
 
 
 class Transaction(NamedTuple):
@@ -178,9 +178,12 @@ def _kept(
     if transaction is not None:
         producer = Producer(transaction.producer_id, transaction.producer_epoch, _TXN_SEQUENCE)
 
-    def build() -> bytearray:
+    def build() -> bytearray | TidelogError:
         entries = offset_entries(group_id, kept.items())
-        return node.groups.log.build(entries, producer=producer, is_transactional=transaction is not None)
+        try:
+            return node.groups.log.build(entries, producer=producer, is_transactional=transaction is not None)
+        except TidelogError as error:  # `_store` answers with it, unless the group or the transaction refuses first.
+            return error
 
     if len(kept) > BUILT_ELSEWHERE:
         return _Kept(kept, (yield Elsewhere(build)))
@@ -205,6 +208,8 @@ def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction |
     if batch is not None:
         groups = node.groups
         try:
+            if isinstance(batch, TidelogError):
+                raise batch
             record_offset = groups.log.append_batch(groups.log.partition_of(group.group_id), batch)
         except TidelogError as error:
             logger.info("group %r: offsets are not committed: %s", group.group_id, error)
