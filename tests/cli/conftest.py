@@ -83,7 +83,7 @@ def start(*args: object, module: str = "tidelog", **options: Any) -> subprocess.
 def run_process(*args: object, **options: Any) -> Ran:
     """Run `tidelog ARGS` as a process of its own, to its end."""
     with start(*args, **options) as process:
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=300)
     assert b"Traceback" not in (stderr or b"")
     return Ran(process.returncode, (stdout or b"").decode(), (stderr or b"").decode(), stdout or b"")
 
