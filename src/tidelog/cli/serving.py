@@ -54,7 +54,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 GC_THRESHOLDS = (20_000, 5, 200)
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long the loop waits for Python code of another thread (see `broker.wide_requests`); by default it is ten times that."""
+"""How long the loop waits for another thread's Python code (`broker.server.wide_requests`); the default is ten times that."""
 
 
 def serve(

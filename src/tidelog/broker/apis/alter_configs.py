@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Operation, Resource, answers, change_all
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 
-def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Message | Wide | Outcome:
-    return node.slices.answer(request, _work(node, message))
+def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
+    return _work(node, message)
 
 
 def _work(node: Node, message: AlterConfigsRequest) -> Work:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_replicas
 from tidelog.broker.server.slices import Work, slowly
@@ -31,14 +31,13 @@ from tidelog.wire.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 MAX_ADDED = 10_000
 """Partitions that one topic gets at once."""
 
 
-def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> Message | Wide | Outcome:
-    return node.slices.answer(request, _work(node, message))
+def handle(node: Node, message: CreatePartitionsRequest, request: Request) -> Work:
+    return _work(node, message)
 
 
 def _work(node: Node, message: CreatePartitionsRequest) -> Work:

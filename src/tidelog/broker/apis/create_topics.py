@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request, Wide
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.replica_rules import check_assignments, check_replication_factor
 from tidelog.broker.server.slices import Work, slowly
@@ -43,7 +43,6 @@ from tidelog.wire.messages.create_topics import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 REPLICATION_FACTOR = 1
 
@@ -56,8 +55,8 @@ WIDE = 16
 """Topics of an answer that is written by another thread: each has forty properties."""
 
 
-def handle(node: Node, message: CreateTopicsRequest, request: Request) -> Message | Wide | Outcome:
-    return node.slices.answer(request, _work(node, message))
+def handle(node: Node, message: CreateTopicsRequest, request: Request) -> Work:
+    return _work(node, message)
 
 
 def _work(node: Node, message: CreateTopicsRequest) -> Work:

@@ -18,7 +18,7 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request
 from tidelog.broker.refused import refusal_of
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
@@ -30,13 +30,12 @@ from tidelog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopi
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 AT_ONCE = 256
 
 
-def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Message | Wide | Outcome:
-    return node.slices.answer(request, _work(node, message, request))
+def handle(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:
+    return _work(node, message, request)
 
 
 def _work(node: Node, message: DeleteTopicsRequest, request: Request) -> Work:

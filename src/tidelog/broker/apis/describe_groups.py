@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState, Member
@@ -31,15 +31,14 @@ from tidelog.wire.messages.describe_groups import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 ALL_GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
 """A bit for each operation of Kafka's AclOperation that a group knows: read, delete, describe."""
 
 
-def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Message | Wide | Outcome:
+def handle(node: Node, message: DescribeGroupsRequest, request: Request) -> Work:
     """Describe each group, as often as it is named."""
-    return node.slices.answer(request, _work(node, message))
+    return _work(node, message)
 
 
 def _work(node: Node, message: DescribeGroupsRequest) -> Work:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topics import why_invalid
@@ -20,12 +20,11 @@ from tidelog.wire.messages.describe_producers import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 
-def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Message | Wide | Outcome:
+def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Work:
     """Describe each partition's producers."""
-    return node.slices.answer(request, _work(node, message))
+    return _work(node, message)
 
 
 def _work(node: Node, message: DescribeProducersRequest) -> Work:

@@ -19,14 +19,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request
 from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 GROUP = 0
 TRANSACTION = 1
@@ -36,9 +35,9 @@ _FIRST_BATCHED = 4
 _FIRST_WITH_SHARES = 6
 
 
-def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Message | Wide | Outcome:
+def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:
     """Name this broker, or say why not yet."""
-    return node.slices.answer(request, _work(node, message, request))
+    return _work(node, message, request)
 
 
 def _work(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:

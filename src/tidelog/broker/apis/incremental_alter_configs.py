@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Resource, answers, change_all
 from tidelog.wire.messages.incremental_alter_configs import (
@@ -21,11 +21,10 @@ from tidelog.wire.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 
-def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Message | Wide | Outcome:
-    return node.slices.answer(request, _work(node, message))
+def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Work:
+    return _work(node, message)
 
 
 def _work(node: Node, message: IncrementalAlterConfigsRequest) -> Work:

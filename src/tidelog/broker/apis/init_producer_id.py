@@ -44,11 +44,11 @@ NO_TOPIC = " producer ids"
 """Under this name changes of the metadata wait for each other that reserve ids: no topic has it."""
 
 
-def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Message | Wide | Outcome:
+def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Message | Wide | Outcome | Work:
     """Hand out an id, or say why not; with the next block of ids once that is on the disk."""
     if node.manager.producer_ids.has(IDS_OF_A_REQUEST):
         return _answer(node, message, request)
-    return node.slices.answer(request, _reserved_first(node, message, request))
+    return _reserved_first(node, message, request)
 
 
 def _reserved_first(node: Node, message: InitProducerIdRequest, request: Request) -> Work:

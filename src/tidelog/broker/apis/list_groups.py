@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request, Wide
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import AT_ONCE
 from tidelog.wire.error_codes import ErrorCode
@@ -24,14 +24,13 @@ from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, Li
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 CLASSIC = "classic"
 
 
-def handle(node: Node, message: ListGroupsRequest, request: Request) -> Message | Wide | Outcome:
+def handle(node: Node, message: ListGroupsRequest, request: Request) -> Work:
     """List the groups that are in one of the states, and of one of the types."""
-    return node.slices.answer(request, _work(node, message))
+    return _work(node, message)
 
 
 def _work(node: Node, message: ListGroupsRequest) -> Work:

@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request, Wide
 from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topic_changes import Job
@@ -46,7 +46,6 @@ from tidelog.wire.messages.metadata import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-    from tidelog.wire.codec import Message
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -64,8 +63,8 @@ ALL_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle(node: Node, message: MetadataRequest, request: Request) -> Message | Wide | Outcome:
-    return node.slices.answer(request, _work(node, message, request))
+def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
+    return _work(node, message, request)
 
 
 def _work(node: Node, message: MetadataRequest, request: Request) -> Work:

@@ -13,13 +13,12 @@ An epoch that the log does not know, because it is newer or because the log has 
 
 from __future__ import annotations
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api, Request
 from tidelog.broker.node import Node
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
-from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -30,9 +29,9 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 )
 
 
-def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Message | Wide | Outcome:
+def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Work:
     """Look the ends up."""
-    return node.slices.answer(request, _work(node, message))
+    return _work(node, message)
 
 
 def _work(node: Node, message: OffsetForLeaderEpochRequest) -> Work:

@@ -1,12 +1,9 @@
 """Requests that may take long, in slices: a few milliseconds of the loop at a time, and all other clients in between.
 
-A handler whose work grows with its request is a generator. `node.slices.answer(request, work)` begins it, and returns its
-response if it ends within its first slice, as nearly all do; else the request is answered later::
+A handler whose work grows with its request is a generator, or returns one. The dispatcher has `Slices.answer` begin it, and gets
+the response at once if it ends within its first slice, as nearly all do; else the request is answered later::
 
     def handle(node, message, request):
-        return node.slices.answer(request, _described(node, message))
-
-    def _described(node, message):
         for one in message.topics:
             ...
             yield None                                # others may have their turn here
