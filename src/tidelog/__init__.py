@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.broker.embedded import Broker as Broker
     from tidelog.client.client import NewRecord as NewRecord
     from tidelog.client.client import connect as connect
-    from tidelog.client.offsets import NotFound as NotFound
+    from tidelog.client.reading.offsets import NotFound as NotFound
     from tidelog.errors import TidelogError as TidelogError
     from tidelog.reader.log import Log as Log
     from tidelog.reader.log_dir import LogDir as LogDir
@@ -46,7 +46,7 @@ _HOMES = {
     "Log": "tidelog.reader.log",
     "LogDir": "tidelog.reader.log_dir",
     "NewRecord": "tidelog.client.client",
-    "NotFound": "tidelog.client.offsets",
+    "NotFound": "tidelog.client.reading.offsets",
     "ScanReport": "tidelog.sources.report",
     "TidelogError": "tidelog.errors",
     "connect": "tidelog.client.client",

@@ -23,8 +23,8 @@ from tidelog.broker import group_lags
 from tidelog.broker.group_lags import GroupLags
 from tidelog.broker.server.prometheus import BrokerCollector, snapshot
 from tidelog.client.client import Client
-from tidelog.client.groups import commit_offsets
-from tidelog.client.next_records import next_records
+from tidelog.client.consumer_groups.groups import commit_offsets
+from tidelog.client.consumer_groups.next_records import next_records
 from tidelog.clock import ManualClock
 from tidelog.groups.lag import NextRecord
 from tidelog.model import Isolation, TopicPartition

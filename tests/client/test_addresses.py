@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.client.addresses import BrokerAddress, is_address, parse_addresses
+from tidelog.client.connections.addresses import BrokerAddress, is_address, parse_addresses
 from tidelog.errors import InvalidArgumentError
 
 

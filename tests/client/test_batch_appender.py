@@ -19,11 +19,12 @@ import tidelog
 from tests.client.scripted import CLOSE, VERSIONS, ScriptedBroker, metadata
 from tests.client.unreliable import Unreliable
 from tests.examples import examples
-from tidelog.client import failures, transactions_supported
-from tidelog.client.batch_appender import Appended, BatchAppender
+from tidelog.client import transactions_supported
 from tidelog.client.client import Client
-from tidelog.client.committed import committed_offsets
-from tidelog.client.transactions import TransactionCoordinator
+from tidelog.client.connections import failures
+from tidelog.client.consumer_groups.committed import committed_offsets
+from tidelog.client.produce.batch_appender import Appended, BatchAppender
+from tidelog.client.produce.transactions import TransactionCoordinator
 from tidelog.errors import (
     BrokerError,
     BrokerUnreachableError,

@@ -14,7 +14,7 @@ import tidelog
 from tests.client.scripted import CLOSE, VERSIONS, ScriptedBroker, metadata
 from tests.examples import examples
 from tidelog import NotFound
-from tidelog.client.connection import Connection
+from tidelog.client.connections.connection import Connection
 from tidelog.errors import (
     BrokerError,
     BrokerUnreachableError,

@@ -11,8 +11,8 @@ import tidelog
 from tests.cli.conftest import run_ok
 from tests.client.scripted import CLOSE, ScriptedBroker, metadata
 from tidelog.client.client import Client
-from tidelog.client.groups import commit_offsets, committed_offsets, describe_group
-from tidelog.client.next_records import next_records
+from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets, describe_group
+from tidelog.client.consumer_groups.next_records import next_records
 from tidelog.errors import BrokerError, BrokerUnreachableError, CorruptBatchError, ProtocolError, UnsupportedVersionError
 from tidelog.groups.description import assigned
 from tidelog.groups.group_offsets import CommittedOffset

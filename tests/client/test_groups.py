@@ -18,11 +18,11 @@ from tests.cli.conftest import run, run_ok
 from tests.fields import check_fields
 from tests.reader.golden import RELEASES
 from tidelog import NewRecord
-from tidelog.client import group_lag, group_reset
 from tidelog.client.client import Client
-from tidelog.client.group_reset import ToOffset
-from tidelog.client.groups import commit_offsets
-from tidelog.client.next_records import next_records
+from tidelog.client.consumer_groups import group_lag, group_reset
+from tidelog.client.consumer_groups.group_reset import ToOffset
+from tidelog.client.consumer_groups.groups import commit_offsets
+from tidelog.client.consumer_groups.next_records import next_records
 from tidelog.clock import ManualClock
 from tidelog.config import LogConfig
 from tidelog.errors import BrokerError, InvalidArgumentError, NotFoundError, ProtocolError, UnknownTopicOrPartitionError

@@ -12,8 +12,8 @@ import pytest
 
 import tidelog
 from tidelog.client.client import Client
-from tidelog.client.groups import commit_offsets
-from tidelog.client.offsets import NotFound
+from tidelog.client.consumer_groups.groups import commit_offsets
+from tidelog.client.reading.offsets import NotFound
 from tidelog.model import TopicPartition
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text(encoding="utf-8")

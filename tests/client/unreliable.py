@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.client.connection import Connection
+from tidelog.client.connections.connection import Connection
 
 
 class Unreliable:

@@ -13,7 +13,7 @@ from tests.fields import check_fields
 from tests.spark.mirroring import mirror_here
 from tidelog import NewRecord
 from tidelog.client.client import connect
-from tidelog.client.groups import commit_offsets, committed_offsets
+from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets
 from tidelog.copying.failover import FailoverOptions, PartitionFailover, apply_failover, plan_failover
 from tidelog.copying.mirror_folder import SeenGroups, write_groups
 from tidelog.copying.offset_map import MapRun, OffsetMapWriter

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable
 
 import tidelog
-from tidelog.client.batch_appender import BatchAppender
-from tidelog.client.cluster import Cluster
-from tidelog.client.committed import committed_offsets
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.consumer_groups.committed import committed_offsets
+from tidelog.client.produce.batch_appender import BatchAppender
 from tidelog.model import TopicPartition
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec

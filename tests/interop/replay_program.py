@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from tidelog.client.batch_appender import BatchAppender
+from tidelog.client.produce.batch_appender import BatchAppender
 from tidelog.copying.copier import copy_partition
 from tidelog.copying.offset_map import OffsetMapWriter
 from tidelog.copying.replay import ReplayRequest, prepare

@@ -17,7 +17,7 @@ from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import TIMEOUT_S, consume, create_topics, flush, offset_for_time, wait_until_ended
 from tests.kafka.java import wait_until
 from tidelog.client.client import Client
-from tidelog.client.groups import commit_offsets
+from tidelog.client.consumer_groups.groups import commit_offsets
 from tidelog.clock import ManualClock, SystemClock
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint

@@ -25,9 +25,9 @@ from tests.cli.conftest import KAFKA_2, KAFKA_3
 from tests.kafka.brokers import Kafka241, Kafka391
 from tests.kafka.clients import NewRow, commit_offsets, consume, create_topics, produce, wait_until_decided
 from tests.spark.mirroring import mirror_here
-from tidelog.client.addresses import is_address
 from tidelog.client.client import connect
-from tidelog.client.fetching import PartitionFetcher
+from tidelog.client.connections.addresses import is_address
+from tidelog.client.reading.fetching import PartitionFetcher
 from tidelog.copying.failover import FailoverOptions, apply_failover, plan_failover
 from tidelog.copying.offset_map import OffsetMap
 from tidelog.model import TopicPartition as Key

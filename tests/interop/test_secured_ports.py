@@ -13,7 +13,7 @@ import tidelog
 from tests.cli.conftest import run
 from tests.kafka import Kafka391
 from tests.kafka.java import free_port
-from tidelog.client.security import sasl_mechanisms, wants_tls
+from tidelog.client.connections.security import sasl_mechanisms, wants_tls
 from tidelog.clock import SystemClock
 from tidelog.errors import SecurityProtocolError
 from tidelog.storage.log_manager import LogManager

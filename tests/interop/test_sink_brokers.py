@@ -33,9 +33,9 @@ from tests.kafka import Kafka241, Kafka391
 from tests.kafka.clients import consume, create_topics, wait_until_decided
 from tests.kafka.java import wait_until
 from tidelog.client import transactions_supported
-from tidelog.client.batch_appender import BatchAppender
 from tidelog.client.client import Client
-from tidelog.client.committed import committed_offsets
+from tidelog.client.consumer_groups.committed import committed_offsets
+from tidelog.client.produce.batch_appender import BatchAppender
 from tidelog.errors import ProducerFencedError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records.builder import build_batch_v2

@@ -31,7 +31,7 @@ from tests.kafka.clients import wait_until_decided
 from tests.kafka.golden_topics import Filler, plans
 from tests.kafka.java import wait_until
 from tests.spark.golden import BASE_MS, log_dir
-from tidelog.client.offsets import NotFound, list_offsets
+from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.sources.brokers import scan_cluster

@@ -12,8 +12,8 @@ import pytest
 import tidelog
 from tests.sources.logs import TOPIC, LogBuilder, expected
 from tests.sources.test_property import NOON
-from tidelog.client.batch_appender import BatchAppender
 from tidelog.client.client import Client
+from tidelog.client.produce.batch_appender import BatchAppender
 from tidelog.clock import ManualClock
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, OffsetOutOfRangeError
 from tidelog.model import TopicPartition

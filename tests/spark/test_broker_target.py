@@ -12,10 +12,10 @@ import pytest
 
 import tidelog
 from tests.client.scripted import VERSIONS, ScriptedBroker
-from tidelog.client.batch_appender import BatchAppender
 from tidelog.client.client import Client
-from tidelog.client.committed import committed_offsets
-from tidelog.client.transactions import TransactionCoordinator
+from tidelog.client.consumer_groups.committed import committed_offsets
+from tidelog.client.produce.batch_appender import BatchAppender
+from tidelog.client.produce.transactions import TransactionCoordinator
 from tidelog.clock import ManualClock
 from tidelog.errors import (
     BrokerError,
@@ -148,7 +148,7 @@ def test_partitions_of_topics(broker: tidelog.Broker, options: SinkOptions, tmp_
     with partition_counts(options) as partitions:
         assert partitions("new") == PARTITIONS
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tidelog.client.cluster.CREATION_MS", 50)
+        patched.setattr("tidelog.client.connections.cluster.CREATION_MS", 50)
         with tidelog.Broker(tmp_path / "data", auto_create_topics_enable=False) as strict:
             there = replace(options, brokers=strict.bootstrap_servers)
             with (

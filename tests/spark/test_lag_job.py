@@ -17,7 +17,7 @@ from tests.cli.conftest import run, run_ok
 from tests.fields import check_fields
 from tidelog import NewRecord
 from tidelog.client.client import Client
-from tidelog.client.groups import commit_offsets
+from tidelog.client.consumer_groups.groups import commit_offsets
 from tidelog.clock import ManualClock
 from tidelog.errors import NotFoundError
 from tidelog.model import TopicPartition

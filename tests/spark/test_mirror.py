@@ -16,7 +16,7 @@ from tests.spark.mirroring import mirror_here
 from tests.storage.known_topics import forget
 from tidelog import NewRecord
 from tidelog.client.client import connect
-from tidelog.client.groups import commit_offsets, committed_offsets
+from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets
 from tidelog.clock import ManualClock
 from tidelog.copying.mirror_folder import read_groups
 from tidelog.copying.offset_map import OffsetMap

@@ -27,7 +27,7 @@ from tidelog.cli.options import (
 )
 from tidelog.cli.output import STDOUT, open_output, stdout_is_terminal
 from tidelog.cli.progress import ProgressBar
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.times import format_time
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from tidelog.cli.options import (
     wanted_partitions,
 )
 from tidelog.cli.output import print_lines
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.errors import UnsupportedForMessageFormatError
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
 from tidelog.reader.log_dir import LogDir
@@ -104,7 +104,7 @@ def _ask_brokers(
 ) -> list[tuple[int, FoundOffset]]:
     """Return what the partitions' leaders answer, as it is."""
     from tidelog.client.client import connect
-    from tidelog.client.offsets import NotFound, list_offsets
+    from tidelog.client.reading.offsets import NotFound, list_offsets
 
     with connect(brokers) as client:
         numbers = wanted or client.partitions(topic)

@@ -34,14 +34,14 @@ from tidelog.cli.options import (
     source_argument,
 )
 from tidelog.cli.output import print_lines
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError, NotFoundError
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
-    from tidelog.client.group_lag import GroupLag
-    from tidelog.client.group_reset import PartitionReset, Target
+    from tidelog.client.consumer_groups.group_lag import GroupLag
+    from tidelog.client.consumer_groups.group_reset import PartitionReset, Target
     from tidelog.groups.description import GroupDescription, GroupListing
     from tidelog.groups.lag import PartitionLag, Retention, TimeToEnd
     from tidelog.reader.missing import MissingOffsets
@@ -313,7 +313,7 @@ def reset_command(
     wanted = _parse_topics(topics)
     goal = _goal(ctx, target, to_offset, duration)
     from tidelog.client.client import connect
-    from tidelog.client.group_reset import apply_reset, plan_reset
+    from tidelog.client.consumer_groups.group_reset import apply_reset, plan_reset
 
     with connect(brokers, clock=run_clock(ctx)) as client:
         named = None if wanted is None else [key for topic, keys in wanted.items() for key in keys or (topic,)]
@@ -329,7 +329,7 @@ def reset_command(
 
 
 def _goal(ctx: click.Context, target: Moment | str | None, to_offset: int | None, duration: str | None) -> Target:
-    from tidelog.client.group_reset import ToEnd, ToOffset, ToTime
+    from tidelog.client.consumer_groups.group_reset import ToEnd, ToOffset, ToTime
 
     if to_offset is not None:
         return ToOffset(to_offset)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from tidelog.client.cluster import Cluster
+from tidelog.client.connections.cluster import Cluster
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, StorageError, TidelogError
 from tidelog.formats.partition_metadata import parse_topic_id
 from tidelog.storage.handover import TopicToHand

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import click
 
 from tidelog.cli import notices
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.errors import InvalidArgumentError
 from tidelog.times import LIKELY_MS, MAX_TIME_MS, doubtful_unit, format_time, parse_duration, parse_time

@@ -25,7 +25,7 @@ from tidelog.cli.missing import end_with_missing
 from tidelog.cli.options import json_option, optional_topic, source_argument, wanted_partitions
 from tidelog.cli.output import print_lines
 from tidelog.cli.progress import ProgressBar
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.errors import TidelogError
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from tidelog.cli.layout import json_line, show_bytes_size, show_time, table
 from tidelog.client.client import Client, connect
-from tidelog.client.cluster import NO_LEADER, PartitionState
-from tidelog.client.offsets import OffsetAnswer
-from tidelog.client.sizes import log_sizes
+from tidelog.client.connections.cluster import NO_LEADER, PartitionState
+from tidelog.client.reading.offsets import OffsetAnswer
+from tidelog.client.reading.sizes import log_sizes
 from tidelog.errors import UnsupportedVersionError
 from tidelog.model import TopicPartition
 from tidelog.reader.time_search import FoundOffset

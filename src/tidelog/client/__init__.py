@@ -1,20 +1,12 @@
 """The little that Tidelog itself needs to talk to any Kafka-compatible broker: metadata, fetch, list offsets, produce.
 
-| room | owns |
+| module or room | owns |
 |---|---|
-| `addresses` | `host:port`, and what is none |
-| `connection` | one blocking socket: requests, responses, the versions that a broker offers |
-| `cluster` | who leads what, connections that are lent, a request to each leader until it is answered |
-| `failures` | which error codes are tried again, for how long, and what the others raise |
-| `offsets`, `ranges` | offsets for times; where to read for a range of time, so that nothing is missed |
-| `coordinators`, `groups` | who coordinates a group; groups as brokers describe them |
-| `next_records`, `group_lag` | how far behind a group is, by the formulas of `groups.lag`: the next record, all together |
-| `group_reset` | a group's offsets set to a time |
-| `topic_configs`, `sizes` | how long topics keep their records, how many bytes they take |
-| `fetching`, `producing` | one partition's batches out; records in |
-| `batch_appender`, `produce_pipeline` | finished batches in, in transactions; several requests in flight, and what goes again |
-| `transactions`, `committed` | a transaction as its producer sees it; what a group has committed for certain |
 | `client` | what users call: `tidelog.connect` |
+| `connections/` | addresses, TLS and SASL, one blocking socket; who leads what; coordinators; which error codes are tried again |
+| `reading/` | offsets for times; where to read for a range of time, so that nothing is missed; one partition's batches; sizes |
+| `produce/` | records in; finished batches in, several requests in flight, in transactions |
+| `consumer_groups/` | groups as brokers describe them, what they committed, how far behind they are, set to a time |
 
 It is no group consumer.
 """
@@ -24,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
+    from tidelog.client.connections.cluster import Cluster
 
 
 def transactions_supported(cluster: Cluster) -> bool:

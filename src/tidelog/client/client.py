@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tidelog.client.cluster import TIMEOUT_MS, Cluster, PartitionState
-from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
-from tidelog.client.producing import BATCH_BYTES, Appender, Produced
-from tidelog.client.ranges import bounds_for_times
+from tidelog.client.connections.cluster import TIMEOUT_MS, Cluster, PartitionState
+from tidelog.client.produce.producing import BATCH_BYTES, Appender, Produced
+from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
+from tidelog.client.reading.ranges import bounds_for_times
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import InvalidArgumentError, ProtocolError
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
@@ -24,8 +24,8 @@ from tidelog.records.records import Bounds, Record, iter_records
 from tidelog.times import Time, format_time, parse_time
 
 if TYPE_CHECKING:
-    from tidelog.client.group_lag import GroupLag
-    from tidelog.client.group_reset import PartitionReset, ToOffset
+    from tidelog.client.consumer_groups.group_lag import GroupLag
+    from tidelog.client.consumer_groups.group_reset import PartitionReset, ToOffset
     from tidelog.groups.description import GroupListing
 
 CLIENT_ID = "tidelog"
@@ -230,7 +230,7 @@ class Client:
 
     def groups(self) -> list[GroupListing]:
         """Return the consumer groups that the brokers know, by name."""
-        from tidelog.client.groups import list_groups
+        from tidelog.client.consumer_groups.groups import list_groups
 
         return list_groups(self.cluster)
 
@@ -243,7 +243,7 @@ class Client:
             InvalidArgumentError: a window without length. CorruptDataError.
             UnsupportedVersionError: the broker is too old (before 0.10.2; before 0.11 for read_committed).
         """
-        from tidelog.client.group_lag import WINDOW_MS, group_lag
+        from tidelog.client.consumer_groups.group_lag import WINDOW_MS, group_lag
 
         window = WINDOW_MS if window_ms is None else window_ms
         if window < 1:
@@ -262,14 +262,14 @@ class Client:
         """Set the offsets of a group without members, and return what that does to each partition.
 
         `to` is a time (the first record at or after it, or the end of the log), `"earliest"`, `"latest"`, or a
-        `tidelog.client.group_reset.ToOffset`. `partitions` are topics, or (topic, partition); by default all that the group has
-        committed in. With `dry_run` nothing is changed.
+        `tidelog.client.consumer_groups.group_reset.ToOffset`. `partitions` are topics, or (topic, partition); by default all
+        that the group has committed in. With `dry_run` nothing is changed.
 
         Raises:
             InvalidArgumentError; NotFoundError: there is nothing to be reset; UnknownTopicOrPartitionError.
             BrokerError: the group has members. UnsupportedForMessageFormatError: a time, where records have none.
         """
-        from tidelog.client.group_reset import ToEnd, ToOffset, ToTime, apply_reset, plan_reset
+        from tidelog.client.consumer_groups.group_reset import ToEnd, ToOffset, ToTime, apply_reset, plan_reset
 
         if isinstance(to, ToOffset):
             target: ToEnd | ToOffset | ToTime = to

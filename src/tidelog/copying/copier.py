@@ -25,11 +25,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 from tidelog.client import transactions_supported
-from tidelog.client.batch_appender import Appended, BatchAppender
-from tidelog.client.cluster import Cluster
-from tidelog.client.committed import committed_offsets
-from tidelog.client.groups import commit_offsets
-from tidelog.client.offsets import list_offsets
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.consumer_groups.committed import committed_offsets
+from tidelog.client.consumer_groups.groups import commit_offsets
+from tidelog.client.produce.batch_appender import Appended, BatchAppender
+from tidelog.client.reading.offsets import list_offsets
 from tidelog.copying.offset_map import MapRun, OffsetMapWriter
 from tidelog.copying.offset_map_file import UNKNOWN_COUNT
 from tidelog.copying.source_batches import CopiedBatch, CopyCounts, CopyRules, copied_or_skipped

@@ -36,11 +36,11 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from tidelog.client.addresses import is_address
-from tidelog.client.cluster import Cluster
-from tidelog.client.group_lag import Ends, log_ends
-from tidelog.client.group_reset import RecordCounter, check_without_members, first_offsets_at
-from tidelog.client.groups import commit_offsets
+from tidelog.client.connections.addresses import is_address
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.consumer_groups.group_lag import Ends, log_ends
+from tidelog.client.consumer_groups.group_reset import RecordCounter, check_without_members, first_offsets_at
+from tidelog.client.consumer_groups.groups import commit_offsets
 from tidelog.copying.copier import CLIENT_ID, committed_positions
 from tidelog.copying.mirror_folder import read_groups, read_identity
 from tidelog.copying.mirror_groups import offsets_of_folder_groups, offsets_of_groups

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.groups import commit_offsets, committed_offsets, describe_group, list_groups
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets, describe_group, list_groups
 from tidelog.copying.offset_map import OffsetMap
 from tidelog.errors import BrokerError, NotFoundError
 from tidelog.groups.description import DEAD, EMPTY, GroupListing

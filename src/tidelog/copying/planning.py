@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from tidelog.client.addresses import is_address
-from tidelog.client.cluster import Cluster
+from tidelog.client.connections.addresses import is_address
+from tidelog.client.connections.cluster import Cluster
 from tidelog.model import READ_COMMITTED, TopicPartition
 from tidelog.sources.bounds import HIGH_WATERMARK, OffsetRanges
 from tidelog.sources.brokers import AnySplit, BrokerPlan, plan_from_brokers

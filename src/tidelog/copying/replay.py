@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from tidelog.client.addresses import is_address
-from tidelog.client.cluster import Cluster
+from tidelog.client.connections.addresses import is_address
+from tidelog.client.connections.cluster import Cluster
 from tidelog.copying.column_rebuilding import TimeRule
 from tidelog.copying.copier import CLIENT_ID, CopyTask, committed_positions
 from tidelog.copying.offset_map_file import map_path, read_state

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tidelog.client.cluster import NO_LEADER, Cluster
-from tidelog.client.failures import RetryTimer, error_for
-from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.offsets import list_offsets
+from tidelog.client.connections.cluster import NO_LEADER, Cluster
+from tidelog.client.connections.failures import RetryTimer, error_for
+from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.reading.offsets import list_offsets
 from tidelog.config import LOG_APPEND_TIME as LOG_APPEND_TIME_NAME
 from tidelog.errors import BrokerError, BrokerUnreachableError, InvalidArgumentError, UnsupportedVersionError
 from tidelog.model import EARLIEST, LATEST, TopicPartition

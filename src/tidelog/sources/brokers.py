@@ -23,10 +23,10 @@ from typing import TypeAlias, cast
 
 import pyarrow as pa
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.ranges import bounds_for_times
-from tidelog.client.sizes import log_sizes
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.reading.ranges import bounds_for_times
+from tidelog.client.reading.sizes import log_sizes
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import READ_UNCOMMITTED, Isolation, TopicPartition

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 
-from tidelog.client.group_lag import GroupLag
+from tidelog.client.consumer_groups.group_lag import GroupLag
 from tidelog.errors import UnsupportedForMessageFormatError
 from tidelog.groups.commit_history import CommitHistory
 from tidelog.groups.description import GroupListing, dead, describe_stored, list_stored

@@ -15,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tidelog.client.addresses import is_address
-from tidelog.client.cluster import Cluster
-from tidelog.client.group_lag import GroupLag, group_lag, read_commits
-from tidelog.client.groups import list_groups
+from tidelog.client.connections.addresses import is_address
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.consumer_groups.group_lag import GroupLag, group_lag, read_commits
+from tidelog.client.consumer_groups.groups import list_groups
 from tidelog.clock import Clock
 from tidelog.errors import BrokerError, NotFoundError
 from tidelog.groups.description import DEAD

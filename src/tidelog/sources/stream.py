@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelog.client.addresses import is_address
-from tidelog.client.cluster import Cluster
+from tidelog.client.connections.addresses import is_address
+from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError, SegmentChangedError
 from tidelog.formats.files import ReadOnlyFile

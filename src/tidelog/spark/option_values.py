@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tidelog.client.addresses import parse_addresses
+from tidelog.client.connections.addresses import parse_addresses
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import is_topic_name

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import EARLIEST, LATEST, Isolation, TopicPartition

@@ -15,8 +15,8 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.errors import ProtocolError, UnsupportedForMessageFormatError
 from tidelog.model import EARLIEST, LATEST, Isolation, TopicPartition
 from tidelog.reader.log import Log

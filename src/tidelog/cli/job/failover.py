@@ -9,7 +9,7 @@ import click
 from tidelog.cli import notices
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import Moment, TimeType, echo_moment
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import Moment, TimeType, echo_moment, partition_option, source_argument, topic_argument
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError
 from tidelog.times import format_time, parse_duration
 

@@ -27,7 +27,7 @@ from tidelog.cli.job.task_bar import TaskBar
 from tidelog.cli.layout import table
 from tidelog.cli.missing import end_with_missing, print_missing
 from tidelog.cli.output import print_lines
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.reader.log_dir import LogDir
 
 if TYPE_CHECKING:

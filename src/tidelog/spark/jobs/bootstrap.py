@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.client.addresses import is_address
+from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError
 from tidelog.spark.bootstrap import Cut, take_cut
 from tidelog.spark.jobs.result import JobResult, Summary

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.client.cluster import Cluster
+from tidelog.client.connections.cluster import Cluster
 from tidelog.copying.copier import CLIENT_ID
 from tidelog.copying.failover import FailoverOptions, apply_failover, plan_failover
 from tidelog.spark.jobs.result import JobResult, Summary

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tidelog.client.group_lag import WINDOW_MS, GroupLag
+from tidelog.client.consumer_groups.group_lag import WINDOW_MS, GroupLag
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import Isolation, TopicPartition
 from tidelog.sources.group_lags import (

@@ -31,9 +31,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.client.addresses import is_address
-from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import list_offsets
+from tidelog.client.connections.addresses import is_address
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.reading.offsets import list_offsets
 from tidelog.clock import Clock, SystemClock
 from tidelog.copying.copier import CLIENT_ID, CopyResult, CopyTask, committed_positions, copy_partition
 from tidelog.copying.mirror_folder import MirrorIdentity, SeenGroups, claim_folder, write_groups

@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tidelog.client import transactions_supported
-from tidelog.client.batch_appender import BatchAppender
-from tidelog.client.cluster import Cluster
-from tidelog.client.committed import committed_offsets
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.consumer_groups.committed import committed_offsets
+from tidelog.client.produce.batch_appender import BatchAppender
 from tidelog.clock import Clock, SteadyClock
 from tidelog.errors import (
     BrokerError,

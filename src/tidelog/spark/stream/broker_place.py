@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
-from tidelog.client.ranges import bounds_for_times
-from tidelog.client.sizes import log_sizes
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
+from tidelog.client.reading.ranges import bounds_for_times
+from tidelog.client.reading.sizes import log_sizes
 from tidelog.clock import SteadyClock
 from tidelog.errors import ProtocolError, UnknownTopicOrPartitionError
 from tidelog.model import EARLIEST, LATEST, TopicPartition

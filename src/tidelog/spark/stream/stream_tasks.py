@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import NotFound, list_offsets
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
 from tidelog.model import EARLIEST, TopicPartition
 from tidelog.sources.brokers import AnySplit, BrokerSplit, read_broker_split, scan_cluster

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TypeVar
 
-from tidelog.client.addresses import BrokerAddress
-from tidelog.client.security import is_tls_record, sasl_mechanisms, wants_tls
+from tidelog.client.connections.addresses import BrokerAddress
+from tidelog.client.connections.security import is_tls_record, sasl_mechanisms, wants_tls
 from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.wire.codec import Message
 from tidelog.wire.headers import read_response, request_chunks

@@ -24,9 +24,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.connection import Allocate, Connection
-from tidelog.client.failures import RETRIABLE, RetryTimer, error_for
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.connection import Allocate, Connection
+from tidelog.client.connections.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import (
     BrokerError,
     BrokerUnreachableError,

@@ -18,10 +18,10 @@ import enum
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from tidelog.client.addresses import BrokerAddress
-from tidelog.client.cluster import Cluster
-from tidelog.client.connection import Connection
-from tidelog.client.failures import RETRIABLE, error_for
+from tidelog.client.connections.addresses import BrokerAddress
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.connection import Connection
+from tidelog.client.connections.failures import RETRIABLE, error_for
 from tidelog.errors import ProtocolError, TidelogError
 from tidelog.model import EARLIEST, ISOLATION_LEVELS, MAX_TIMESTAMP, Isolation, TopicPartition, check_isolation
 from tidelog.reader.time_search import FoundOffset

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidelog.client.addresses import BrokerAddress
-from tidelog.client.cluster import NO_LEADER, Cluster
+from tidelog.client.connections.addresses import BrokerAddress
+from tidelog.client.connections.cluster import NO_LEADER, Cluster
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 from tidelog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse

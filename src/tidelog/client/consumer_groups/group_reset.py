@@ -21,12 +21,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.group_lag import Ends, log_ends, with_leaders
-from tidelog.client.groups import commit_offsets, committed_offsets, describe_group
-from tidelog.client.next_records import next_records
-from tidelog.client.offsets import NotFound, list_offsets
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.consumer_groups.group_lag import Ends, log_ends, with_leaders
+from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets, describe_group
+from tidelog.client.consumer_groups.next_records import next_records
+from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.errors import (
     BrokerError,
     InvalidArgumentError,

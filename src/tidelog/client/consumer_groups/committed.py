@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.coordinators import PASSING, ask_coordinator
-from tidelog.client.failures import error_for
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.coordinators import PASSING, ask_coordinator
+from tidelog.client.connections.failures import error_for
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.offset_fetch import (

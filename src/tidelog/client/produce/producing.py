@@ -21,10 +21,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidelog.client.addresses import BrokerAddress
-from tidelog.client.cluster import Cluster
-from tidelog.client.connection import Connection
-from tidelog.client.failures import RETRIABLE, RetryTimer, error_for
+from tidelog.client.connections.addresses import BrokerAddress
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.connection import Connection
+from tidelog.client.connections.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import (
     BrokerUnreachableError,
     InvalidTimestampError,

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.produce_pipeline import MAX_IN_FLIGHT, Batch, ProducePipeline
-from tidelog.client.produce_pipeline import Appended as Appended
-from tidelog.client.transactions import TransactionCoordinator, new_producer_id
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.produce.produce_pipeline import MAX_IN_FLIGHT, Batch, ProducePipeline
+from tidelog.client.produce.produce_pipeline import Appended as Appended
+from tidelog.client.produce.transactions import TransactionCoordinator, new_producer_id
 from tidelog.errors import (
     BrokerUnreachableError,
     InvalidArgumentError,

@@ -28,13 +28,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidelog.client.addresses import BrokerAddress
-from tidelog.client.cluster import NO_LEADER, Cluster, no_leader
-from tidelog.client.connection import Connection
-from tidelog.client.failures import RETRIABLE, RetryTimer
-from tidelog.client.producing import ALL_IN_SYNC, NEWEST_VERSION, refusal
-from tidelog.client.topic_configs import is_without_transactions
-from tidelog.client.transactions import FENCING, fenced
+from tidelog.client.connections.addresses import BrokerAddress
+from tidelog.client.connections.cluster import NO_LEADER, Cluster, no_leader
+from tidelog.client.connections.connection import Connection
+from tidelog.client.connections.failures import RETRIABLE, RetryTimer
+from tidelog.client.produce.producing import ALL_IN_SYNC, NEWEST_VERSION, refusal
+from tidelog.client.produce.transactions import FENCING, fenced
+from tidelog.client.reading.topic_configs import is_without_transactions
 from tidelog.errors import (
     BrokerUnreachableError,
     InvalidArgumentError,

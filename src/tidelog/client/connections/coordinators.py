@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
-from tidelog.client.addresses import BrokerAddress
-from tidelog.client.cluster import Cluster
-from tidelog.client.failures import RetryTimer, error_for
+from tidelog.client.connections.addresses import BrokerAddress
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.failures import RetryTimer, error_for
 from tidelog.errors import BrokerUnreachableError
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode

@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
 from tidelog.errors import ProtocolError, UnsupportedVersionError
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
 from tidelog.reader.time_search import FoundOffset

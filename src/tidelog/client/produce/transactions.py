@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.coordinators import GROUP, PASSING, TRANSACTION, Known, ask_coordinator
-from tidelog.client.failures import RetryTimer, error_for
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.coordinators import GROUP, PASSING, TRANSACTION, Known, ask_coordinator
+from tidelog.client.connections.failures import RetryTimer, error_for
 from tidelog.errors import BrokerUnreachableError, ProducerFencedError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidelog.client.cluster import Cluster
+from tidelog.client.connections.cluster import Cluster
 from tidelog.config import LogConfig
 from tidelog.errors import TidelogError
 from tidelog.wire.messages.describe_configs import (

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from tidelog.client.cluster import NO_LEADER, Cluster
-from tidelog.client.fetching import PartitionFetcher
-from tidelog.client.groups import committed_offsets, describe_group
-from tidelog.client.next_records import first_records, next_records
-from tidelog.client.offsets import NotFound, OffsetAnswer, list_offsets
-from tidelog.client.sizes import log_sizes
-from tidelog.client.topic_configs import retention_configs
+from tidelog.client.connections.cluster import NO_LEADER, Cluster
+from tidelog.client.consumer_groups.groups import committed_offsets, describe_group
+from tidelog.client.consumer_groups.next_records import first_records, next_records
+from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
+from tidelog.client.reading.sizes import log_sizes
+from tidelog.client.reading.topic_configs import retention_configs
 from tidelog.clock import Clock
 from tidelog.errors import ProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.groups.commit_history import Commits, histories_of

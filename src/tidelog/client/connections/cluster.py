@@ -16,9 +16,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self, TypeVar
 
-from tidelog.client.addresses import BrokerAddress, parse_addresses
-from tidelog.client.connection import Connection
-from tidelog.client.failures import RETRIABLE, RetryTimer, error_for
+from tidelog.client.connections.addresses import BrokerAddress, parse_addresses
+from tidelog.client.connections.connection import Connection
+from tidelog.client.connections.failures import RETRIABLE, RetryTimer, error_for
 from tidelog.errors import BrokerError, BrokerUnreachableError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
 from tidelog.wire.codec import Message

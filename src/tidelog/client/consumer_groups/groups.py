@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.committed import fetch_committed
-from tidelog.client.coordinators import PASSING, ask_coordinator
-from tidelog.client.failures import RetryTimer, error_for
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.connections.coordinators import PASSING, ask_coordinator
+from tidelog.client.connections.failures import RetryTimer, error_for
+from tidelog.client.consumer_groups.committed import fetch_committed
 from tidelog.errors import BrokerError, BrokerUnreachableError
 from tidelog.groups.description import DEAD, GroupDescription, GroupListing, dead, describe
 from tidelog.groups.group_offsets import CommittedOffset
