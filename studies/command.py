@@ -14,10 +14,10 @@ import click
 
 from studies.catalogue import STUDIES
 from studies.work_dir import remove_abandoned
-from tidelog.cli import notices
 from tidelog.cli.app import Program
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.output import STDOUT, open_output
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.output import STDOUT, open_output
 from tidelog.clock import SystemClock
 from tidelog.errors import NotFoundError
 

@@ -13,7 +13,8 @@ import click
 import pytest
 
 from tests.cli.conftest import ROOT, run, run_ok, run_process, start
-from tidelog.cli import app, notices
+from tidelog.cli import app
+from tidelog.cli.printing import notices
 from tidelog.errors import CorruptBatchError, StorageError
 
 

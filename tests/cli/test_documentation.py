@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import ROOT, run
 from tidelog.cli.app import COMMANDS, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_TERMINATED, cli
-from tidelog.cli.dump import KINDS
+from tidelog.cli.commands.dump import KINDS
 
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

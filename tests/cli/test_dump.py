@@ -252,7 +252,7 @@ def test_it_needs_neither_arrow_nor_rich() -> None:
     ran = run_process("dump", KAFKA_3 / "v2-none-ct-0" / "00000000000000000000.log", env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert ran.exit_code == 0
     imported = {line.rsplit("|", 1)[1].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
-    assert "tidelog.cli.dump_log" in imported
+    assert "tidelog.cli.commands.dump_log" in imported
     assert not imported & {"pyarrow", "pyspark", "numpy", "rich", "asyncio"}
 
 

@@ -190,7 +190,7 @@ def test_a_process_of_its_own_needs_neither_arrow_nor_rich() -> None:
     assert ran.json_lines[0]["offset"] == 0
     imported = {line.rsplit("|", 1)[1].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
     assert "tidelog.reader.time_search" in imported
-    assert not imported & {"pyarrow", "pyspark", "numpy", "rich", "asyncio", "tidelog.cli.cat"}
+    assert not imported & {"pyarrow", "pyspark", "numpy", "rich", "asyncio", "tidelog.cli.commands.cat"}
 
 
 def test_nothing_is_written_to_the_folder(tmp_path: Path) -> None:

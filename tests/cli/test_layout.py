@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli.layout import one_line, show_bytes, show_bytes_size, show_time, some, table
+from tidelog.cli.printing.layout import one_line, show_bytes, show_bytes_size, show_time, some, table
 from tidelog.errors import CorruptBatchError
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidelog.cli import notices
-from tidelog.cli.log_lines import LINES, PERIOD_S, LineHandler, log_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.log_lines import LINES, PERIOD_S, LineHandler, log_lines
 
 logger = logging.getLogger("tidelog.broker.test")
 

@@ -13,7 +13,7 @@ import tidelog
 from tests.broker.conftest import RunningBroker
 from tests.cli.conftest import KAFKA_3, Ran, run, run_ok
 from tidelog import NewRecord
-from tidelog.cli.missing import end_with_missing
+from tidelog.cli.printing.missing import end_with_missing
 from tidelog.client.consumer_groups.groups import commit_offsets
 from tidelog.clock import ManualClock
 from tidelog.groups.offsets_topic import partition_of

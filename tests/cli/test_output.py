@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.cli.output import open_output
+from tidelog.cli.printing.output import open_output
 from tidelog.errors import InvalidArgumentError, StorageError
 
 

@@ -208,7 +208,8 @@ def test_a_start_loads_nothing_that_serving_does_not_need() -> None:
         "tidelog.client",
         "tidelog.reader.log",
     )
-    code = f"import sys, tidelog.cli.serve, tidelog.cli.serving; print([name for name in {unwanted!r} if name in sys.modules])"
+    imports = "sys, tidelog.cli.commands.serve, tidelog.cli.commands.serving"
+    code = f"import {imports}; print([name for name in {unwanted!r} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert (ran.stdout, ran.stderr) == ("[]\n", "")

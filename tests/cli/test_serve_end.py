@@ -109,7 +109,7 @@ def test_a_disk_that_never_answers(tmp_path: Path) -> None:
 
 def test_an_end_that_does_not_come_on(tmp_path: Path) -> None:
     """Whatever it waits for: here the checkpoints, for which the main thread waits."""
-    server = Server(tmp_path, "from tidelog.cli import serving; serving.STALLED_S = 0.3")
+    server = Server(tmp_path, "from tidelog.cli.commands import serving; serving.STALLED_S = 0.3")
     server.stuck.touch()
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 1

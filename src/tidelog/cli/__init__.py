@@ -1,17 +1,13 @@
 """The command line: one file for each command, found and imported when it is asked for.
 
-| module | owns |
+| module or room | owns |
 |---|---|
-| app | the command group, and how every run ends: exit codes, one-line errors, closed pipes |
-| options | the arguments and options that several commands share, and what a time resolved to |
-| notices | what is worth saying on stderr besides the answer |
-| layout | tables, sizes and escapes for people |
-| output | where an answer goes: standard output, or a file that appears only when it is whole |
-| progress | a bar on a terminal's stderr for work that takes long |
-| serve, find, cat, stat, dump, retention, groups, index, import_, handover | a command each |
-| explain, stat_brokers, dump_log, record_writers, index_options, kafka_admin | parts of these |
-| serving, log_lines | a broker's process: start, signals, end; what its operator reads |
-| job/ | commands that Spark does |
+| `app` | the group of commands, and how every run ends: exit codes, one-line errors, closed pipes |
+| `lazy_group` | commands that are imported when they are called |
+| `options`, `index_options` | the arguments and options that several commands share, and what a time resolved to |
+| `commands/` | a file a command |
+| `job/` | commands that Spark does |
+| `printing/` | tables, output, notes, progress, log lines |
 
 Below this package and `spark/` the time comes from a `Clock` that may be handed in. `docs/cli.md` fixes what scripts may rely on.
 """

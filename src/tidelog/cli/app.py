@@ -13,7 +13,7 @@
 130, 141 and 143 are what a shell reports for the signals INT, PIPE and TERM. No run ends in a traceback: an error that nobody
 foresaw is one line too, and `TIDELOG_TRACEBACK=1` shows where it came from.
 
-A command is a module of this package with an attribute `command`; it is imported when it is called, so that no command
+A command is a module of `commands` with an attribute `command`; it is imported when it is called, so that no command
 pays for what another one needs.
 """
 
@@ -29,22 +29,22 @@ from typing import Any
 
 import click
 
-from tidelog.cli import notices
 from tidelog.cli.lazy_group import Entry, LazyGroup
+from tidelog.cli.printing import notices
 from tidelog.errors import TidelogError
 
 COMMANDS = {
-    "serve": Entry("tidelog.cli.serve", "Serve a data folder to Kafka clients."),
-    "find": Entry("tidelog.cli.find", "Find the offset for a time."),
-    "cat": Entry("tidelog.cli.cat", "Read every record of a time range, exactly."),
-    "stat": Entry("tidelog.cli.stat", "Show offsets, records, bytes and largest timestamps."),
-    "verify": Entry("tidelog.cli.verify", "Say whether a data folder is whole and sound."),
-    "dump": Entry("tidelog.cli.dump", "Show one file of a log, entry by entry."),
-    "retention": Entry("tidelog.cli.retention", "Say when each segment goes, and which record keeps it."),
-    "groups": Entry("tidelog.cli.groups", "Show how far behind consumer groups are; set them to a time."),
-    "index": Entry("tidelog.cli.index", "Verify or rebuild indexes and time maps."),
-    "import": Entry("tidelog.cli.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),
-    "handover": Entry("tidelog.cli.handover", "Hand topics over to Apache Kafka (KRaft)."),
+    "serve": Entry("tidelog.cli.commands.serve", "Serve a data folder to Kafka clients."),
+    "find": Entry("tidelog.cli.commands.find", "Find the offset for a time."),
+    "cat": Entry("tidelog.cli.commands.cat", "Read every record of a time range, exactly."),
+    "stat": Entry("tidelog.cli.commands.stat", "Show offsets, records, bytes and largest timestamps."),
+    "verify": Entry("tidelog.cli.commands.verify", "Say whether a data folder is whole and sound."),
+    "dump": Entry("tidelog.cli.commands.dump", "Show one file of a log, entry by entry."),
+    "retention": Entry("tidelog.cli.commands.retention", "Say when each segment goes, and which record keeps it."),
+    "groups": Entry("tidelog.cli.commands.groups", "Show how far behind consumer groups are; set them to a time."),
+    "index": Entry("tidelog.cli.commands.index", "Verify or rebuild indexes and time maps."),
+    "import": Entry("tidelog.cli.commands.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),
+    "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
     "job": Entry("tidelog.cli.job", "Work on whole folders, done by Spark."),
 }
 """In the order of `tidelog --help`."""

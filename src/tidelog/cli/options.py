@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
-from tidelog.cli import notices
+from tidelog.cli.printing import notices
 from tidelog.client.connections.addresses import is_address
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.errors import InvalidArgumentError

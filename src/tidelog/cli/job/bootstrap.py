@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli import notices
 from tidelog.cli.job.running import JobOptions, job_options, run_job
 from tidelog.cli.options import Moment, TimeType, echo_moment, run_clock, source_argument
+from tidelog.cli.printing import notices
 from tidelog.client.connections.addresses import is_address
 from tidelog.times import format_time
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidelog.cli import notices
 from tidelog.cli.index_options import interval_option
-from tidelog.cli.layout import json_line, one_line
 from tidelog.cli.options import Decorated, directory_argument, optional_topic
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, one_line
 
 if TYPE_CHECKING:
     from tidelog.spark.jobs.result import JobResult

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.cli import notices
 from tidelog.cli.index_options import out_option, time_maps_option
 from tidelog.cli.job.index_options import finding_lines, index_arguments
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.output import print_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

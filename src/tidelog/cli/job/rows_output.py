@@ -19,8 +19,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli.layout import show_bytes
-from tidelog.cli.output import open_output
+from tidelog.cli.printing.layout import show_bytes
+from tidelog.cli.printing.output import open_output
 from tidelog.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import click
 
-from tidelog.cli import notices
 from tidelog.cli.job.rows_output import check_target, write_rows
 from tidelog.cli.job.task_bar import TaskBar
-from tidelog.cli.layout import table
-from tidelog.cli.missing import end_with_missing, print_missing
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import table
+from tidelog.cli.printing.missing import end_with_missing, print_missing
+from tidelog.cli.printing.output import print_lines
 from tidelog.client.connections.addresses import is_address
 from tidelog.reader.log_dir import LogDir
 

@@ -10,7 +10,7 @@ import click
 from tidelog.cli.index_options import time_map_dir_option
 from tidelog.cli.job.index_options import finding_lines, index_arguments
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing.output import print_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

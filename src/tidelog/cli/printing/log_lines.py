@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tidelog.cli import notices
-from tidelog.cli.layout import one_line
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import one_line
 
 LINES = 20
 PERIOD_S = 60.0

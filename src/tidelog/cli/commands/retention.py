@@ -13,9 +13,6 @@ from pathlib import Path
 
 import click
 
-from tidelog.cli import notices
-from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_span, show_time, table
-from tidelog.cli.missing import end_with_missing, tell_missing
 from tidelog.cli.options import (
     Decorated,
     broker_config_option,
@@ -26,7 +23,10 @@ from tidelog.cli.options import (
     run_clock,
     wanted_partitions,
 )
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_span, show_time, table
+from tidelog.cli.printing.missing import end_with_missing, tell_missing
+from tidelog.cli.printing.output import print_lines
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
 from tidelog.reader.log_dir import LogDir

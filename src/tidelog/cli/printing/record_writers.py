@@ -20,7 +20,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from tidelog.cli.layout import NOTHING, TIMESTAMP_TYPES, show_bytes, table
+from tidelog.cli.printing.layout import NOTHING, TIMESTAMP_TYPES, show_bytes, table
 from tidelog.times import format_time
 
 if TYPE_CHECKING:

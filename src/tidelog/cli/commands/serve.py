@@ -21,9 +21,9 @@ from tidelog.broker.server.listeners import PLAINTEXT, Listener, joined, parse_a
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.server_properties import described, read_properties_file, sort_properties
 from tidelog.broker.settings.unused_properties import GUARDS
-from tidelog.cli import notices
 from tidelog.cli.app import EXIT_ERROR
-from tidelog.cli.log_lines import log_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.log_lines import log_lines
 from tidelog.clock import Clock, SystemClock
 
 logger = logging.getLogger("tidelog.serve")
@@ -69,7 +69,7 @@ def command(
     """
     given = _single_properties(properties)
     # asyncio and the storage engine are loaded now, not for a list of commands.
-    from tidelog.cli.serving import serve
+    from tidelog.cli.commands.serving import serve
 
     notices.note_interpreted()
     with log_lines(log_level):

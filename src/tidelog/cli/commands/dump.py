@@ -24,10 +24,10 @@ from pathlib import Path
 
 import click
 
-from tidelog.cli import notices
-from tidelog.cli.layout import json_line, one_line, show_time, table
 from tidelog.cli.options import json_option
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, one_line, show_time, table
+from tidelog.cli.printing.output import print_lines
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, NotFoundError, StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import parse_number, read_lines, read_offset_checkpoint
@@ -87,7 +87,7 @@ def command(file: str, with_records: bool, as_json: bool) -> None:
         raise click.UsageError("--records is for .log files: the others hold no records.")
     check_file(path)
     if kind == "log":
-        from tidelog.cli.dump_log import dump_log
+        from tidelog.cli.commands.dump_log import dump_log
 
         dump_log(path, with_records=with_records, as_json=as_json)
         return

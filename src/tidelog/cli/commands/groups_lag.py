@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import click
 
-from tidelog.cli import notices
-from tidelog.cli.layout import Amount, json_line, show_span, table
-from tidelog.cli.missing import end_with_missing, tell_missing
 from tidelog.cli.options import json_option, lag_options, lag_times, run_clock, source_argument
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import Amount, json_line, show_span, table
+from tidelog.cli.printing.missing import end_with_missing, tell_missing
+from tidelog.cli.printing.output import print_lines
 from tidelog.model import OFFSETS_TOPIC, Isolation
 from tidelog.reader.missing import MissingOffsets
 

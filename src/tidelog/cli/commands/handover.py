@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import click
 
-from tidelog.cli import notices
-from tidelog.cli.kafka_admin import KafkaAdmin
-from tidelog.cli.layout import one_line, show_bytes_size
+from tidelog.cli.commands.kafka_admin import KafkaAdmin
 from tidelog.cli.options import broker_config_option, broker_properties, directory_argument
-from tidelog.cli.output import print_lines
-from tidelog.cli.progress import ProgressBar
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import one_line, show_bytes_size
+from tidelog.cli.printing.output import print_lines
+from tidelog.cli.printing.progress import ProgressBar
 from tidelog.clock import SystemClock
 from tidelog.config import LogConfig
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, StorageError

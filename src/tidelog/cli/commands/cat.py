@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from tidelog.cli import notices
-from tidelog.cli.notices import INCOMPLETE
 from tidelog.cli.options import (
     Moment,
     TimeType,
@@ -25,8 +23,10 @@ from tidelog.cli.options import (
     topic_argument,
     wanted_partitions,
 )
-from tidelog.cli.output import STDOUT, open_output, stdout_is_terminal
-from tidelog.cli.progress import ProgressBar
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.notices import INCOMPLETE
+from tidelog.cli.printing.output import STDOUT, open_output, stdout_is_terminal
+from tidelog.cli.printing.progress import ProgressBar
 from tidelog.client.connections.addresses import is_address
 from tidelog.times import format_time
 
@@ -143,7 +143,7 @@ def _batches(scan_plan: ScanPlan | BrokerPlan, report: ScanReport, bar: Progress
 
 
 def _write(batches: Iterator[pa.RecordBatch], out: BinaryIO, format_name: str, encoding_name: str, output: str | None) -> None:
-    from tidelog.cli import record_writers
+    from tidelog.cli.printing import record_writers
 
     if format_name in BINARY_FORMATS:
         from tidelog.sources.schema import scan_schema

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 import click
 
-from tidelog.cli import notices
-from tidelog.cli.layout import json_line, one_line, show_bytes_size, show_time, table
-from tidelog.cli.missing import end_with_missing
 from tidelog.cli.options import json_option, optional_topic, source_argument, wanted_partitions
-from tidelog.cli.output import print_lines
-from tidelog.cli.progress import ProgressBar
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_time, table
+from tidelog.cli.printing.missing import end_with_missing
+from tidelog.cli.printing.output import print_lines
+from tidelog.cli.printing.progress import ProgressBar
 from tidelog.client.connections.addresses import is_address
 from tidelog.errors import TidelogError
 from tidelog.reader.log import Log
@@ -96,7 +96,7 @@ def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: 
     Of what brokers hold, shows what they tell without reading it: --quick changes nothing.
     """
     if is_address(source):
-        from tidelog.cli import stat_brokers
+        from tidelog.cli.commands import stat_brokers
 
         print_lines(stat_brokers.lines(source, topic, wanted_partitions(partitions), as_json))
         return

@@ -15,11 +15,11 @@ from tidelog.check.finding import Finding
 from tidelog.check.folder_indexes import VerifyOptions
 from tidelog.check.folder_verify import PartitionReport, verify_folder
 from tidelog.check.partitions import checked_time_map_dir
-from tidelog.cli import notices
 from tidelog.cli.index_options import interval_option, jobs_option, processors, time_map_dir_option
-from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
 from tidelog.cli.options import directory_argument, json_option
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, table
+from tidelog.cli.printing.output import print_lines
 from tidelog.formats.partition_metadata import format_topic_id
 
 

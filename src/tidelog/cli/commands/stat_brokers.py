@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tidelog.cli.layout import json_line, show_bytes_size, show_time, table
+from tidelog.cli.printing.layout import json_line, show_bytes_size, show_time, table
 from tidelog.client.client import Client, connect
 from tidelog.client.connections.cluster import NO_LEADER, PartitionState
 from tidelog.client.reading.offsets import OffsetAnswer

@@ -25,12 +25,12 @@ from tidelog.check.partitions import (
     partitions_to_verify,
     select_partitions,
 )
-from tidelog.cli import notices
 from tidelog.cli.index_options import interval_option, jobs_option, out_option, processors, time_map_dir_option, time_maps_option
-from tidelog.cli.layout import json_line, one_line, show_bytes_size, table
 from tidelog.cli.options import directory_argument, json_option, optional_topic
-from tidelog.cli.output import print_lines
-from tidelog.cli.progress import ProgressBar
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, table
+from tidelog.cli.printing.output import print_lines
+from tidelog.cli.printing.progress import ProgressBar
 from tidelog.reader.log_dir import LogDir
 from tidelog.storage.folder.dir_lock import DirLock
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli import notices
-from tidelog.cli.layout import json_line, show_bytes_size, show_time, table
 from tidelog.cli.options import directory_argument, json_option, topic_argument
-from tidelog.cli.output import print_lines
-from tidelog.cli.progress import ProgressBar
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line, show_bytes_size, show_time, table
+from tidelog.cli.printing.output import print_lines
+from tidelog.cli.printing.progress import ProgressBar
 from tidelog.clock import SystemClock
 from tidelog.config import INT32_MAX, INT64_MAX, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError, NotFoundError

@@ -13,9 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from tidelog.cli.explain import explain
-from tidelog.cli.layout import json_line, one_line, show_time, some, table
-from tidelog.cli.notices import INCOMPLETE, note, say
+from tidelog.cli.commands.explain import explain
 from tidelog.cli.options import (
     Moment,
     TimeType,
@@ -28,7 +26,9 @@ from tidelog.cli.options import (
     topic_argument,
     wanted_partitions,
 )
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing.layout import json_line, one_line, show_time, some, table
+from tidelog.cli.printing.notices import INCOMPLETE, note, say
+from tidelog.cli.printing.output import print_lines
 from tidelog.client.connections.addresses import is_address
 from tidelog.errors import UnsupportedForMessageFormatError
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition

@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tidelog.cli.output import stdout_is_terminal
+from tidelog.cli.printing.output import stdout_is_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

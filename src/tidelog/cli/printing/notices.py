@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from tidelog.cli.layout import one_line
+from tidelog.cli.printing.layout import one_line
 
 INCOMPLETE = 3
 """Exit code of an answer that is known not to be all: offsets are missing from the folder, or damage was read around."""

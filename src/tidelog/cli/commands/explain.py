@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidelog.cli.layout import show_bytes_size
+from tidelog.cli.printing.layout import show_bytes_size
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP
 from tidelog.reader.log import Log
 from tidelog.reader.time_search import FoundOffset

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import click
 
-from tidelog.cli import notices
-from tidelog.cli.layout import json_line
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import json_line
+from tidelog.cli.printing.output import print_lines
 from tidelog.reader.missing import MissingOffsets, is_any_lost
 
 

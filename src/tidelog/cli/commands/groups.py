@@ -18,10 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli import notices
-from tidelog.cli.groups_lag import lag_command, note_missing_commits
-from tidelog.cli.layout import Amount, json_line, one_line, show_span, show_time, table
-from tidelog.cli.missing import end_with_missing, tell_missing
+from tidelog.cli.commands.groups_lag import lag_command, note_missing_commits
 from tidelog.cli.options import (
     Decorated,
     Moment,
@@ -33,7 +30,10 @@ from tidelog.cli.options import (
     run_clock,
     source_argument,
 )
-from tidelog.cli.output import print_lines
+from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import Amount, json_line, one_line, show_span, show_time, table
+from tidelog.cli.printing.missing import end_with_missing, tell_missing
+from tidelog.cli.printing.output import print_lines
 from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError, NotFoundError
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
