@@ -36,7 +36,7 @@ from tidelog.config import CREATE_TIME, LOG_APPEND_TIME, LogConfig
 from tidelog.reader.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.partition.retention_forecast import forecast
+from tidelog.storage.retention_forecast import forecast
 
 RETENTION = "retention"
 ROLLING = "rolling"

@@ -25,8 +25,8 @@ from tidelog.reader.log import Log
 from tidelog.records.batch import iter_headers
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.partition.retention_forecast import forecast
 from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.storage.retention_forecast import forecast
 from tidelog.storage.scheduler import ScheduledTask, Scheduler, Task
 
 TYPES = (CREATE_TIME, LOG_APPEND_TIME)

@@ -227,7 +227,7 @@ MUTANTS = [
     Mutant(
         "KIP33-46",
         "the forecast of a segment forgets the ones before it",
-        "storage/partition/retention_forecast.py",
+        "storage/retention_forecast.py",
         (("if keeper is not None and (latest is None or keeper.timestamp > latest.timestamp):", "if keeper is not None:"),),
     ),
     Mutant(

@@ -39,7 +39,7 @@ from tidelog.reader.segment import Segment
 from tidelog.reader.time_search import find_offset
 from tidelog.records.batch import BatchHeader
 from tidelog.records.state_batches import StateBatch, state_batches
-from tidelog.storage.partition.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
+from tidelog.storage.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
 from tidelog.storage.topics.topic_settings import TopicSettings
 
 READ_BYTES = 1 << 20

@@ -55,8 +55,8 @@ from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.write_journal import is_pending
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.retention import Reason
-from tidelog.storage.partition.retention_forecast import forecast
 from tidelog.storage.producers.producer_ids import LOWEST_ID
+from tidelog.storage.retention_forecast import forecast
 from tidelog.storage.topics.topic_settings import Source, TopicSettings
 
 GROUP_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)

@@ -30,7 +30,7 @@ from tidelog.cli.printing.output import print_lines
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
 from tidelog.reader.log_dir import LogDir
-from tidelog.storage.partition.retention_forecast import Forecast, Keeper, forecast
+from tidelog.storage.retention_forecast import Forecast, Keeper, forecast
 from tidelog.storage.topics.topic_settings import Source, TopicSettings
 from tidelog.times import parse_duration
 

@@ -42,7 +42,7 @@ from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 from tidelog.storage.partition.retention import Reason, SegmentFacts
-from tidelog.storage.partition.retention_forecast import Forecast, Keeper, facts_of_log, forecast_by, largest
+from tidelog.storage.retention_forecast import Forecast, Keeper, facts_of_log, forecast_by, largest
 from tidelog.storage.topics.topic_settings import TopicSettings
 from tidelog.times import format_time
 
