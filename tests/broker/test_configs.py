@@ -75,7 +75,7 @@ def replace(
 # --- described
 
 
-@pytest.mark.parametrize("version", range(describe_configs.API.min_version, describe_configs.API.max_version + 1))
+@pytest.mark.parametrize("version", range(describe_configs.API.served.first, describe_configs.API.served.last + 1))
 def test_a_topic_is_described_in_every_version(start_broker: StartBroker, version: int) -> None:
     broker = start_broker(log_retention_ms="-1", log_retention_hours="24")
     broker.create_topic("a", retention_ms="1000", cleanup_policy="compact, delete", segment_bytes=" 9000 ")
@@ -179,7 +179,7 @@ def test_each_property_has_a_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    "version", range(incremental_alter_configs.API.min_version, incremental_alter_configs.API.max_version + 1)
+    "version", range(incremental_alter_configs.API.served.first, incremental_alter_configs.API.served.last + 1)
 )
 def test_properties_change_one_by_one(broker: RunningBroker, client: RawClient, version: int) -> None:
     broker.create_topic("a", retention_ms="1000")
@@ -281,7 +281,7 @@ def test_a_resource_that_is_named_twice_is_left_alone(broker: RunningBroker, cli
 # --- changed all at once
 
 
-@pytest.mark.parametrize("version", range(alter_configs.API.min_version, alter_configs.API.max_version + 1))
+@pytest.mark.parametrize("version", range(alter_configs.API.served.first, alter_configs.API.served.last + 1))
 def test_all_properties_of_a_topic_change(broker: RunningBroker, client: RawClient, version: int) -> None:
     broker.create_topic("a", retention_ms="1000", segment_bytes="9000")
     assert replace(client, "a", version=version, retention_ms="7", flush_ms=" 8 ") == ErrorCode.NONE
@@ -378,7 +378,7 @@ def sizes(result: Any) -> dict[tuple[str, int], int]:
     return {(topic.name, one.partition_index): one.partition_size for topic in result.topics for one in topic.partitions}
 
 
-@pytest.mark.parametrize("version", range(describe_log_dirs.API.min_version, describe_log_dirs.API.max_version + 1))
+@pytest.mark.parametrize("version", range(describe_log_dirs.API.served.first, describe_log_dirs.API.served.last + 1))
 def test_folders(broker: RunningBroker, client: RawClient, version: int) -> None:
     broker.create_topic("a", 2)
     broker.create_topic("b")
@@ -393,7 +393,7 @@ def test_folders(broker: RunningBroker, client: RawClient, version: int) -> None
     assert sizes(client.ask(DescribeLogDirsRequest(topics=[]), version).results[0]) == {}
 
 
-@pytest.mark.parametrize("version", range(describe_cluster.API.min_version, describe_cluster.API.max_version + 1))
+@pytest.mark.parametrize("version", range(describe_cluster.API.served.first, describe_cluster.API.served.last + 1))
 def test_the_cluster(broker: RunningBroker, client: RawClient, version: int) -> None:
     host, port = broker.address
     expected = DescribeClusterResponse(

@@ -19,6 +19,7 @@ from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.apis import api_versions
 from tidelog.broker.node import Node
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.headers import request_chunks
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.produce import (
@@ -43,7 +44,7 @@ class Put:
         self.gone = threading.Semaphore(0)
         self.sent = threading.Semaphore(0)
         self.handled = 0
-        self.api = Api(ProduceRequest, ProduceResponse, 0, 11, self.handle)
+        self.api = Api(ProduceRequest, ProduceResponse, Versions(0, 11), self.handle)
 
     def handle(self, node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
         records = message.topic_data[0].partition_data[0].records

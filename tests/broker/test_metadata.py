@@ -24,8 +24,8 @@ from tidelog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-VERSIONS = range(metadata.API.min_version, metadata.API.max_version + 1)
-LATEST = metadata.API.max_version
+VERSIONS = range(metadata.API.served.first, metadata.API.served.last + 1)
+LATEST = metadata.API.served.last
 
 
 def named(*names: str, create: bool = False) -> MetadataRequest:

@@ -82,7 +82,7 @@ def test_every_request_is_answered(broker: RunningBroker, client: RawClient, cap
     fill(broker, "a", 10)
     rng = random.Random(0)
     before = {name: logging.getLogger(name).level for name in ("tidelog", "tidelog.broker")}
-    for version in range(api.min_version, api.max_version + 1):
+    for version in range(api.served.first, api.served.last + 1):
         for _ in range(REQUESTS):
             message = random_struct(api.request, version, rng)
             likelier(message, rng)

@@ -59,7 +59,7 @@ def topics_of(broker: RunningBroker) -> dict[str, Topic]:
 # --- create
 
 
-@pytest.mark.parametrize("version", range(create_topics.API.min_version, create_topics.API.max_version + 1))
+@pytest.mark.parametrize("version", range(create_topics.API.served.first, create_topics.API.served.last + 1))
 def test_a_topic_is_created_in_every_version(broker: RunningBroker, client: RawClient, version: int) -> None:
     response = client.ask(CreateTopicsRequest(topics=[new("a", 3, retention_ms="5000")]), version)
     topic = topics_of(broker)["a"]
@@ -227,7 +227,7 @@ def delete(client: RawClient, *topics: str | uuid.UUID | DeleteTopicState, versi
     return responses
 
 
-@pytest.mark.parametrize("version", range(delete_topics.API.min_version, delete_topics.API.max_version + 1))
+@pytest.mark.parametrize("version", range(delete_topics.API.served.first, delete_topics.API.served.last + 1))
 def test_a_topic_is_deleted_in_every_version(broker: RunningBroker, client: RawClient, version: int) -> None:
     broker.create_topic("a", 2)
     broker.create_topic("b")
@@ -300,7 +300,7 @@ def more(name: str, count: int, *replicas: list[int], by_hand: bool = False) -> 
     return CreatePartitionsTopic(name=name, count=count, assignments=assignments)
 
 
-@pytest.mark.parametrize("version", range(create_partitions.API.min_version, create_partitions.API.max_version + 1))
+@pytest.mark.parametrize("version", range(create_partitions.API.served.first, create_partitions.API.served.last + 1))
 def test_more_partitions_in_every_version(broker: RunningBroker, client: RawClient, version: int) -> None:
     broker.create_topic("a", 2)
     assert enlarge(client, more("a", 4), version=version, validate_only=True) == {"a": ErrorCode.NONE}
@@ -363,7 +363,7 @@ def delete_to(client: RawClient, version: int = 2, **offsets: list[tuple[int, in
     }
 
 
-@pytest.mark.parametrize("version", range(delete_records.API.min_version, delete_records.API.max_version + 1))
+@pytest.mark.parametrize("version", range(delete_records.API.served.first, delete_records.API.served.last + 1))
 def test_a_log_begins_later(broker: RunningBroker, client: RawClient, version: int) -> None:
     broker.create_topic("a", 2)
     fill(broker, "a", 10)

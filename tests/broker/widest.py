@@ -29,7 +29,7 @@ Name = Callable[[type, Field, int], Any]
 def requests(api: Api, count: int, value: Name) -> Iterator[Widest]:
     """Yield them all, of the versions between which the arrays differ: the newest that has each."""
     seen: set[tuple[str, ...]] = set()
-    for version in range(api.max_version, api.min_version - 1, -1):
+    for version in range(api.served.last, api.served.first - 1, -1):
         for path in _paths(api.request, version):
             names = tuple(field.name for field in path)
             if names not in seen:

@@ -111,5 +111,5 @@ def test_cluster_and_versions(peer: Peer) -> None:
     assert tool(peer, CLUSTER, "cluster-id").strip() == f"Cluster ID: {said}"
     usable = re.findall(r"(\w+)\((\d+)\): (\d+)(?: to (\d+))? \[usable: (\d+)\]", tool(peer, API_VERSIONS))
     told = {int(key): (int(low), int(high or low), int(best)) for _, key, low, high, best in usable}
-    served_here = {api.request.API_KEY: (api.min_version, api.max_version, api.max_version) for api in APIS}
+    served_here = {api.request.API_KEY: (api.served.first, api.served.last, api.served.last) for api in APIS}
     assert {key: told.get(key) for key in served_here} == served_here

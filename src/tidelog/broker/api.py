@@ -2,7 +2,9 @@
 
 A module of `apis/` defines one, as `API`::
 
-    API = Api(ProduceRequest, ProduceResponse, 0, 11, handle)
+    SERVED = Versions(0, 11)
+    ...
+    API = Api(ProduceRequest, ProduceResponse, SERVED, handle)
 
 `handle(node, message, request)` is called on the loop's thread and must not block. It returns the response, or
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from tidelog.broker.server.slices import Work
     from tidelog.broker.settings.broker_config import Listener
     from tidelog.wire.codec import Message
+    from tidelog.wire.fields import Versions
 
 
 class Outcome(enum.Enum):
@@ -91,6 +94,6 @@ class Api(NamedTuple):
 
     request: type[Message]
     response: type[Message]
-    min_version: int
-    max_version: int
+    served: Versions
+    """What each version changed is in the table of the module of `wire.messages` that has the messages, and nowhere else."""
     handle: Handler

@@ -1,11 +1,4 @@
-"""AddOffsetsToTxn (25): a transaction is about to commit a group's offsets (KIP-98). Versions 0 to 4.
-
-| version | change |
-|---|---|
-| 1 | throttled after the answer |
-| 2 | PRODUCER_FENCED in the answer (KIP-588); older clients are told INVALID_PRODUCER_EPOCH |
-| 3 | flexible |
-| 4 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+"""AddOffsetsToTxn (25): a transaction is about to commit a group's offsets (KIP-98).
 
 To the transaction the group is a partition more, the one of ``__consumer_offsets`` that has it. The offsets come with
 TxnOffsetCommit.
@@ -18,10 +11,14 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_transactions
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 4)
+"""What each version changed: the table of `tidelog.wire.messages.add_offsets_to_txn`."""
 
 _FIRST_TOLD_OF_FENCING = 2
 
@@ -36,4 +33,4 @@ def handle(node: Node, message: AddOffsetsToTxnRequest, request: Request) -> Add
     return AddOffsetsToTxnResponse(error_code=code)
 
 
-API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, 0, 4, by_transactions(handle))
+API = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, SERVED, by_transactions(handle))

@@ -1,12 +1,4 @@
-"""AddPartitionsToTxn (24): the partitions that a transaction is about to write to (KIP-98). Versions 0 to 5.
-
-| version | change |
-|---|---|
-| 1 | throttled after the answer |
-| 2 | PRODUCER_FENCED in the answer (KIP-588); older clients are told INVALID_PRODUCER_EPOCH |
-| 3 | flexible |
-| 4 | several transactions at once; partitions may be asked for only (KIP-890): brokers ask so, not clients |
-| 5 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+"""AddPartitionsToTxn (24): the partitions that a transaction is about to write to (KIP-98).
 
 All of a transaction's partitions are added, or none: where some are unknown, the others are OPERATION_NOT_ATTEMPTED. Clients,
 whose versions end at 3, write to no internal topic.
@@ -25,6 +17,7 @@ from tidelog.broker.server.slices import Elsewhere, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -36,6 +29,9 @@ from tidelog.wire.messages.add_partitions_to_txn import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 5)
+"""What each version changed: the table of `tidelog.wire.messages.add_partitions_to_txn`."""
 
 _FIRST_TOLD_OF_FENCING = 2
 _FIRST_BATCHED = 4
@@ -101,4 +97,4 @@ def _results(codes: dict[TopicPartition, ErrorCode]) -> Generator[Elsewhere | No
     return (yield from slowly((AddPartitionsToTxnTopicResult(*one) for one in by_topic.items()), 256))
 
 
-API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 5, by_transactions(handle))
+API = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, SERVED, by_transactions(handle))

@@ -1,9 +1,4 @@
-"""AlterConfigs (key 33), versions 0 to 2: gives a resource these properties instead of those that it has (KIP-133).
-
-| version | change |
-|---|---|
-| 1 | nothing that concerns a broker without quotas |
-| 2 | flexible |
+"""AlterConfigs (33): gives a resource these properties instead of those that it has (KIP-133).
 
 Superseded by IncrementalAlterConfigs. Each resource stands for itself. See `config_changes`.
 """
@@ -15,10 +10,14 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Operation, Resource, answers, change_all
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 2)
+"""What each version changed: the table of `tidelog.wire.messages.alter_configs`."""
 
 
 def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
@@ -39,4 +38,4 @@ def _work(node: Node, message: AlterConfigsRequest) -> Work:
     return AlterConfigsResponse(responses=(yield from slowly(answers(outcomes), 64)))
 
 
-API = Api(AlterConfigsRequest, AlterConfigsResponse, 0, 2, handle)
+API = Api(AlterConfigsRequest, AlterConfigsResponse, SERVED, handle)

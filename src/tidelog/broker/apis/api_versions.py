@@ -1,11 +1,4 @@
-"""ApiVersions (18), versions 0 to 4: which APIs are served, in which versions. Derived from the table in `dispatch`.
-
-| version | changed |
-|---|---|
-| 1 | throttle time |
-| 2 | (KIP-219: throttled after the response) |
-| 3 | flexible; the client tells its name and version, features are told (KIP-511, KIP-584) |
-| 4 | features may begin at version 0 (KAFKA-17011) |
+"""ApiVersions (18): which APIs are served, in which versions. Derived from the table in `dispatch`.
 
 A version that is not served gets UNSUPPORTED_VERSION in version 0 with the versions of ApiVersions, so that the client can ask
 again. The response's header is always of version 0: a client that does not know what it talks to must be able to read it.
@@ -18,10 +11,12 @@ import re
 from tidelog.broker.api import Api, Request
 from tidelog.broker.node import Node
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-MIN_VERSION = 0
-MAX_VERSION = 4
+SERVED = Versions(0, 4)
+"""What each version changed: the table of `tidelog.wire.messages.api_versions`."""
+
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -41,7 +36,7 @@ def unsupported_version() -> ApiVersionsResponse:
 
 
 def _versions(api: Api) -> ApiVersion:
-    return ApiVersion(api_key=api.request.API_KEY, min_version=api.min_version, max_version=api.max_version)
+    return ApiVersion(api_key=api.request.API_KEY, min_version=api.served.first, max_version=api.served.last)
 
 
-API = Api(ApiVersionsRequest, ApiVersionsResponse, MIN_VERSION, MAX_VERSION, handle)
+API = Api(ApiVersionsRequest, ApiVersionsResponse, SERVED, handle)

@@ -1,9 +1,4 @@
-"""CreatePartitions (key 37), versions 0 to 3: lets topics have more partitions (KIP-195).
-
-| version | change |
-|---|---|
-| 1 | nothing that concerns a broker without quotas (as in 3) |
-| 2 | flexible |
+"""CreatePartitions (37): lets topics have more partitions (KIP-195).
 
 `count` is how many the topic is to have in all. Records stay where they are, so keys may move to another partition. A topic
 without a configuration is refused: nobody knows how many partitions it should have.
@@ -22,6 +17,7 @@ from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -31,6 +27,9 @@ from tidelog.wire.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 3)
+"""What each version changed: the table of `tidelog.wire.messages.create_partitions`."""
 
 MAX_ADDED = 10_000
 """Partitions that one topic gets at once."""
@@ -90,4 +89,4 @@ def _result(name: str, refusal: Refused) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason)
 
 
-API = Api(CreatePartitionsRequest, CreatePartitionsResponse, 0, 3, handle)
+API = Api(CreatePartitionsRequest, CreatePartitionsResponse, SERVED, handle)

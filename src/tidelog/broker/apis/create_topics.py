@@ -1,13 +1,6 @@
-"""CreateTopics (key 19), versions 0 to 7.
+"""CreateTopics (19): makes topics, each for itself.
 
-| version | change |
-|---|---|
-| 1 | validate_only; an error says why |
-| 2 | throttle time |
-| 3 | nothing that concerns a broker without quotas (as in 6) |
-| 4 | -1 asks for the broker's number of partitions or replicas (KIP-464); taken in every version, as Kafka 3.9 does |
-| 5 | flexible; the answer tells the topic's partitions, replicas and configuration (KIP-525) |
-| 7 | the answer tells the topic's id |
+In every version -1 asks for the broker's number of partitions or replicas, as Kafka 3.9 takes it.
 
 Each topic stands for itself: what is wrong with one keeps it alone from being created. One that a request asks for twice is
 refused, whatever else is true of it. The checks come in Kafka's order, which decides what is answered where several things are
@@ -33,6 +26,7 @@ from tidelog.model import METADATA_TOPIC
 from tidelog.storage.folder.data_folder import new_topic_id
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -43,6 +37,9 @@ from tidelog.wire.messages.create_topics import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 7)
+"""What each version changed: the table of `tidelog.wire.messages.create_topics`."""
 
 REPLICATION_FACTOR = 1
 
@@ -156,4 +153,4 @@ def _refused(name: str, refusal: Refused) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=refusal.code, error_message=refusal.reason, configs=[])
 
 
-API = Api(CreateTopicsRequest, CreateTopicsResponse, 0, 7, handle)
+API = Api(CreateTopicsRequest, CreateTopicsResponse, SERVED, handle)

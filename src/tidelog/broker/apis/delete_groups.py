@@ -1,9 +1,4 @@
-"""DeleteGroups (key 42), versions 0 to 2: removes groups that have no members, with all that they have committed.
-
-| version | change |
-|---|---|
-| 1 | nothing that concerns a broker without quotas |
-| 2 | flexible |
+"""DeleteGroups (42): removes groups that have no members, with all that they have committed.
 
 A group with members is NON_EMPTY_GROUP, one that there is not GROUP_ID_NOT_FOUND. A group that is named twice is answered once.
 """
@@ -17,10 +12,14 @@ from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.server.slices import Work
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 2)
+"""What each version changed: the table of `tidelog.wire.messages.delete_groups`."""
 
 
 def handle(node: Node, message: DeleteGroupsRequest, request: Request) -> Work:
@@ -45,4 +44,4 @@ def _delete(node: Node, group_id: str) -> ErrorCode:
     return node.groups.remove(group)
 
 
-API = Api(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2, by_groups(handle))
+API = Api(DeleteGroupsRequest, DeleteGroupsResponse, SERVED, by_groups(handle))

@@ -1,9 +1,4 @@
-"""DeleteRecords (key 21), versions 0 to 2: lets partitions begin at a later offset (KIP-107).
-
-| version | change |
-|---|---|
-| 1 | nothing that concerns a broker without quotas |
-| 2 | flexible |
+"""DeleteRecords (21): lets partitions begin at a later offset (KIP-107).
 
 | offset | answer |
 |---|---|
@@ -26,6 +21,7 @@ from tidelog.broker.server.slices import Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -35,6 +31,9 @@ from tidelog.wire.messages.delete_records import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 2)
+"""What each version changed: the table of `tidelog.wire.messages.delete_records`."""
 
 NO_LOW_WATERMARK = -1
 
@@ -77,4 +76,4 @@ def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
     return low_watermark
 
 
-API = Api(DeleteRecordsRequest, DeleteRecordsResponse, 0, 2, handle)
+API = Api(DeleteRecordsRequest, DeleteRecordsResponse, SERVED, handle)

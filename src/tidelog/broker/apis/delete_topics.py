@@ -1,12 +1,4 @@
-"""DeleteTopics (key 20), versions 0 to 6.
-
-| version | change |
-|---|---|
-| 1 | throttle time |
-| 3 | TOPIC_DELETION_DISABLED with delete.topic.enable=false; INVALID_REQUEST before |
-| 4 | flexible |
-| 5 | an error says why |
-| 6 | a topic may be named by its id (KIP-516) |
+"""DeleteTopics (20): deletes topics by name or by id, unless delete.topic.enable=false.
 
 A topic that is named twice, by name or by id or once by each, is not deleted. One without a configuration is deleted as any.
 """
@@ -26,10 +18,14 @@ from tidelog.broker.topic_changes import Job
 from tidelog.broker.topics import NO_TOPIC_ID, TopicView
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 6)
+"""What each version changed: the table of `tidelog.wire.messages.delete_topics`."""
 
 AT_ONCE = 256
 
@@ -112,4 +108,4 @@ def _response(name: str | None, topic_id: uuid.UUID, code: ErrorCode, reason: st
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=reason)
 
 
-API = Api(DeleteTopicsRequest, DeleteTopicsResponse, 0, 6, handle)
+API = Api(DeleteTopicsRequest, DeleteTopicsResponse, SERVED, handle)

@@ -1,9 +1,6 @@
-"""DescribeCluster (key 60), versions 0 and 1: the cluster's id, its brokers, its controller (KIP-700).
+"""DescribeCluster (60): the cluster's id, its brokers, its controller (KIP-700).
 
-| version | change |
-|---|---|
-| 0 | flexible from the start |
-| 1 | endpoint_type: 1 asks for brokers, 2 for controllers (KIP-919), which Kafka answers elsewhere |
+Endpoint type 1 asks for brokers, 2 for controllers, which Kafka answers elsewhere.
 """
 
 from __future__ import annotations
@@ -13,10 +10,14 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.apis.metadata import ALL_CLUSTER_OPERATIONS, NOT_ASKED_FOR
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 1)
+"""What each version changed: the table of `tidelog.wire.messages.describe_cluster`."""
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -42,4 +43,4 @@ def handle(node: Node, message: DescribeClusterRequest, request: Request) -> Des
     )
 
 
-API = Api(DescribeClusterRequest, DescribeClusterResponse, 0, 1, handle)
+API = Api(DescribeClusterRequest, DescribeClusterResponse, SERVED, handle)

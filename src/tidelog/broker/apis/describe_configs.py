@@ -1,12 +1,4 @@
-"""DescribeConfigs (key 32), versions 0 to 4: properties of topics and of the broker, and where values come from (KIP-133).
-
-| version | change |
-|---|---|
-| 0 | says of each value whether it is a default |
-| 1 | says where it comes from instead, and what else it could have been: synonyms (KIP-226) |
-| 2 | nothing that concerns a broker without quotas |
-| 3 | each property's type and meaning (KIP-569) |
-| 4 | flexible |
+"""DescribeConfigs (32): properties of topics and of the broker, and where values come from (KIP-133).
 
 | resource | name | tells |
 |---|---|---|
@@ -39,6 +31,7 @@ from tidelog.broker.settings.config_changes import (
 from tidelog.broker.settings.config_entries import DEFAULT_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG, ConfigEntry, meanings
 from tidelog.broker.topics import why_invalid
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -50,6 +43,9 @@ from tidelog.wire.messages.describe_configs import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 4)
+"""What each version changed: the table of `tidelog.wire.messages.describe_configs`."""
 
 UNKNOWN = 0
 """No type of a property's."""
@@ -139,4 +135,4 @@ def _refused(resource: DescribeConfigsResource, refusal: Refused) -> DescribeCon
     )
 
 
-API = Api(DescribeConfigsRequest, DescribeConfigsResponse, 0, 4, handle)
+API = Api(DescribeConfigsRequest, DescribeConfigsResponse, SERVED, handle)

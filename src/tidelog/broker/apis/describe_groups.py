@@ -1,14 +1,7 @@
-"""DescribeGroups (15): a group's state and members. Versions 0 to 5.
+"""DescribeGroups (15): a group's state and members.
 
-| version | change |
-|---|---|
-| 1 | throttle time |
-| 2 | throttled after the answer (KIP-219) |
-| 3 | authorized operations, if they are asked for (KIP-430); nobody is kept from anything here |
-| 4 | group instance ids (KIP-345) |
-| 5 | flexible |
-
-A group that is not there is Dead, which is no error. Metadata, assignments and the protocol are told of a stable group only.
+A group that is not there is Dead, which is no error. Metadata, assignments and the protocol are returned for a stable group only.
+Every operation is authorized.
 """
 
 from __future__ import annotations
@@ -22,6 +15,7 @@ from tidelog.broker.groups.group import GroupState, Member
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -31,6 +25,9 @@ from tidelog.wire.messages.describe_groups import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 5)
+"""What each version changed: the table of `tidelog.wire.messages.describe_groups`."""
 
 ALL_GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
 """A bit for each operation of Kafka's AclOperation that a group knows: read, delete, describe."""
@@ -79,4 +76,4 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
     )
 
 
-API = Api(DescribeGroupsRequest, DescribeGroupsResponse, 0, 5, by_groups(handle))
+API = Api(DescribeGroupsRequest, DescribeGroupsResponse, SERVED, by_groups(handle))

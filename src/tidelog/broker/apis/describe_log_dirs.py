@@ -1,11 +1,4 @@
-"""DescribeLogDirs (key 35), versions 0 to 4: how large each partition is, and how much room its folder's disk has (KIP-113).
-
-| version | change |
-|---|---|
-| 1 | nothing that concerns a broker without quotas |
-| 2 | flexible |
-| 3 | an error of the whole request |
-| 4 | the disk's size and what is free of it (KIP-827) |
+"""DescribeLogDirs (35): how large each partition is, and how much room its folder's disk has (KIP-113).
 
 Null asks for all partitions; those that are not here are left out. There is one folder, and a partition's size is that of its log
 segments, without their indexes. A partition that could not be loaded has no size.
@@ -20,6 +13,7 @@ from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.server.slices import Work
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -30,6 +24,9 @@ from tidelog.wire.messages.describe_log_dirs import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 4)
+"""What each version changed: the table of `tidelog.wire.messages.describe_log_dirs`."""
 
 
 def handle(node: Node, message: DescribeLogDirsRequest, request: Request) -> DescribeLogDirsResponse | Outcome:
@@ -71,4 +68,4 @@ def _described(node: Node, message: DescribeLogDirsRequest) -> Work:
     )
 
 
-API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, 0, 4, handle)
+API = Api(DescribeLogDirsRequest, DescribeLogDirsResponse, SERVED, handle)

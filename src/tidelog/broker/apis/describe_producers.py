@@ -1,4 +1,4 @@
-"""DescribeProducers (61): what logs know of their producers, open transactions among it (KIP-664). Version 0."""
+"""DescribeProducers (61): what logs know of their producers, open transactions among it (KIP-664)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topics import why_invalid
 from tidelog.errors import LogOfflineError, UnknownTopicOrPartitionError
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -20,6 +21,9 @@ from tidelog.wire.messages.describe_producers import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""What each version changed: the table of `tidelog.wire.messages.describe_producers`."""
 
 
 def handle(node: Node, message: DescribeProducersRequest, request: Request) -> Work:
@@ -69,4 +73,4 @@ def _describe(node: Node, topic: str, partition: int) -> PartitionResponse:
     )
 
 
-API = Api(DescribeProducersRequest, DescribeProducersResponse, 0, 0, handle)
+API = Api(DescribeProducersRequest, DescribeProducersResponse, SERVED, handle)

@@ -1,4 +1,4 @@
-"""DescribeTransactions (65): what transactional ids are doing (KIP-664). Version 0."""
+"""DescribeTransactions (65): what transactional ids are doing (KIP-664)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -16,6 +17,9 @@ from tidelog.wire.messages.describe_transactions import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""What each version changed: the table of `tidelog.wire.messages.describe_transactions`."""
 
 
 def handle(node: Node, message: DescribeTransactionsRequest, request: Request) -> Work:
@@ -48,4 +52,4 @@ def _describe(node: Node, transactional_id: str) -> TransactionState:
     )
 
 
-API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, 0, 0, handle)
+API = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, SERVED, handle)

@@ -1,11 +1,4 @@
-"""EndTxn (26): commits or aborts a transaction (KIP-98). Versions 0 to 4.
-
-| version | change |
-|---|---|
-| 1 | throttled after the answer |
-| 2 | PRODUCER_FENCED in the answer (KIP-588); older clients are told INVALID_PRODUCER_EPOCH |
-| 3 | flexible |
-| 4 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+"""EndTxn (26): commits or aborts a transaction (KIP-98).
 
 The answer means that it is decided. The markers are usually written by then, too: Kafka's brokers send them to each other, and a
 producer that goes on at once may be told CONCURRENT_TRANSACTIONS; here that needs a transaction of many partitions.
@@ -18,10 +11,14 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_transactions
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 4)
+"""What each version changed: the table of `tidelog.wire.messages.end_txn`."""
 
 _FIRST_TOLD_OF_FENCING = 2
 
@@ -36,4 +33,4 @@ def handle(node: Node, message: EndTxnRequest, request: Request) -> EndTxnRespon
     return EndTxnResponse(error_code=code)
 
 
-API = Api(EndTxnRequest, EndTxnResponse, 0, 4, by_transactions(handle))
+API = Api(EndTxnRequest, EndTxnResponse, SERVED, by_transactions(handle))

@@ -1,26 +1,6 @@
-"""Fetch (1): records from logs, at once or as soon as there are enough. Versions 0 to 17.
+"""Fetch (1): records from logs, at once or as soon as there are enough.
 
-| version | change |
-|---|---|
-| 0 | records of format v0, see `down_conversion` |
-| 1 | throttle time in the answer (KIP-13) |
-| 2 | records up to format v1: they have timestamps (KIP-32) |
-| 3 | a bound for all partitions together, who get their turn in the order of the request; a first batch comes whole (KIP-74) |
-| 4 | records up to format v2; isolation level, aborted transactions (KIP-98) |
-| 5 | log start offset (KIP-107) |
-| 6 | KAFKA_STORAGE_ERROR; before, NOT_LEADER_OR_FOLLOWER stands for it (KIP-112) |
-| 7 | sessions, see `fetch_sessions` (KIP-227) |
-| 8 | throttled after the answer (KIP-219) |
-| 9 | the leader epoch that the fetcher knows (KIP-320) |
-| 10 | zstd (KIP-110) |
-| 11 | the fetcher's rack; the replica it should rather ask, which is never another one here (KIP-392) |
-| 12 | flexible; the last fetched epoch, and where the logs part (KIP-595) |
-| 13 | topics by their ids (KIP-516) |
-| 14 | OFFSET_MOVED_TO_TIERED_STORAGE, of which there is none here (KIP-405) |
-| 15 | a follower's state (KIP-903) |
-| 16 | the leader in the answer to who knows an old epoch (KIP-951) |
-| 17 | a follower's folder (KIP-853) |
-
+Older versions get records of older formats: see `down_conversion`. There is no preferred replica, and nothing in tiered storage.
 When it is answered, and how: see `fetch`; what of one partition: `fetch_reader`.
 """
 
@@ -46,6 +26,7 @@ from tidelog.broker.server.slices import Elsewhere, Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -54,6 +35,9 @@ from tidelog.wire.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+
+SERVED = Versions(0, 17)
+"""What each version changed: the table of `tidelog.wire.messages.fetch`."""
 
 
 def handle(node: Node, message: FetchRequest, request: Request) -> FetchResponse | Outcome:
@@ -174,4 +158,4 @@ def _update(node: Node, session: FetchSession, message: FetchRequest, version: i
                     partition.key = TopicPartition(view.name, partition.name[1])
 
 
-API = Api(FetchRequest, FetchResponse, 0, 17, handle)
+API = Api(FetchRequest, FetchResponse, SERVED, handle)

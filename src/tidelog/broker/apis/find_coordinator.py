@@ -1,14 +1,6 @@
-"""FindCoordinator (10): who keeps a group, or a transactional id. Versions 0 to 6.
+"""FindCoordinator (10): who keeps a group, or a transactional id.
 
-| version | change |
-|---|---|
-| 0 | groups |
-| 1 | key type: 0 a group, 1 a transactional id (KIP-98); a message in the answer; throttle time |
-| 2 | throttled after the answer (KIP-219) |
-| 3 | flexible |
-| 4 | several keys at once (KIP-699) |
-| 5 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
-| 6 | key type 2, share groups (KIP-932): COORDINATOR_NOT_AVAILABLE, as Kafka 3.9 says while they are not configured |
+Share groups are COORDINATOR_NOT_AVAILABLE, as in Kafka 3.9 while they are not configured.
 
 This broker keeps all of them. The topic that they are kept in is made when somebody first asks, and is there at once; Kafka
 answers COORDINATOR_NOT_AVAILABLE until its controller has made it.
@@ -22,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 from tidelog.broker.api import Api, Request
 from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 6)
+"""What each version changed: the table of `tidelog.wire.messages.find_coordinator`."""
 
 GROUP = 0
 TRANSACTION = 1
@@ -70,4 +66,4 @@ def _coordinator(node: Node, request: Request, key: str, code: ErrorCode, reason
     return Coordinator(key, node.node_id, listener.advertised_host, listener.advertised_port, code, reason)
 
 
-API = Api(FindCoordinatorRequest, FindCoordinatorResponse, 0, 6, handle)
+API = Api(FindCoordinatorRequest, FindCoordinatorResponse, SERVED, handle)

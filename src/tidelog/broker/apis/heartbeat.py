@@ -1,11 +1,4 @@
-"""Heartbeat (12): a member's sign of life. Versions 0 to 4.
-
-| version | change |
-|---|---|
-| 1 | throttle time |
-| 2 | throttled after the answer (KIP-219) |
-| 3 | group instance id (KIP-345) |
-| 4 | flexible |
+"""Heartbeat (12): a member's sign of life.
 
 REBALANCE_IN_PROGRESS tells the member to join again. While groups are being loaded every heartbeat is good: nobody shall rejoin
 because of a broker's start.
@@ -19,10 +12,14 @@ from tidelog.broker.api import Api, Request
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.joining import heartbeat
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 4)
+"""What each version changed: the table of `tidelog.wire.messages.heartbeat`."""
 
 
 def handle(node: Node, message: HeartbeatRequest, request: Request) -> HeartbeatResponse:
@@ -42,4 +39,4 @@ def _code(node: Node, message: HeartbeatRequest) -> ErrorCode:
     return heartbeat(node, group, message.member_id, message.group_instance_id, message.generation_id)
 
 
-API = Api(HeartbeatRequest, HeartbeatResponse, 0, 4, by_groups(handle))
+API = Api(HeartbeatRequest, HeartbeatResponse, SERVED, by_groups(handle))

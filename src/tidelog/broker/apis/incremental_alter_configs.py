@@ -1,8 +1,4 @@
-"""IncrementalAlterConfigs (key 44), versions 0 and 1: changes properties one by one (KIP-339).
-
-| version | change |
-|---|---|
-| 1 | flexible |
+"""IncrementalAlterConfigs (44): changes properties one by one (KIP-339).
 
 Each resource stands for itself; of one resource, all changes are made or none. See `config_changes`.
 """
@@ -14,6 +10,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Resource, answers, change_all
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -21,6 +18,9 @@ from tidelog.wire.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 1)
+"""What each version changed: the table of `tidelog.wire.messages.incremental_alter_configs`."""
 
 
 def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Work:
@@ -43,4 +43,4 @@ def _work(node: Node, message: IncrementalAlterConfigsRequest) -> Work:
     return IncrementalAlterConfigsResponse(responses=(yield from slowly(answers(outcomes), 64)))
 
 
-API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1, handle)
+API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, SERVED, handle)

@@ -1,13 +1,4 @@
-"""InitProducerId (22): an id and an epoch for an idempotent or transactional producer (KIP-98). Versions 0 to 5.
-
-| version | change |
-|---|---|
-| 0 | transactional id and its timeout; the answer: id and epoch |
-| 1 | throttled after the answer |
-| 2 | flexible |
-| 3 | producers name the id and epoch that they have (KIP-360) |
-| 4 | PRODUCER_FENCED in the answer (KIP-588); older clients are told INVALID_PRODUCER_EPOCH |
-| 5 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+"""InitProducerId (22): an id and an epoch for an idempotent or transactional producer (KIP-98).
 
 An idempotent producer gets a new id each time, with epoch 0, whatever it had. One with a transactional id gets what
 `transactions.transaction` says, and fences all others that have it.
@@ -25,11 +16,15 @@ from tidelog.broker.topic_changes import Job
 from tidelog.broker.transactions.transaction import ProducerIdAndEpoch
 from tidelog.errors import StorageError
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
     from tidelog.wire.codec import Message
+
+SERVED = Versions(0, 5)
+"""What each version changed: the table of `tidelog.wire.messages.init_producer_id`."""
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -82,4 +77,4 @@ def _refused(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=_NO_ID, producer_epoch=_NO_EPOCH)
 
 
-API = Api(InitProducerIdRequest, InitProducerIdResponse, 0, 5, by_transactions(handle))
+API = Api(InitProducerIdRequest, InitProducerIdResponse, SERVED, by_transactions(handle))

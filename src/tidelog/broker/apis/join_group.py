@@ -1,17 +1,4 @@
-"""JoinGroup (11): become a member of a group, or stay one in its next generation. Versions 0 to 9.
-
-| version | change |
-|---|---|
-| 0 | one timeout, for session and rebalance |
-| 1 | the rebalance timeout (KIP-62) |
-| 2 | throttle time |
-| 3 | throttled after the answer (KIP-219) |
-| 4 | a new member is told its id first, and joins with that: MEMBER_ID_REQUIRED (KIP-394) |
-| 5 | group instance id: static members (KIP-345) |
-| 6 | flexible |
-| 7 | protocol type in the answer, and null for no protocol (KIP-559) |
-| 8 | the reason (KIP-800) |
-| 9 | skip_assignment: a static leader that is back in a stable group assigns nothing (KIP-814) |
+"""JoinGroup (11): become a member of a group, or stay one in its next generation.
 
 The rules, and who waits: `groups.joining`. The leader alone is told the members and their metadata.
 """
@@ -28,10 +15,14 @@ from tidelog.broker.groups.joining import join
 from tidelog.broker.groups.results import Joining, JoinResult
 from tidelog.broker.groups.waiting import Waiting
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 9)
+"""What each version changed: the table of `tidelog.wire.messages.join_group`."""
 
 _FIRST_WITH_MEMBER_ID = 4
 _FIRST_WITH_NO_PROTOCOL = 7
@@ -95,4 +86,4 @@ def _host(address: str) -> str:
     return f"/{address}"
 
 
-API = Api(JoinGroupRequest, JoinGroupResponse, 0, 9, by_groups(handle))
+API = Api(JoinGroupRequest, JoinGroupResponse, SERVED, by_groups(handle))

@@ -1,14 +1,4 @@
-"""LeaveGroup (13): a member goes, and the others need not wait for its session to end. Versions 0 to 5.
-
-| version | change |
-|---|---|
-| 0 | one member, by its id; its error is the answer's |
-| 1 | throttle time |
-| 2 | throttled after the answer (KIP-219) |
-| 3 | several members, each with an error of its own; static ones by their instance id alone (KIP-345) |
-| 4 | flexible |
-| 5 | the reason (KIP-800) |
-"""
+"""LeaveGroup (13): a member goes, and the others need not wait for its session to end."""
 
 from __future__ import annotations
 
@@ -21,10 +11,14 @@ from tidelog.broker.groups.joining import leave
 from tidelog.broker.groups.results import Leaving
 from tidelog.broker.server.slices import Work
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 5)
+"""What each version changed: the table of `tidelog.wire.messages.leave_group`."""
 
 _FIRST_BATCHED = 3
 
@@ -53,4 +47,4 @@ def handle(node: Node, message: LeaveGroupRequest, request: Request) -> Work:
     return LeaveGroupResponse(error_code=answers[0].error_code)
 
 
-API = Api(LeaveGroupRequest, LeaveGroupResponse, 0, 5, by_groups(handle))
+API = Api(LeaveGroupRequest, LeaveGroupResponse, SERVED, by_groups(handle))

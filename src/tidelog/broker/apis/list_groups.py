@@ -1,12 +1,4 @@
-"""ListGroups (16): all groups. Versions 0 to 5.
-
-| version | change |
-|---|---|
-| 1 | throttle time |
-| 2 | throttled after the answer (KIP-219) |
-| 3 | flexible |
-| 4 | states, told and asked for (KIP-518) |
-| 5 | types, told and asked for (KIP-848): all groups here are classic ones |
+"""ListGroups (16): all groups.
 
 States and types are asked for in any case, upper or lower; none asks for all. While groups are being loaded those that are known
 are told, with COORDINATOR_LOAD_IN_PROGRESS.
@@ -20,10 +12,14 @@ from tidelog.broker.api import Api, Request, Wide
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import AT_ONCE
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 5)
+"""What each version changed: the table of `tidelog.wire.messages.list_groups`."""
 
 CLASSIC = "classic"
 
@@ -47,4 +43,4 @@ def _work(node: Node, message: ListGroupsRequest) -> Work:
     return Wide(response) if len(listed) > AT_ONCE else response
 
 
-API = Api(ListGroupsRequest, ListGroupsResponse, 0, 5, handle)
+API = Api(ListGroupsRequest, ListGroupsResponse, SERVED, handle)

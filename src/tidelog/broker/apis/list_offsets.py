@@ -1,17 +1,6 @@
-"""ListOffsets (2): the offset that belongs to a time. Versions 0 to 9.
+"""ListOffsets (2): the offset that belongs to a time.
 
-| version | change |
-|---|---|
-| 0 | where segments begin whose files were last written at or before a time (ms), newest first, up to a number of them |
-| 1 | the first record whose timestamp is at or after a time; one offset (KIP-79) |
-| 2 | isolation level (KIP-98); throttle time |
-| 3 | throttled after the answer (KIP-219) |
-| 4 | leader epochs: the one that the asker knows, the record's (KIP-320) |
-| 5 | OFFSET_NOT_AVAILABLE, which a leader without followers has no use for (KIP-207) |
-| 6 | flexible |
-| 7 | MAX_TIMESTAMP: the record with the largest timestamp (KIP-734) |
-| 8 | EARLIEST_LOCAL: the log start, as nothing is tiered (KIP-405) |
-| 9 | LATEST_TIERED: offset -1, as nothing is tiered (KIP-1005) |
+Nothing is tiered. A leader without followers never answers OFFSET_NOT_AVAILABLE.
 
 | timestamp | since | offset | timestamp in the answer | epoch in the answer |
 |---|---|---|---|---|
@@ -53,6 +42,7 @@ from tidelog.model import (
 )
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -63,6 +53,9 @@ from tidelog.wire.messages.list_offsets import (
 
 if TYPE_CHECKING:
     from tidelog.storage.partition.partition_log import PartitionLog
+
+SERVED = Versions(0, 9)
+"""What each version changed: the table of `tidelog.wire.messages.list_offsets`."""
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -196,4 +189,4 @@ class _Lookups:
         return offsets
 
 
-API = Api(ListOffsetsRequest, ListOffsetsResponse, 0, 9, handle)
+API = Api(ListOffsetsRequest, ListOffsetsResponse, SERVED, handle)

@@ -1,8 +1,4 @@
-"""ListTransactions (66): the transactional ids of this broker, which are all (KIP-664). Versions 0 and 1.
-
-| version | change |
-|---|---|
-| 1 | only what began so many milliseconds ago, or longer (KIP-994) |
+"""ListTransactions (66): the transactional ids of this broker, which are all (KIP-664).
 
 Ids that were never in a transaction have begun at -1, the epoch's eve: every duration takes them, as in Kafka.
 """
@@ -18,10 +14,14 @@ from tidelog.broker.server.slices import Elsewhere, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.transactions.transaction import STATES_BY_TEXT
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 1)
+"""What each version changed: the table of `tidelog.wire.messages.list_transactions`."""
 
 
 def handle(node: Node, message: ListTransactionsRequest, request: Request) -> Work:
@@ -51,4 +51,4 @@ def _unknown(texts: Collection[str]) -> list[str]:
     return sorted(text for text in texts if text not in STATES_BY_TEXT)
 
 
-API = Api(ListTransactionsRequest, ListTransactionsResponse, 0, 1, handle)
+API = Api(ListTransactionsRequest, ListTransactionsResponse, SERVED, handle)

@@ -1,20 +1,7 @@
-"""Metadata (key 3), versions 0 to 12: which brokers there are, which topics, who leads their partitions.
+"""Metadata (3): which brokers there are, which topics, who leads their partitions.
 
-| version | change |
-|---|---|
-| 0 | an empty list of topics asks for all |
-| 1 | null asks for all, an empty list for none; rack, controller id, is_internal |
-| 2 | cluster id |
-| 3 | throttle time |
-| 4 | allow_auto_topic_creation (KIP-204); before, a topic that is asked for is always created |
-| 5 | offline replicas (KIP-112) |
-| 6 | LISTENER_NOT_FOUND instead of LEADER_NOT_AVAILABLE; every listener of ours is on the one broker |
-| 7 | leader epochs (KIP-320) |
-| 8 | authorized operations (KIP-430); nobody is kept from anything here |
-| 9 | flexible |
-| 10 | topic ids are told (KIP-516) |
-| 11 | authorized operations of the cluster are asked of DescribeCluster (KIP-700) |
-| 12 | topics may be asked for by id; if one is, names are not looked at |
+If one topic is asked for by its id, no names are looked at. Every operation is authorized. Every listener is on this one broker:
+LISTENER_NOT_FOUND is never answered.
 
 A topic that does not exist and may be created (auto.create.topics.enable) is answered with UNKNOWN_TOPIC_OR_PARTITION, as Kafka
 answers before its controller has acted, and is there when the client asks again.
@@ -36,6 +23,7 @@ from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.model import INTERNAL_TOPICS
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -46,6 +34,9 @@ from tidelog.wire.messages.metadata import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 12)
+"""What each version changed: the table of `tidelog.wire.messages.metadata`."""
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -226,4 +217,4 @@ def _refusal(message: MetadataRequest, code: ErrorCode) -> Generator[None, None,
     return Wide(MetadataResponse(topics=topics), is_long=len(topics) > WIDE)
 
 
-API = Api(MetadataRequest, MetadataResponse, 0, 12, handle)
+API = Api(MetadataRequest, MetadataResponse, SERVED, handle)

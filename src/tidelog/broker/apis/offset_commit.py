@@ -1,16 +1,6 @@
-"""OffsetCommit (key 8), versions 0 to 9: a group notes how far it has read.
+"""OffsetCommit (8): a group notes how far it has read.
 
-| version | change |
-|---|---|
-| 0 | kept in ZooKeeper: UNSUPPORTED_VERSION, there is none |
-| 1 | kept by the broker; each offset may bring the time when it was committed |
-| 2 | a retention time in its place, for all of them; -1: the broker's |
-| 3 | throttle time |
-| 5 | no retention time: `offsets.retention.minutes` counts (KIP-211) |
-| 6 | the leader epoch of what was read (KIP-320) |
-| 7 | static members (KIP-345) |
-| 8 | flexible |
-| 9 | for the newer kind of group (KIP-848); nothing changes for these |
+Version 0 is UNSUPPORTED_VERSION: there is no ZooKeeper. A retention time of -1 is the broker's.
 
 Partitions that there are not are UNKNOWN_TOPIC_OR_PARTITION, and the others committed. Of a partition that is named twice, the
 last offset counts. Who may commit: `groups.committing`.
@@ -29,6 +19,7 @@ from tidelog.broker.server.wide_requests import discarded
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -38,6 +29,9 @@ from tidelog.wire.messages.offset_commit import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 9)
+"""What each version changed: the table of `tidelog.wire.messages.offset_commit`."""
 
 NO_RETENTION = -1
 INT64_MAX = (1 << 63) - 1
@@ -82,4 +76,4 @@ def _response(codes: Codes) -> Generator[None, None, OffsetCommitResponse]:
     return OffsetCommitResponse(topics=topics)
 
 
-API = Api(OffsetCommitRequest, OffsetCommitResponse, 0, 9, by_groups(handle))
+API = Api(OffsetCommitRequest, OffsetCommitResponse, SERVED, by_groups(handle))

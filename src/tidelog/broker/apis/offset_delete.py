@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), version 0: forgets what a group has committed of some partitions (KIP-496).
+"""OffsetDelete (47): forgets what a group has committed of some partitions (KIP-496).
 
 | the group | a partition |
 |---|---|
@@ -25,6 +25,7 @@ from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition
 from tidelog.wire.coordinator.consumer_protocol import PROTOCOL_TYPE
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -34,6 +35,9 @@ from tidelog.wire.messages.offset_delete import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""What each version changed: the table of `tidelog.wire.messages.offset_delete`."""
 
 
 def handle(node: Node, message: OffsetDeleteRequest, request: Request) -> Work:
@@ -76,4 +80,4 @@ def _delete(node: Node, group_id: str, keys: list[TopicPartition], codes: Codes)
     return ErrorCode.NONE
 
 
-API = Api(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0, by_groups(handle))
+API = Api(OffsetDeleteRequest, OffsetDeleteResponse, SERVED, by_groups(handle))

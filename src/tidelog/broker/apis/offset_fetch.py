@@ -1,16 +1,6 @@
-"""OffsetFetch (key 9), versions 0 to 9: what groups have committed.
+"""OffsetFetch (9): what groups have committed.
 
-| version | change |
-|---|---|
-| 0 | kept in ZooKeeper: UNSUPPORTED_VERSION, there is none |
-| 1 | kept by the broker |
-| 2 | no topics: all that the group has; an error of the group as a whole |
-| 3 | throttle time |
-| 5 | the leader epoch that was committed (KIP-320) |
-| 6 | flexible |
-| 7 | UNSTABLE_OFFSET_COMMIT where an open transaction is about to commit, if only stable offsets are wanted (KIP-447) |
-| 8 | many groups in one request (KIP-709) |
-| 9 | for the newer kind of group (KIP-848); nothing changes for these |
+Version 0 is UNSUPPORTED_VERSION: there is no ZooKeeper.
 
 A partition without an offset, and a missing one, has offset -1 and no error. Every client gets the answer, a member or not. A
 topic of which no partitions are wanted is not in the answer.
@@ -28,6 +18,7 @@ from tidelog.broker.server.slices import Work, slowly
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import NO_LEADER_EPOCH, TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -40,6 +31,9 @@ from tidelog.wire.messages.offset_fetch import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 9)
+"""What each version changed: the table of `tidelog.wire.messages.offset_fetch`."""
 
 NO_OFFSET: Final = CommittedOffset(-1, NO_LEADER_EPOCH, "", -1)
 
@@ -153,4 +147,4 @@ def _group(group_id: str, answer: _Answer) -> Generator[None, None, OffsetFetchR
     return OffsetFetchResponseGroup(group_id, topics, answer.code)
 
 
-API = Api(OffsetFetchRequest, OffsetFetchResponse, 0, 9, by_groups(handle))
+API = Api(OffsetFetchRequest, OffsetFetchResponse, SERVED, by_groups(handle))

@@ -1,12 +1,4 @@
-"""OffsetForLeaderEpoch (23): where a leader epoch's records end, for who wants to know whether its log was cut. Versions 0 to 4.
-
-| version | change |
-|---|---|
-| 0 | an epoch's end offset (KIP-101) |
-| 1 | the epoch in the answer: the last one at or below the one asked for (KIP-279) |
-| 2 | the leader epoch that the asker knows; throttle time (KIP-320) |
-| 3 | who asks (KIP-320) |
-| 4 | flexible |
+"""OffsetForLeaderEpoch (23): where a leader epoch's records end, for who wants to know whether its log was cut.
 
 An epoch that the log does not know, because it is newer or because the log has none: epoch and offset are -1, and no error.
 """
@@ -20,6 +12,7 @@ from tidelog.broker.server.wide_requests import discarded
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -27,6 +20,9 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+
+SERVED = Versions(0, 4)
+"""What each version changed: the table of `tidelog.wire.messages.offset_for_leader_epoch`."""
 
 
 def handle(node: Node, message: OffsetForLeaderEpochRequest, request: Request) -> Work:
@@ -62,4 +58,4 @@ def _end(node: Node, key: TopicPartition, wanted: OffsetForLeaderPartition) -> E
     return answer
 
 
-API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 0, 4, handle)
+API = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, SERVED, handle)

@@ -1,19 +1,4 @@
-"""Produce (0): records into logs. Versions 0 to 11; each says which message format the producer speaks.
-
-| version | format | change |
-|---|---|---|
-| 0 | v0 | error and base offset for each partition |
-| 1 | v0 | throttle time in the answer (KIP-13) |
-| 2 | v1 | records have timestamps; the append time in the answer (KIP-32) |
-| 3 | v2 | transactional id; one batch of format v2 for each partition, nothing else (KIP-98) |
-| 4 | v2 | KAFKA_STORAGE_ERROR in the answer (KIP-112) |
-| 5 | v2 | log start offset in the answer (KIP-107) |
-| 6 | v2 | throttled after the answer (KIP-219) |
-| 7 | v2 | zstd (KIP-110) |
-| 8 | v2 | which records are at fault, and why (KIP-467) |
-| 9 | v2 | flexible |
-| 10 | v2 | the leader in the answer to who asked elsewhere (KIP-951) |
-| 11 | v2 | TRANSACTION_ABORTABLE in the answer (KIP-890) |
+"""Produce (0): records into logs.
 
 What is stored is the topic's format, whatever comes (`records.validation`). One replica has it as soon as it is in the log: so
 acks=1 and acks=-1 are answered at once (with `flush.messages` once it is on the disk: `flushes`), and acks=0 never, unless
@@ -73,6 +58,7 @@ from tidelog.storage.partition.append_info import AppendWork
 from tidelog.storage.partition.appending import Prepared, TooMuchAtOnceError
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -80,6 +66,9 @@ from tidelog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+
+SERVED = Versions(0, 11)
+"""What each version changed: the table of `tidelog.wire.messages.produce`."""
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -462,4 +451,4 @@ def _refused_by_log(key: _Key, log: PartitionLog, error: Exception) -> Partition
     return answer
 
 
-API = Api(ProduceRequest, ProduceResponse, 0, 11, handle)
+API = Api(ProduceRequest, ProduceResponse, SERVED, handle)

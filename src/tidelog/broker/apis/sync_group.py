@@ -1,12 +1,6 @@
-"""SyncGroup (14): the leader says what each member of the generation is to read, each member asks for it. Versions 0 to 5.
+"""SyncGroup (14): the leader says what each member of the generation is to read, each member asks for it.
 
-| version | change |
-|---|---|
-| 1 | throttle time |
-| 2 | throttled after the answer (KIP-219) |
-| 3 | group instance id (KIP-345) |
-| 4 | flexible |
-| 5 | protocol type and name, which have to be there and to be the generation's (KIP-559) |
+Protocol type and name, once a version has them, have to be there and to be the generation's.
 
 Followers wait for the leader's, which is stored before anybody is told. Who asks while groups are being loaded is told to join
 again: REBALANCE_IN_PROGRESS.
@@ -22,10 +16,14 @@ from tidelog.broker.groups.joining import sync
 from tidelog.broker.groups.results import Syncing, SyncResult
 from tidelog.broker.groups.waiting import Waiting
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 5)
+"""What each version changed: the table of `tidelog.wire.messages.sync_group`."""
 
 _FIRST_WITH_PROTOCOL = 5
 
@@ -67,4 +65,4 @@ def _response(result: SyncResult) -> SyncGroupResponse:
     )
 
 
-API = Api(SyncGroupRequest, SyncGroupResponse, 0, 5, by_groups(handle))
+API = Api(SyncGroupRequest, SyncGroupResponse, SERVED, by_groups(handle))

@@ -1,11 +1,6 @@
-"""TxnOffsetCommit (key 28), versions 0 to 4: offsets that a group has once a transaction commits (KIP-98).
+"""TxnOffsetCommit (28): offsets that a group has once a transaction commits (KIP-98).
 
-| version | change |
-|---|---|
-| 1 | nothing that concerns a broker without quotas |
-| 2 | the leader epoch of what was read (KIP-320); a coordinator that loads says so: older clients would end at that |
-| 3 | flexible; the member and its generation, which fence (KIP-447) |
-| 4 | TRANSACTION_ABORTABLE (KIP-890) |
+COORDINATOR_LOAD_IN_PROGRESS is answered from version 2 on: older clients would end at that.
 
 The transaction must have been told of the group (AddOffsetsToTxn). Until it ends, OffsetFetch answers with what was committed
 before, or UNSTABLE_OFFSET_COMMIT. Who may commit: `groups.committing`.
@@ -23,6 +18,7 @@ from tidelog.broker.server.wide_requests import discarded
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -32,6 +28,9 @@ from tidelog.wire.messages.txn_offset_commit import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 4)
+"""What each version changed: the table of `tidelog.wire.messages.txn_offset_commit`."""
 
 _FIRST_TOLD_OF_LOADING: Final = 2
 _FIRST_TOLD_TO_ABORT: Final = 4
@@ -72,4 +71,4 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 0, 4, by_groups(handle))
+API = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, SERVED, by_groups(handle))

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (27): a coordinator ends transactions in logs (KIP-98). Versions 0 and 1; version 1 is flexible.
+"""WriteTxnMarkers (27): a coordinator ends transactions in logs (KIP-98).
 
 The coordinator here needs nobody to ask for that. Who does is an administrator: ``kafka-transactions abort`` ends a transaction
 that hangs, because no coordinator knows it (KIP-664).
@@ -17,6 +17,7 @@ from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -27,6 +28,9 @@ from tidelog.wire.messages.write_txn_markers import (
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+
+SERVED = Versions(0, 1)
+"""What each version changed: the table of `tidelog.wire.messages.write_txn_markers`."""
 
 
 def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Work:
@@ -60,4 +64,4 @@ def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> Generat
     return WritableTxnMarkerResult(producer_id, [WritableTxnMarkerTopicResult(*one) for one in by_topic.items()])
 
 
-API = Api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, 0, 1, handle)
+API = Api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, SERVED, handle)

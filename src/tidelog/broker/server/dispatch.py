@@ -266,7 +266,7 @@ class Dispatcher:
         served = self._served.get(kind)
         if served is None:
             api = self._apis.get(header.api_key)
-            if api is None or not api.min_version <= version <= api.max_version:
+            if api is None or version not in api.served:
                 return None, header.api_key
             metrics = self._node.metrics.api(header.api_key, api.request.API_NAME)
             served = self._served[kind] = Served(api, version, metrics)

@@ -8,7 +8,7 @@ response's header never has tagged fields: its reader may not know what it reads
 | 1 | throttle_time_ms |
 | 2 | a throttled client is answered at once |
 | 3 | flexible; the client's software (KIP-511); features (KIP-584) |
-| 4 | a feature's min_version may be 0 |
+| 4 | a feature's min_version may be 0 (KAFKA-17011) |
 | 5 | cluster_id and node_id that the client thinks it talks to (KIP-1242) |
 """
 

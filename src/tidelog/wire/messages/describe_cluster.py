@@ -1,7 +1,8 @@
-"""DescribeCluster (key 60): the cluster's id, its controller and its brokers (KIP-700). Flexible from the start.
+"""DescribeCluster (key 60): the cluster's id, its controller and its brokers (KIP-700).
 
 | version | what it changed |
 |---|---|
+| 0 | flexible from the start |
 | 1 | endpoint_type: brokers or controllers (KIP-919) |
 | 2 | fenced brokers (KIP-1073) |
 """

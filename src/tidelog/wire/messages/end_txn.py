@@ -3,7 +3,7 @@
 | version | what it changed |
 |---|---|
 | 1 | a throttled client is answered at once |
-| 2 | PRODUCER_FENCED (KIP-588) |
+| 2 | PRODUCER_FENCED (KIP-588); before, INVALID_PRODUCER_EPOCH stands for it |
 | 3 | flexible |
 | 4 | TRANSACTION_ABORTABLE (KIP-890) |
 | 5 | the id and epoch to go on with: each transaction has its own epoch (KIP-890) |

@@ -5,7 +5,7 @@
 | 1 | a throttled client is answered at once |
 | 2 | flexible |
 | 3 | the id and epoch that the producer has, to go on with after an error (KIP-360) |
-| 4 | PRODUCER_FENCED (KIP-588) |
+| 4 | PRODUCER_FENCED (KIP-588); before, INVALID_PRODUCER_EPOCH stands for it |
 | 5 | TRANSACTION_ABORTABLE (KIP-890) |
 | 6 | two-phase commit (KIP-939); not stable yet |
 """

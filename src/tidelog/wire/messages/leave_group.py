@@ -2,6 +2,7 @@
 
 | version | what it changed |
 |---|---|
+| 0 | one member, by its id; its error is the answer's |
 | 1 | throttle_time_ms |
 | 2 | a throttled client is answered at once |
 | 3 | many members in one request, by id or by instance, as an administrator removes them (KIP-345) |

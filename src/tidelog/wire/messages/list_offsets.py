@@ -2,7 +2,7 @@
 
 | version | what it changed |
 |---|---|
-| 0 | up to max_num_offsets offsets where segments begin, by the files' modification times |
+| 0 | up to max_num_offsets offsets where segments begin, by the files' modification times, newest first |
 | 1 | one offset, and the timestamp of its record (KIP-79) |
 | 2 | isolation level (KIP-98), throttle_time_ms |
 | 3 | a throttled client is answered at once |

@@ -2,17 +2,19 @@
 
 | version | what it changed |
 |---|---|
-| 0 | message formats v0 |
+| 0 | message format v0 |
 | 1 | the response tells how long the client was throttled |
 | 2 | message format v1 (KIP-32); the response tells the time of the append |
 | 3 | message format v2 (KIP-98): exactly one batch a partition, of that format and no other; transactional_id |
 | 4 | KAFKA_STORAGE_ERROR may be answered (KIP-112) |
-| 5, 6 | log_start_offset in the response (KIP-107); a throttled client is answered at once |
+| 5 | log_start_offset in the response (KIP-107) |
+| 6 | a throttled client is answered at once |
 | 7 | zstd (KIP-110) |
 | 8 | which records were refused, and why (KIP-467) |
 | 9 | flexible |
 | 10 | the new leader beside NOT_LEADER_OR_FOLLOWER (KIP-951) |
-| 11, 12 | TRANSACTION_ABORTABLE; adds the partition to its transaction by itself (KIP-890) |
+| 11 | TRANSACTION_ABORTABLE (KIP-890) |
+| 12 | adds the partition to its transaction by itself (KIP-890) |
 | 13 | topic ids in place of names (KIP-516) |
 """
 
