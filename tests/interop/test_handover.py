@@ -16,6 +16,7 @@ from tests.crash.history import Writer
 from tests.interop.seen import Seen, differences, see, serve
 from tests.kafka import Kafka391
 from tests.kafka.clients import NewRow, consume, produce
+from tidelog import Broker
 from tidelog.clock import SystemClock
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
@@ -164,8 +165,6 @@ def test_kafka_deletes_nothing_that_the_folder_keeps(tmp_path: Path) -> None:
         hand_over(tmp_path / "default", kafka)
         # A topic that is there already; one whose broker's configuration kept it.
         filled(tmp_path / "others", {"already": {"retention.ms": -1}, "served": {}}, 30 * DAY_MS)
-        config = tmp_path / "server.properties"
-        config.write_text("log.retention.ms=-1\n")
         kafka.create_topic("already")
         arguments = ["handover", tmp_path / "others", "--to", kafka.data, "--bootstrap-server", kafka.bootstrap]
         ran = tidelog(*arguments)
@@ -175,8 +174,12 @@ def test_kafka_deletes_nothing_that_the_folder_keeps(tmp_path: Path) -> None:
         assert "served-0: Kafka would delete 300 of its records when it starts" in ran.stderr
         assert "so nothing was handed over" in ran.stderr
         assert "served" not in kafka.admin.list_topics(timeout=10).topics
-        assert "already-0: Kafka would" in tidelog(*arguments, "--config", config).stderr
-        hand_over(tmp_path / "others", kafka, "--config", str(config), "--carry-settings")
+        with Broker(tmp_path / "others", **{"log.retention.ms": -1}):
+            pass  # The folder knows then what kept it.
+        ran = tidelog(*arguments)
+        assert "already-0: Kafka would" in ran.stderr
+        assert "served-0" not in ran.stderr
+        hand_over(tmp_path / "others", kafka, "--carry-settings")
         kafka.topics |= {"served": 1}
         time.sleep(2)  # Ten of Kafka's checks.
         for name in ("default", "unset", "already", "served"):

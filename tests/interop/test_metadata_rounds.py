@@ -18,6 +18,7 @@ from tests.interop.test_dynamic_settings import DELETE, SET, Change, Side
 from tests.kafka import Kafka391
 from tests.kafka.java import wait_until
 from tidelog import Broker
+from tidelog.storage.topics.topic_settings import TopicSettings
 
 ROUNDS = 10 if os.environ.get("TIDELOG_SOAK") else 3
 BROKER_VALUES: Mapping[str, Callable[[random.Random], int]] = {
@@ -228,8 +229,10 @@ def test_to_and_fro(tmp_path: Path, kafka_type: type[Kafka391], rounds: int) -> 
             check(broker.bootstrap_servers, model)
             if number % 2 == 0:
                 broker.kill()
+        assert not TopicSettings(kafka.data).is_kafkas_since
         kafka.topics = {name: len(partitions) for name, partitions in model.values.items()}
         kafka.start()
+        assert TopicSettings(kafka.data).is_kafkas_since
         check(kafka.bootstrap, model)
         change(kafka.bootstrap, model, rng, f"kafka-{number}")
         check(kafka.bootstrap, model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,19 @@ from tidelog.formats.producer_snapshot import read_snapshot
 from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.records.builder import Producer
-from tidelog.storage.handover import deletions, place, recover, stricter_settings, topics_to_hand
+from tidelog.storage.handover import TopicToHand, deletions, place, recover
+from tidelog.storage.handover import topics_to_hand as topics_with
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.topics.topic_settings import TopicSettings, stricter_settings
 
 NOW_MS = 1_700_000_000_000
 KAFKAS_ID = uuid.UUID("00000000-0000-4000-8000-00000000abcd")
 IDS = {"t": KAFKAS_ID}
 CONFIG = {"segment.bytes": 1000, "index.interval.bytes": 200, "retention.ms": -1}
+
+
+def topics_to_hand(source: Path, broker: dict[str, Any] | None = None, wanted: Sequence[str] = ()) -> list[TopicToHand]:
+    return topics_with(source, TopicSettings(source, broker), wanted)
 
 
 @pytest.fixture
@@ -195,9 +202,9 @@ def test_what_kafka_is_to_create(source: Path) -> None:
     assert one.properties == {"segment.bytes": "1000", "index.interval.bytes": "200", **kept, **compaction}
     assert one.open_transactions == []
     forget(source)
-    (one,) = topics_to_hand(source, ["t"])
+    (one,) = topics_to_hand(source, wanted=["t"])
     assert (one.properties, one.is_configuration_known, one.is_retention_default) == ({**kept, **compaction}, False, False)
-    (one,) = topics_to_hand(source, ["t"], broker_properties={"log.retention.bytes": "5", "log.segment.bytes": "2000"})
+    (one,) = topics_to_hand(source, {"log.retention.bytes": "5", "log.segment.bytes": "2000"}, ["t"])
     assert one.properties == {**kept, **compaction, "segment.bytes": "2000"}
 
 
@@ -224,7 +231,7 @@ def test_a_retention_that_nobody_set(tmp_path: Path) -> None:
             manager.create_topic(name, 1, properties)
     asked = topics_to_hand(tmp_path / "data")
     assert {one.name: one.is_retention_default for one in asked} == {"set": False, "unset": True, "compacted": False}
-    asked = topics_to_hand(tmp_path / "data", broker_properties={"log.retention.hours": 1})
+    asked = topics_to_hand(tmp_path / "data", {"log.retention.hours": 1})
     assert {one.name: one.config.retention_ms for one in asked} == {"set": 5, "unset": 3_600_000, "compacted": 3_600_000}
     assert not any(one.is_retention_default for one in asked)
 

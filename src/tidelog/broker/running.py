@@ -68,6 +68,7 @@ async def running(
         # Until then each question about a group is answered with "loading".
         node.groups.start()
         if not config.is_read_only:  # It would write the markers that are missing.
+            manager.settings.note_served(manager.directory, clock.now_ms())
             node.transactions.start()
         await server.start()
         ticker.start()

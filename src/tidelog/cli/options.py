@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import click
 
 from tidelog.cli.printing import notices
+from tidelog.cli.printing.layout import show_time
 from tidelog.client.connections.addresses import is_address
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.errors import InvalidArgumentError
@@ -33,6 +34,8 @@ class Moment(NamedTuple):
 
 
 if TYPE_CHECKING:
+    from tidelog.storage.topics.topic_settings import TopicSettings
+
     _TimeParam = click.ParamType["Moment | str"]
 else:
     _TimeParam = click.ParamType  # older releases of click cannot be subscripted
@@ -115,21 +118,30 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def broker_config_option(function: Decorated) -> Decorated:
-    """--config FILE, the broker's: no folder has its settings."""
+    """--config FILE, the broker's: in place of what the folder was served with."""
     return click.option(
         "--config",
         "config",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The server.properties of the broker that serves the folder: its defaults of topics count.",
+        help="A broker's server.properties: its defaults of topics count. [default: those that DIR was served with]",
     )(function)
 
 
-def broker_properties(path: Path | None) -> dict[str, str]:
-    """Return what a broker's configuration file says, nothing without one. Raises InvalidArgumentError."""
+def broker_properties(path: Path | None) -> dict[str, str] | None:
+    """Return what a broker's configuration file says, None without one. Raises InvalidArgumentError."""
     from tidelog.broker.settings.server_properties import read_properties_file
 
-    return {} if path is None else read_properties_file(path)
+    return None if path is None else read_properties_file(path)
+
+
+def note_kafkas_since(settings: TopicSettings) -> None:
+    """Say that a Kafka has served the folder after the broker whose settings are noted in it."""
+    if settings.is_kafkas_since and settings.served is not None:
+        notices.note(
+            f"Kafka has served the folder after {show_time(settings.served.time_ms)}, when Tidelog did: its configuration is not "
+            "in the folder; give it (--config)"
+        )
 
 
 def topic_argument(function: Decorated) -> Decorated:

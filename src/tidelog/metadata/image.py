@@ -86,6 +86,11 @@ class MetadataImage:
             **self.configs.get((r.BROKER_RESOURCE, str(node_id)), {}),
         }
 
+    def broker_epoch(self, node_id: int) -> int | None:
+        """Return the epoch of a broker's registration, None of one that never registered."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None else int(broker.broker_epoch)
+
     def partitions_on(self, topic: TopicImage, node_id: int) -> list[int]:
         """Return the numbers of a topic's partitions that have a replica on a node, in order."""
         return sorted(number for number, partition in topic.partitions.items() if node_id in partition.replicas)

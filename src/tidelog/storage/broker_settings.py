@@ -13,17 +13,24 @@ setting may be is for the caller to check; a value that means nothing here is ke
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from pathlib import Path
 
-from tidelog.errors import StorageError
+from tidelog.config import LogConfig, PropertyValue
+from tidelog.errors import StorageError, TidelogError
 from tidelog.metadata.records import BROKER_RESOURCE
 from tidelog.storage.background_work import BackgroundWork
+from tidelog.storage.folder.served_settings import read_served_settings, write_served_settings
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.metadata.topic_records import config_records
 from tidelog.storage.partitions import Partitions
 from tidelog.storage.steps import Steps
 from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
+from tidelog.storage.topics.topic_settings import stricter_settings
+
+logger = logging.getLogger(__name__)
 
 ALL_BROKERS = ""
 
@@ -57,6 +64,20 @@ class BrokerSettings:
         """Return what counts for this broker."""
         return self._store.image.broker_config(self._store.node_id)
 
+    def note_served(self, directory: Path, now_ms: int) -> None:
+        """Note in the folder what it is served with, for later questions; warn of settings that keep less now. Best effort."""
+        given = self._configured.topic_defaults
+        try:
+            before = read_served_settings(directory)
+            if before is not None:
+                _warn_of_stricter(directory, before.properties, given)
+        except TidelogError as error:
+            logger.warning("%s", error)
+        try:
+            write_served_settings(directory, given, now_ms, self._store.image.broker_epoch(self._store.node_id))
+        except StorageError as error:
+            logger.warning("what the folder is served with is not noted in it: %s", error)
+
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
         """Give all brokers, or the one with an id, these settings instead of those they had. Raises StorageError."""
         try:
@@ -87,3 +108,13 @@ class BrokerSettings:
 def configured_by_log(configured: ManagerConfig, store: MetadataStore) -> ManagerConfig:
     """Return how a folder is looked after: as configured, but for the settings in its metadata log."""
     return configured.with_dynamic(store.image.broker_config(store.node_id))
+
+
+def _warn_of_stricter(directory: Path, before: Mapping[str, PropertyValue], given: Mapping[str, PropertyValue]) -> None:
+    was, now = LogConfig.from_properties(before), LogConfig.from_properties(given)
+    was_told, now_told = was.to_properties(), now.to_properties()
+    for name in stricter_settings(was, now):
+        logger.warning(
+            "%s: %s is %s now, and was %s when the folder was served last: topics without their own keep less",
+            *(directory, name, now_told[name], was_told[name]),
+        )

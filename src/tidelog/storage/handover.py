@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.clock import Clock
-from tidelog.config import LogConfig, PropertyValue
+from tidelog.config import LogConfig
 from tidelog.errors import CorruptBatchError, CorruptSnapshotError, InvalidArgumentError, SegmentChangedError, StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import sync_directory, sync_file, write_offset_checkpoint
@@ -57,16 +57,11 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.retention import Reason
 from tidelog.storage.producers.producer_ids import LOWEST_ID
 from tidelog.storage.retention_forecast import forecast
-from tidelog.storage.topics.topic_settings import Source, TopicSettings
+from tidelog.storage.topics.topic_settings import DELETING, Source, TopicSettings
 
 GROUP_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 """Where consumer groups and transactions are."""
 
-DELETING = (
-    *("cleanup.policy", "retention.ms", "retention.bytes"),
-    *("delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms"),
-)
-"""Settings that decide what a broker deletes."""
 _DELETES_NOTHING = {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1}
 
 CHUNK_BYTES = 4 << 20
@@ -129,22 +124,17 @@ class Deletion(NamedTuple):
 
 
 def topics_to_hand(
-    source: Path,
-    wanted: Sequence[str] = (),
-    *,
-    with_groups: bool = False,
-    broker_properties: Mapping[str, PropertyValue] | None = None,
+    source: Path, settings: TopicSettings, wanted: Sequence[str] = (), *, with_groups: bool = False
 ) -> list[TopicToHand]:
     """Return the topics of `source`, or those `wanted`, internal ones only if they are wanted, or with the groups.
 
-    `broker_properties` are those of the broker that served the folder. A topic without a known configuration is to keep its
+    `settings` are those of the folder. A topic without a known configuration is to keep its
     records for ever: Kafka would delete old ones within minutes. Raises InvalidArgumentError where the folder was not shut down
     cleanly (`recover`), NotFoundError, and what reading the logs raises.
     """
     log_dir = LogDir(source)
     if not (source / CLEAN_SHUTDOWN_FILE).exists():
         raise InvalidArgumentError("the folder was not shut down cleanly, and could not be recovered", path=source)
-    settings = TopicSettings(source, broker_properties)
     found = []
     names_wanted = [*wanted] or [name for name in log_dir.topics() if not name.startswith("__")]
     if with_groups:
@@ -165,7 +155,9 @@ def topics_to_hand(
                 if first_unstable is not None:
                     open_transactions.append((number, first_unstable))
         properties = _told(config)
-        is_default = known.is_known and config.is_deleted and known.source("retention.ms") is Source.DEFAULT
+        is_default = (
+            known.is_known and config.is_deleted and not known.is_broker_known and known.source("retention.ms") is Source.DEFAULT
+        )
         found.append(
             TopicToHand(name, len(numbers), properties, config, known.is_known, is_default, size_bytes, oldest, open_transactions)
         )
@@ -186,25 +178,6 @@ def deletions(source: Path, topic: str, config: LogConfig, now_ms: int) -> list[
                 offsets = going[-1].next_offset - max(going[0].base_offset, log.log_start_offset)
                 size = sum(one.size_bytes for one in going)
                 found.append(Deletion(topic, number, len(going), offsets, size, going[-1].reason))
-    return found
-
-
-def stricter_settings(ours: LogConfig, theirs: LogConfig) -> list[str]:
-    """Return Kafka's names of those settings by which `theirs` keep less than `ours`."""
-    found = []
-    if (theirs.is_deleted and not ours.is_deleted) or (theirs.is_compacted and not ours.is_compacted):
-        found.append("cleanup.policy")
-    if theirs.is_deleted:
-        for name in ("retention.ms", "retention.bytes"):
-            field_name = name.replace(".", "_")
-            limit, own = getattr(theirs, field_name), getattr(ours, field_name) if ours.is_deleted else -1
-            if limit >= 0 and (own < 0 or limit < own):
-                found.append(name)
-    if theirs.is_compacted and ours.is_compacted:
-        if theirs.delete_retention_ms < ours.delete_retention_ms:
-            found.append("delete.retention.ms")
-        if theirs.min_compaction_lag_ms < ours.min_compaction_lag_ms:
-            found.append("min.compaction.lag.ms")
     return found
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import click
 
 from tidelog.cli.commands.kafka_admin import KafkaAdmin
-from tidelog.cli.options import broker_config_option, broker_properties, directory_argument
+from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, note_kafkas_since
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import one_line, show_bytes_size
 from tidelog.cli.printing.output import print_lines
@@ -29,7 +29,8 @@ from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id
 from tidelog.model import TRANSACTIONS_TOPIC
 from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.meta_properties import read_meta_properties
-from tidelog.storage.handover import DELETING, Deletion, TopicToHand, deletions, place, recover, stricter_settings, topics_to_hand
+from tidelog.storage.handover import Deletion, TopicToHand, deletions, place, recover, topics_to_hand
+from tidelog.storage.topics.topic_settings import DELETING, TopicSettings, stricter_settings
 from tidelog.times import parse_duration
 
 NOTES_FILE = "tidelog-handover.json"
@@ -69,8 +70,9 @@ def command(
     Its topics are created through its admin API while it runs. Then it has to be stopped; the command waits for that, copies the
     partitions, and Kafka can be started. DIR stays as it is. If it ends in between, run it again: it goes on where it was.
 
-    Kafka gets the settings by which DIR keeps its records: the topics' own, and the broker's of --config. Where Kafka would
-    delete what DIR keeps, that is listed, and nothing is handed over without --carry-settings or --allow-deletion.
+    Kafka gets the settings by which DIR keeps its records: the topics' own, and the broker's: of --config, else those that DIR
+    was served with. Where Kafka would delete what DIR keeps, that is listed, and nothing is handed over without
+    --carry-settings or --allow-deletion.
     """
     source, data_dir = Path(directory), Path(target)
     timeout_ms = parse_duration(timeout)
@@ -81,7 +83,9 @@ def command(
     if recover(source, SystemClock()):
         notices.note(f"{source} was not shut down cleanly: it has been recovered")
     with DirLock(source):
-        wanted = topics_to_hand(source, topics, with_groups=with_groups, broker_properties=broker_properties(config))
+        settings = TopicSettings(source, broker_properties(config))
+        wanted = topics_to_hand(source, settings, topics, with_groups=with_groups)
+    note_kafkas_since(settings)
     has_coordinator = any(one.name == TRANSACTIONS_TOPIC for one in wanted)
     for one in wanted:
         for partition, offset in one.open_transactions if not has_coordinator else ():
@@ -96,12 +100,12 @@ def command(
                 f"nothing is known of the configuration of {one.name}: Kafka is told to keep it for ever (retention.ms=-1)"
             )
     keeping = Keeping(source, carry_settings, allow_deletion)
-    guessed = [one.name for one in wanted if config is None and one.is_retention_default]
+    guessed = [one.name for one in wanted if one.is_retention_default]
     if guessed:
         more = f" and {len(guessed) - _SHOWN_NAMES} more" if len(guessed) > _SHOWN_NAMES else ""
         notices.note(
-            f"{', '.join(guessed[:_SHOWN_NAMES])}{more}: no retention.ms of their own, so Kafka is told 7 days, its default; if "
-            "the folder was served with a configuration file, give it (--config)"
+            f"{', '.join(guessed[:_SHOWN_NAMES])}{more}: no retention.ms of their own, so Kafka gets 7 days, its default; if "
+            "the folder was served with another, give that configuration (--config)"
         )
     ids = _ids(source, data_dir, bootstrap_server, wanted, keeping)
     _wait_for_stop(data_dir, timeout_ms)

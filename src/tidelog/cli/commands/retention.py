@@ -19,6 +19,7 @@ from tidelog.cli.options import (
     broker_properties,
     directory_argument,
     json_option,
+    note_kafkas_since,
     optional_topic,
     run_clock,
     wanted_partitions,
@@ -30,6 +31,7 @@ from tidelog.cli.printing.output import print_lines
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
 from tidelog.reader.log_dir import LogDir
+from tidelog.storage.folder.served_settings import ServedSettings
 from tidelog.storage.retention_forecast import Forecast, Keeper, forecast
 from tidelog.storage.topics.topic_settings import Source, TopicSettings
 from tidelog.times import parse_duration
@@ -76,8 +78,8 @@ def command(
     """Say for each segment when retention deletes it, and which record (offset, timestamp) keeps it until then.
 
     The settings are those that the folder knows of the topic: a folder of Tidelog's, or of a Kafka that has its metadata log
-    there. Then those of the broker's configuration (--config), then Kafka's defaults (7 days, any size). Each is shown with where
-    it comes from. Nothing is deleted here.
+    there. Then those of the broker's configuration: of --config, else of the `tidelog serve` that served the folder last. Then
+    Kafka's defaults (7 days, any size). Each is shown with where it comes from. Nothing is deleted here.
     """
     given = given_limits(retention, retention_bytes)
     now_ms = run_clock(ctx).now_ms()
@@ -98,7 +100,7 @@ def command(
                 found = forecast(log, applied, now_ms)
                 missing += log_dir.missing_of(log)
                 title = (
-                    f"{name}-{partition}: {_settings(applied, sources)}; high watermark {log.high_watermark}, "
+                    f"{name}-{partition}: {_settings(applied, sources, settings.served)}; high watermark {log.high_watermark}, "
                     f"log end {log.log_end_offset}"
                 )
             if as_json:
@@ -112,6 +114,7 @@ def command(
             f" and {len(unknown) - _SHOWN_NAMES} more" if len(unknown) > _SHOWN_NAMES else ""
         )
         notices.note(f"the folder does not know the configuration of {shown}: it has no metadata of theirs")
+    note_kafkas_since(settings)
     print_lines(lines)
     tell_missing(missing, as_json=as_json)
     end_with_missing(missing)
@@ -139,13 +142,17 @@ def _bytes(text: str) -> int:
 _NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
-def _settings(config: LogConfig, sources: Mapping[str, Source]) -> str:
+def _settings(config: LogConfig, sources: Mapping[str, Source], served: ServedSettings | None) -> str:
+    def told(name: str) -> str:
+        since = f" {show_time(served.time_ms)}" if served is not None and sources[name] is Source.SERVED else ""
+        return f"({sources[name].value}{since})"
+
     if not config.is_deleted:
-        return f"cleanup.policy {config.cleanup_policy} ({sources['cleanup.policy'].value})"
+        return f"cleanup.policy {config.cleanup_policy} {told('cleanup.policy')}"
     time = "for ever" if config.retention_ms < 0 else show_span(config.retention_ms)
     size = "any size" if config.retention_bytes < 0 else show_bytes_size(config.retention_bytes)
-    kept = f"retention {time} ({sources['retention.ms'].value}), {size} ({sources['retention.bytes'].value})"
-    return f"{kept}, compacted too ({sources['cleanup.policy'].value})" if config.is_compacted else kept
+    kept = f"retention {time} {told('retention.ms')}, {size} {told('retention.bytes')}"
+    return f"{kept}, compacted too {told('cleanup.policy')}" if config.is_compacted else kept
 
 
 _HEADER = ("base offset", "next offset", "size", "largest timestamp", "at offset", "goes", "because")

@@ -5,7 +5,8 @@
 | ``tidelog-topics.json`` | a topic's own settings, in a folder of Tidelog 0.1 |
 | ``__cluster_metadata-0`` | a topic's own settings, in a folder of Tidelog's, or of a KRaft node that has its metadata there |
 | the same | dynamic settings of the broker whose folder it is, then of all brokers |
-| a ``server.properties`` that the caller gives | the broker's settings: no folder has them |
+| a ``server.properties`` that the caller gives; if none | the broker's settings |
+| ``tidelog-served.json`` (`folder.served_settings`) | those of the broker that served the folder last |
 | Kafka 3.9.1 | its defaults |
 """
 
@@ -19,7 +20,14 @@ from typing import NamedTuple
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, unaliased
 from tidelog.reader.metadata_log import read_metadata_log
 from tidelog.storage.folder.meta_properties import read_meta_properties
+from tidelog.storage.folder.served_settings import read_served_settings
 from tidelog.storage.folder.topics_file import read_topics_file
+
+DELETING = (
+    *("cleanup.policy", "retention.ms", "retention.bytes"),
+    *("delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms"),
+)
+"""Settings that decide what a broker deletes."""
 
 
 class Source(Enum):
@@ -30,18 +38,21 @@ class Source(Enum):
     METADATA_TOPIC = "the topic's, in the metadata log"
     METADATA_BROKER = "the broker's, in the metadata log"
     FILE = "the broker's, in its configuration file"
+    SERVED = "the broker's, when it was served"
     DEFAULT = "Kafka's default"
 
 
 class Settings(NamedTuple):
     """A topic's settings. `sources` names, by Kafka's name, where those come from that are not Kafka's defaults.
 
-    `is_known` is False where the folder knows nothing of the topic: then its own settings may have been any.
+    `is_known` is False where the folder knows nothing of the topic: then its own settings may have been any. `is_broker_known`:
+    whether a configuration of the broker's was given, or is noted in the folder.
     """
 
     config: LogConfig
     sources: Mapping[str, Source]
     is_known: bool
+    is_broker_known: bool
 
     def source(self, name: str) -> Source:
         """Return where a setting comes from."""
@@ -51,6 +62,7 @@ class Settings(NamedTuple):
 class TopicSettings:
     """The settings of the topics in one data folder. `broker` are a server's properties, under Kafka's names.
 
+    If they are None, those count that the folder was `served` with; `is_kafkas_since` tells that a Kafka has served it since.
     Raises CorruptCheckpointError, CorruptDataError for a damaged metadata log, StorageError.
     """
 
@@ -58,12 +70,23 @@ class TopicSettings:
         self._names = LogConfig.kinds().keys()
         old = read_topics_file(directory) or {}
         self._own = {name: (dict(one.topic.properties), Source.TOPIC) for name, one in old.items()}
-        self._defaults = dict.fromkeys(self._taken(broker or {}), Source.FILE)
         self._values: dict[str, PropertyValue] = self._taken(broker or {})
+        self._defaults = dict.fromkeys(self._values, Source.FILE)
+        self.served = None if broker is not None else read_served_settings(directory)
+        self.is_kafkas_since = False
+        self._is_broker_known = broker is not None
+        if self.served is not None:
+            self._values |= self.served.properties
+            self._defaults = dict.fromkeys(self._values, Source.SERVED)
+            self._is_broker_known = True
         log = read_metadata_log(directory)
         if log is not None:
             owner = read_meta_properties(directory)
-            dynamic = self._taken(log.image.broker_config(-1 if owner is None else owner.node_id))
+            node_id = -1 if owner is None else owner.node_id
+            if self.served is not None:
+                self.is_kafkas_since = log.image.broker_epoch(node_id) != self.served.broker_epoch
+                self._is_broker_known = not self.is_kafkas_since
+            dynamic = self._taken(log.image.broker_config(node_id))
             self._values |= dynamic
             self._defaults |= dict.fromkeys(dynamic, Source.METADATA_BROKER)
             for name in log.image.topics:
@@ -79,4 +102,23 @@ class TopicSettings:
         properties, source = self._own.get(topic, ({}, Source.TOPIC))
         own = {name: value for name, value in unaliased(properties, tell=False).items() if name in self._names}
         config = LogConfig.from_properties({**self._values, **own})
-        return Settings(config, {**self._defaults, **dict.fromkeys(own, source)}, topic in self._own)
+        return Settings(config, {**self._defaults, **dict.fromkeys(own, source)}, topic in self._own, self._is_broker_known)
+
+
+def stricter_settings(ours: LogConfig, theirs: LogConfig) -> list[str]:
+    """Return Kafka's names of those settings by which `theirs` keep less than `ours`."""
+    found = []
+    if (theirs.is_deleted and not ours.is_deleted) or (theirs.is_compacted and not ours.is_compacted):
+        found.append("cleanup.policy")
+    if theirs.is_deleted:
+        for name in ("retention.ms", "retention.bytes"):
+            field_name = name.replace(".", "_")
+            limit, own = getattr(theirs, field_name), getattr(ours, field_name) if ours.is_deleted else -1
+            if limit >= 0 and (own < 0 or limit < own):
+                found.append(name)
+    if theirs.is_compacted and ours.is_compacted:
+        if theirs.delete_retention_ms < ours.delete_retention_ms:
+            found.append("delete.retention.ms")
+        if theirs.min_compaction_lag_ms < ours.min_compaction_lag_ms:
+            found.append("min.compaction.lag.ms")
+    return found

@@ -1,0 +1,60 @@
+"""``tidelog-served.json``: the defaults of topics with which a broker served the folder last. Kafka does not look at it.
+
+::
+
+    {"version": 1, "time_ms": 1700000000000, "broker_epoch": null, "properties": {"retention.ms": "86400000"}}
+
+`properties` are those that the broker was given, under the topics' names; Kafka's defaults hold for the others. Nothing else of a
+broker's configuration is there. `broker_epoch` is that of the node's registration in the metadata log: each start of a Kafka on
+the folder changes it, and what that Kafka was configured with is not in the folder.
+
+Settings in the metadata log would say the same, but they win over a `server.properties`, also over that of the next owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.config import LogConfig, PropertyValue
+from tidelog.errors import CorruptCheckpointError, InvalidArgumentError
+from tidelog.formats.json_files import read_json, write_json
+
+SERVED_FILE = "tidelog-served.json"
+VERSION = 1
+_WHAT = "the settings that the folder was served with"
+
+
+class ServedSettings(NamedTuple):
+    """See the module."""
+
+    time_ms: int
+    """When the broker began to serve (epoch ms)."""
+    broker_epoch: int | None
+    properties: Mapping[str, str]
+
+
+def read_served_settings(directory: Path) -> ServedSettings | None:
+    """Return what the folder was served with, None where that is not noted. Raises CorruptCheckpointError, StorageError."""
+    path = directory / SERVED_FILE
+    content = read_json(path, VERSION, _WHAT)
+    if content is None:
+        return None
+    time_ms, epoch, properties = content.get("time_ms"), content.get("broker_epoch"), content.get("properties")
+    if not isinstance(time_ms, int) or not isinstance(epoch, int | None) or not isinstance(properties, dict):
+        raise CorruptCheckpointError(f"{_WHAT}: a time, a broker epoch and properties", path=path, found=repr(content)[:200])
+    properties = {name: str(value) for name, value in properties.items()}
+    try:
+        LogConfig.from_properties(properties)
+    except InvalidArgumentError as error:
+        raise CorruptCheckpointError(f"{_WHAT}: {error}", path=path) from None
+    return ServedSettings(time_ms, epoch, properties)
+
+
+def write_served_settings(
+    directory: Path, properties: Mapping[str, PropertyValue], time_ms: int, broker_epoch: int | None
+) -> None:
+    """Note what the folder is served with from now on. Raises StorageError."""
+    told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
+    write_json(directory / SERVED_FILE, VERSION, {"time_ms": time_ms, "broker_epoch": broker_epoch, "properties": told})
