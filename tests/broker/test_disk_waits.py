@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,23 +19,22 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
-SLOW_S = 0.4
-
 
 class Disk:
-    """`os.fsync`, watched: what was synced on which thread; `delay_s` and `error` are what the disk does."""
+    """`os.fsync`, watched: what was synced on which thread. While not `answers`, topic "t" waits; `error` is what comes of it."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, str]] = []
-        self.delay_s = 0.0
+        self.answers = threading.Event()
+        self.answers.set()
         self.error: int | None = None
         original = os.fsync
 
         def fsync(fd: int) -> None:
             path = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
             self.calls.append((threading.current_thread().name, path))
-            if self.delay_s and "/t-" in path:
-                time.sleep(self.delay_s)
+            if "/t-" in path:
+                assert self.answers.wait(20)
             if self.error is not None and path.endswith(".log"):
                 raise OSError(self.error, os.strerror(self.error), path)
             original(fd)
@@ -100,23 +98,17 @@ def test_who_waits_for_the_disk_waits_alone(start_broker: StartBroker, disk: Dis
     with broker.client() as slow, broker.client() as quick, broker.client() as reader:
         produce(slow, "t", range(1), batch())
         produce(quick, "other", range(1), batch())
-        disk.delay_s = SLOW_S
-        started = time.monotonic()
+        disk.answers.clear()
         waiting = threading.Thread(target=produce, args=(slow, "t", range(1), batch()))
         waiting.start()
-        longest = 0.0
-        seen = []
-        while waiting.is_alive():
-            before = time.monotonic()
+        eventually(lambda: broker.on_loop(lambda: broker.node.manager.log("t", 0).log_end_offset) == 2)
+        for _ in range(20):
             assert codes(produce(quick, "other", range(1), batch())) == {0}
             quick.ask(ApiVersionsRequest(), 0)
-            longest = max(longest, time.monotonic() - before)
-            seen.append(fetched(reader, "t", 0))
+            assert fetched(reader, "t", 0) == [0], "what is not flushed is not read"
+        assert waiting.is_alive(), "the producer is answered after the flush"
+        disk.answers.set()
         waiting.join()
-        assert time.monotonic() - started >= SLOW_S, "the producer is answered after the flush"
-        assert longest < SLOW_S / 2
-        assert seen[0] == [0], "what is not flushed is not read"
-        disk.delay_s = 0
         assert fetched(reader, "t", 0) == [0, 1]
 
 
@@ -126,11 +118,13 @@ def test_what_comes_together_is_flushed_together(start_broker: StartBroker, disk
     with ExitStack() as stack:
         clients = [stack.enter_context(broker.client()) for _ in range(20)]
         produce(clients[0], "t", range(1), batch())
-        disk.delay_s = 0.05
+        disk.answers.clear()
         disk.calls.clear()
         threads = [threading.Thread(target=produce, args=(client, "t", range(1), batch())) for client in clients]
         for thread in threads:
             thread.start()
+        eventually(lambda: broker.on_loop(lambda: broker.node.manager.log("t", 0).log_end_offset) == 21)
+        disk.answers.set()
         for thread in threads:
             thread.join()
         assert sum(path.endswith(".log") for _, path in disk.calls) <= 4

@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -175,12 +175,18 @@ def consume(bootstrap: str, count: int) -> dict[int, bytes]:
 
 def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """A client that does not take its answers would keep the first one for its five seconds."""
-    with serving(tmp_path / "data", "--listen", "0") as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
+    with serving(tmp_path / "data", "--listen", "0", "--metrics", "0") as server, socket.socket() as slow:
         # ApiVersions, over and over, and no answer is ever read: the broker owes the rest, and waits.
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", server.port))
         slow.setblocking(False)
-        request = struct.pack(">ihhih", 10, 18, 0, 7, -1) * 5000
-        while select.select([], [slow], [], 0.3)[1]:
-            slow.send(request)
+        request = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+        unfinished = b""
+        while not scrape(server)["tidelog_unsent_bytes"]:
+            requests = unfinished + request * 5000
+            with suppress(BlockingIOError):
+                sent = slow.send(requests)
+                unfinished = requests[sent:][: (len(unfinished) - sent) % len(request)]
         server.signal(signal.SIGTERM)
         wait_for_line(server, "once more: at once")
         server.signal(signal.SIGTERM)

@@ -281,7 +281,9 @@ def test_unstable_offsets_are_waited_for(broker: tidelog.Broker, appender: Batch
     key = TopicPartition(topic, 0)
     appender.begin()
     appender.send_offsets("unstable", {key: (1, "")})
-    with tidelog.connect(broker.bootstrap_servers, timeout_ms=50) as client:
+    with tidelog.connect(broker.bootstrap_servers) as client:
+        assert committed_offsets(client.cluster, "other", [key]) == {}
+        client.cluster.timeout_ms = 50  # The connection, which is there, waits for as long as before.
         with pytest.raises(BrokerError, match="unstable") as raised:
             committed_offsets(client.cluster, "unstable", [key])
         assert raised.value.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.broker.bad_frames import BAD_FRAMES, verdict_of
+from tests.broker.bad_frames import BAD_FRAMES
 from tests.kafka.brokers import Kafka391
 
 
 def test_kafka_does_the_same(tmp_path: Path) -> None:
     with Kafka391(tmp_path) as kafka:
-        seen = {bad.name: verdict_of(("127.0.0.1", kafka.port), bad.data, silence_s=5) for bad in BAD_FRAMES}
+        seen = {bad.name: bad.seen(("127.0.0.1", kafka.port), 5) for bad in BAD_FRAMES}
     assert seen == {bad.name: bad.verdict for bad in BAD_FRAMES}
