@@ -72,7 +72,7 @@ def command(names: tuple[str, ...], out: str, scale: float, options: JobOptions)
         remove_abandoned(GOING_SECONDS)
         raise
     if out != STDOUT:
-        notices.say(f"the report is in {out}")
+        notices.print_line(f"the report is in {out}")
 
 
 def _check_packages() -> None:

@@ -348,17 +348,17 @@ BROKER_NAMES = frozenset(
 )
 """What a broker's defaults of topics are called in its properties."""
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
-def unaliased(properties: Mapping[str, PropertyValue], *, tell: bool = True) -> dict[str, PropertyValue]:
+def unaliased(properties: Mapping[str, PropertyValue], *, warn: bool = True) -> dict[str, PropertyValue]:
     """Return the properties under a topic's names; a property's own name wins over an alias. One notice for each alias."""
     found: dict[str, PropertyValue] = {}
     for alias, (name, convert) in _ALIASES.items():
         if alias in properties:
             found[name] = convert(properties[alias])
-            if tell and alias not in _told:
-                _told.add(alias)
+            if warn and alias not in _warned:
+                _warned.add(alias)
                 logger.warning("%s is taken for %s", alias, name)
     return {**found, **{name: value for name, value in properties.items() if name not in _ALIASES}}
 

@@ -52,7 +52,7 @@ def test_get() -> None:
     assert sessions.get(one, 1, uses_topic_ids=True) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     session = sessions.get(one, 1, uses_topic_ids=False)
     assert isinstance(session, FetchSession)
-    assert [partition.told_high_watermark for partition in session.partitions.values()] == [7, 7]
+    assert [partition.last_high_watermark for partition in session.partitions.values()] == [7, 7]
     del session.partitions["topic", 0]
     sessions.touch(session)
     sessions.count(session)

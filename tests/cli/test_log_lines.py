@@ -43,7 +43,7 @@ def test_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nobody_writes_lines_of_his_own(capsys: pytest.CaptureFixture[str]) -> None:
     with log_lines("info"):
         logger.info("refused: %s", "a\n2026-11-22 all is well\x1b[2J")
-    notices.say("group a\nb: offsets set: 1")
+    notices.print_line("group a\nb: offsets set: 1")
     line, said = capsys.readouterr().err.splitlines()
     assert line.endswith(r"refused: a\n2026-11-22 all is well\x1b[2J")
     assert said == r"group a\nb: offsets set: 1"

@@ -40,11 +40,11 @@ from tidelog.reader.time_map_file import (
     FoundMap,
     TimeMaps,
     check_blocks,
+    note_unused,
     read_time_map,
     rebuild_time_map,
     remove_stale_time_maps,
     remove_time_map,
-    tell_unused,
     time_map_path,
     write_time_map,
 )
@@ -523,7 +523,7 @@ def is_true(segment: Segment, found: FoundMap) -> bool:
         if not found.is_bound:
             check_blocks(found.time_map, range(found.time_map.blocks), segment.file, found.path, position=0)
     except CorruptIndexError as error:
-        tell_unused(segment, found.path, error)
+        note_unused(segment, found.path, error)
         return False
     return True
 

@@ -102,8 +102,8 @@ class Node:
 
     def _returned(self, log: PartitionLog, has_lost: bool) -> None:
         self.leadership.on_return(log, has_lost)
-        self.groups.log.came_back(log)
-        self.transactions.came_back(log)
+        self.groups.log.on_return(log)
+        self.transactions.on_return(log)
 
     def leader_epoch(self, key: TopicPartition) -> int:
         """Return the epoch in which a partition is led, see `leadership`."""

@@ -232,7 +232,7 @@ class StateLog:
             elif log.log_start_offset < log.log_end_offset:
                 self._load(key.partition, log, read, install)
 
-    def came_back(self, log: PartitionLog) -> None:
+    def on_return(self, log: PartitionLog) -> None:
         """Load a partition that was offline when the others were loaded, or could not be read."""
         key = log.topic_partition
         if key.topic == self.topic and key.partition in self._failed and self._load_again is not None:

@@ -86,12 +86,12 @@ class Finding(NamedTuple):
             "what": self.what if lost is None else lost.reason,
             "found": self.found,
             "expected": self.expected,
-            **({} if lost is None else {name: value for name, value in lost.fields().items() if name not in _SAID}),
+            **({} if lost is None else {name: value for name, value in lost.fields().items() if name not in _PLACE}),
         }
 
 
 _MANY = re.compile(r"[0-9]{2,} entries are missing")
-_SAID = ("topic", "partition", "reason")
+_PLACE = ("topic", "partition", "reason")
 
 
 def _has_entries(path: Path) -> bool:

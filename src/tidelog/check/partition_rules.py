@@ -57,9 +57,9 @@ def epoch_faults(
             yield f"the batch at offset {first} has leader epoch {epoch}, behind one of epoch {before}"
         before = epoch
         for offset in dict.fromkeys((first, last)):
-            told = known.epoch_for_offset(offset)
-            if offset >= log_start_offset and told is not None and told != epoch:
-                yield f"says epoch {told} for offset {offset}, the batch there has {epoch}"
+            expected = known.epoch_for_offset(offset)
+            if offset >= log_start_offset and expected is not None and expected != epoch:
+                yield f"says epoch {expected} for offset {offset}, the batch there has {epoch}"
 
 
 class SnapshotFacts(NamedTuple):

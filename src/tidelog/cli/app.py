@@ -207,7 +207,7 @@ def _os_error(error: OSError) -> str:
 def _complain(message: str, *more: str) -> None:
     notices.complain(message)
     for line in more:
-        notices.say(line)
+        notices.print_line(line)
 
 
 def _forget_stdout() -> None:

@@ -81,7 +81,7 @@ def echo_moment(moment: Moment | None) -> None:
     """Say on stderr which instant a time on the command line resolved to."""
     if moment is None:
         return
-    notices.say(f"{moment.text} = {moment.time_ms} ms, {format_time(moment.time_ms)}")
+    notices.print_line(f"{moment.text} = {moment.time_ms} ms, {format_time(moment.time_ms)}")
     if not moment.text.isdigit():
         return
     if 0 < moment.time_ms < LIKELY_MS.start:

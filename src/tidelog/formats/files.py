@@ -45,12 +45,12 @@ class Notices:
     """Says on the log what was tolerated, once per file and text."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[Path, str]] = set()
+        self._noted: set[tuple[Path, str]] = set()
 
-    def tell(self, path: Path, text: str) -> None:
+    def note(self, path: Path, text: str) -> None:
         """Write one line about `path`, unless the same was said before."""
-        if (path, text) not in self._told:
-            self._told.add((path, text))
+        if (path, text) not in self._noted:
+            self._noted.add((path, text))
             logger.warning("%s: %s", path, text)
 
 

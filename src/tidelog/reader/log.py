@@ -147,7 +147,7 @@ class Log:
         end = self.segments[-1].next_offset if self.segments else 0
         if self.segments and end < self.log_start_offset:
             behind = f"the log start offset checkpoint says {self.log_start_offset}, behind the log's end at {end}"
-            self.notices.tell(self.directory, f"{behind}: no record is left to be read")
+            self.notices.note(self.directory, f"{behind}: no record is left to be read")
         return max(end, self.log_start_offset)
 
     @cached_property
@@ -225,7 +225,7 @@ class Log:
         batch = self.segments[0].translate_offset(start)
         if batch is not None and batch.leader_epoch >= 0 and batch.last_offset < begin:
             text = f"the leader epochs begin at {begin}: offsets [{start}, {begin}) may have been deleted, and are read"
-            self.notices.tell(self.directory, text)
+            self.notices.note(self.directory, text)
 
     def segment_for(self, offset: int) -> Segment | None:
         """Return the segment that `offset` belongs to, the last one for anything above; None below the first."""
@@ -301,7 +301,7 @@ class Log:
         try:
             return LeaderEpochs.read(path)
         except CorruptCheckpointError as error:
-            self.notices.tell(path, f"{error.message}: leader epochs are not known")
+            self.notices.note(path, f"{error.message}: leader epochs are not known")
             return LeaderEpochs()
 
     @cached_property

@@ -158,7 +158,7 @@ class LogDir:
         try:
             return log.missing(start_offset)
         except CorruptBatchError as error:
-            self.notices.tell(log.directory, f"what is missing is not known: {error}")
+            self.notices.note(log.directory, f"what is missing is not known: {error}")
             return []
 
     def missing_partitions(self, topic: str | None = None) -> list[MissingOffsets]:
@@ -213,7 +213,7 @@ class LogDir:
         try:
             return read_offset_checkpoint(path)
         except CorruptCheckpointError as error:
-            self.notices.tell(path, f"{error}: taken as empty")
+            self.notices.note(path, f"{error}: taken as empty")
             return {}
 
     def _is_written_later(self, name: str, than: str) -> bool:

@@ -211,7 +211,7 @@ def _check_headless(header: BatchHeader, at: int, notices: Notices, path: Path) 
     if not _has_lost_bytes(header.base_offset, at):
         found = f"offset {header.base_offset}"
         raise CorruptBatchError("a batch's offset does not fit", position=header.position, found=found, expected=f"offset {at}")
-    notices.tell(path, f"torn tail: the batch at byte {header.position} has lost the beginning of its offset, left out")
+    notices.note(path, f"torn tail: the batch at byte {header.position} has lost the beginning of its offset, left out")
 
 
 def _take_batch(log: MetadataLog, replay: Replay, reader: ValueReader, file: ReadOnlyFile, header: BatchHeader) -> None:
@@ -273,7 +273,7 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
             expected=f"offset {log.end_offset} or less",
         )
     if damage is not None:
-        notices.tell(snapshots[0].path, f"left out, an older state and the log behind it are read: {damage}")
+        notices.note(snapshots[0].path, f"left out, an older state and the log behind it are read: {damage}")
 
 
 def read_snapshot(path: Path) -> SnapshotContent:

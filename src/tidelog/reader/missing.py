@@ -344,7 +344,7 @@ def _base(path: Path) -> int:
 class _Silent(Notices):
     """For a segment that is on its way out: what it lacks is nobody's concern."""
 
-    def tell(self, path: Path, text: str) -> None:
+    def note(self, path: Path, text: str) -> None:
         pass
 
 

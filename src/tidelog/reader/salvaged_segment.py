@@ -43,7 +43,7 @@ class SalvagedSegment(Segment):
                 position = self.size_bytes
             elif last_nonzero(self._file, position, self.size_bytes) is not None:
                 torn = f"{self.size_bytes - position} bytes behind byte {position}"
-                self.notices.tell(self.log_path, f"torn tail: {torn} are no whole batch, left out")
+                self.notices.note(self.log_path, f"torn tail: {torn} are no whole batch, left out")
             self._end = SegmentEnd(position, next_offset, last)
         return self._end
 

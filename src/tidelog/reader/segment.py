@@ -138,7 +138,7 @@ class Segment:
                 self._end = SegmentEnd(self.size_bytes, next_offset, last)
             for slot, lie in lies:
                 if not (lie.position >= self._end.position and self.may_have_grown):
-                    self.notices.tell(self.index_path(names.INDEX_SUFFIX), _no_such_batch(slot, lie))
+                    self.notices.note(self.index_path(names.INDEX_SUFFIX), _no_such_batch(slot, lie))
         return self._end
 
     @property
@@ -303,7 +303,7 @@ class Segment:
         file = self._open_beside(suffix)
         if file is None:
             if self.size_bytes > (SILENT_WITHOUT_INDEX_BYTES if self.is_last else 0):
-                self.notices.tell(self.index_path(suffix), "is missing, the log is read instead")
+                self.notices.note(self.index_path(suffix), "is missing, the log is read instead")
             return None
         try:
             index = kind.open(file, self.base_offset)
@@ -312,7 +312,7 @@ class Segment:
             file.close()
             self._bytes_of_distrusted += file.bytes_read
             found = "" if error.found is None else f" ({error.found})"
-            self.notices.tell(file.path, f"{error.message}{found}, the log is read instead")
+            self.notices.note(file.path, f"{error.message}{found}, the log is read instead")
             return None
         return index
 
@@ -351,7 +351,7 @@ class Segment:
             index.close()
             self._bytes_of_distrusted += index.bytes_read
         if index is not None and reason is not None:
-            self.notices.tell(index.path or self.index_path(suffix), f"{reason}, the log is read instead")
+            self.notices.note(index.path or self.index_path(suffix), f"{reason}, the log is read instead")
         self._indexes[suffix] = None
 
     def _batch_at(self, entry: OffsetPosition, end_position: int) -> BatchHeader | None:

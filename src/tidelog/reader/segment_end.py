@@ -65,7 +65,7 @@ def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int
                 ) from error
             if file.size_bytes() == size_bytes:  # Else the owner is in the middle of an append.
                 torn = f"{size_bytes - position} bytes behind byte {position}"
-                notices.tell(file.path, f"torn tail: {torn} are no whole batch, left out")
+                notices.note(file.path, f"torn tail: {torn} are no whole batch, left out")
     return SegmentEnd(position, min_offset if last is None else last.next_offset, last)
 
 

@@ -77,7 +77,7 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
     if indexed.source == "index" and largest.source == "log" and not segment.is_last:
         # A roll writes the largest timestamp as the last entry; in a live segment the index may well lag behind.
         path = segment.log_path if index is None or index.path is None else index.path
-        segment.notices.tell(path, f"ends at {indexed.timestamp}, the segment at {largest.timestamp}: entries are missing")
+        segment.notices.note(path, f"ends at {indexed.timestamp}, the segment at {largest.timestamp}: entries are missing")
     segment.largest = largest
     return largest
 

@@ -90,16 +90,16 @@ class TimeMaps:
                     continue
                 check_agrees(time_map, segment.file, segment.base_offset, segment.end_position, path)
             except (CorruptIndexError, StorageError) as error:
-                tell_unused(segment, path, error)
+                note_unused(segment, path, error)
                 continue
             found.append(FoundMap(time_map, path, is_bound(time_map, segment.file)))
         return sorted(found, key=lambda one: not one.is_bound)
 
 
-def tell_unused(segment: Segment, path: Path, error: CorruptIndexError | StorageError) -> None:
+def note_unused(segment: Segment, path: Path, error: CorruptIndexError | StorageError) -> None:
     """Notice that a map is not used, and why."""
     found = "" if error.found is None else f" (found {error.found})"
-    segment.notices.tell(path, f"{error.message}{found}, the log is read instead")
+    segment.notices.note(path, f"{error.message}{found}, the log is read instead")
 
 
 def is_bound(time_map: TimeMap, file: ReadOnlyFile) -> bool:
@@ -211,7 +211,7 @@ def write_time_map(
     try:
         return rebuild_time_map(log_path, directory, end_position=end_position, block_bytes=block_bytes)
     except (CorruptDataError, SegmentChangedError, StorageError, NotFoundError) as error:
-        (notices or Notices()).tell(path, f"no time map was written: {error}")
+        (notices or Notices()).note(path, f"no time map was written: {error}")
         return None
 
 

@@ -144,8 +144,8 @@ def _largest_from(segment: Segment, start: int) -> LargestTimestamp:
 def _kafka_answer(log: Log, timestamp: int) -> KafkaStep:
     """Say what Kafka 3.9.1 does with the same log: one segment is picked, on the word of its time index or its file's time."""
     for segment in log.segments:
-        told, source = _told_to_kafka(segment, timestamp)
-        if told < timestamp:
+        largest, source = _largest_as_kafka_has_it(segment, timestamp)
+        if largest < timestamp:
             continue
         found = segment_time.find_offset_by_timestamp(segment, timestamp, log.log_start_offset)
         hidden = found is None or (log.high_watermark is not None and found.offset >= log.high_watermark)
@@ -154,7 +154,7 @@ def _kafka_answer(log: Log, timestamp: int) -> KafkaStep:
     return KafkaStep(None, "none", UNKNOWN_OFFSET, NO_TIMESTAMP)
 
 
-def _told_to_kafka(segment: Segment, timestamp: int) -> tuple[int, TimestampSource]:
+def _largest_as_kafka_has_it(segment: Segment, timestamp: int) -> tuple[int, TimestampSource]:
     """Return what Kafka takes for a segment's largest timestamp.
 
     That is the last time index entry, unchecked; in a live segment what was appended since; the file's time where both know none.

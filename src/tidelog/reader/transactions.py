@@ -63,7 +63,7 @@ class Transactions:
             text = (
                 f"read_committed ends at {because}the checkpointed high watermark {mark}; the log goes on to {log.log_end_offset}"
             )
-            log.notices.tell(log.directory, text)
+            log.notices.note(log.directory, text)
         return stable
 
     def _stable_below(self, high_watermark: int | None) -> int:
@@ -104,13 +104,13 @@ class Transactions:
                     self._compare(segment, entries, state)
             except CorruptIndexError as error:
                 found = "" if error.found is None else f" ({error.found})"
-                self._log.notices.tell(path, f"{error.message}{found}: aborted transactions are read from the log")
+                self._log.notices.note(path, f"{error.message}{found}: aborted transactions are read from the log")
                 entries = []
             else:
                 # An index without entries is no better than none: Kafka makes the file for the first entry.
                 if walked and not entries:
                     text = f"is missing or damaged: {len(walked)} aborted transactions were read from the log"
-                    self._log.notices.tell(path, text)
+                    self._log.notices.note(path, text)
             self._aborted[segment.base_offset] = entries or walked
             if state is self._state:  # What comes next needs each producer's last transaction at most.
                 state.completed = list({txn.producer_id: txn for txn in state.completed}.values())
@@ -194,7 +194,7 @@ class Transactions:
             try:
                 self._snapshots[offset] = read_snapshot(path)
             except CorruptSnapshotError as error:
-                self._log.notices.tell(path, f"{error.message}: the one before it is taken")
+                self._log.notices.note(path, f"{error.message}: the one before it is taken")
                 self._snapshots[offset] = None
             except SegmentChangedError:
                 self._snapshots[offset] = None  # Kafka removes snapshots as it goes; an older one does as well.

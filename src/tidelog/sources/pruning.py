@@ -23,7 +23,7 @@ from tidelog.errors import CorruptIndexError
 from tidelog.formats.file_stamp import UNKNOWN
 from tidelog.formats.time_map import TimeMap
 from tidelog.reader.segment import Segment
-from tidelog.reader.time_map_file import FoundMap, TimeMaps, check_blocks, first_batch, last_batch, tell_unused
+from tidelog.reader.time_map_file import FoundMap, TimeMaps, check_blocks, first_batch, last_batch, note_unused
 from tidelog.sources.bounds import TimeRange
 from tidelog.sources.cut import Extent
 from tidelog.sources.report import ScanReport
@@ -62,7 +62,7 @@ def prune(
                 return _prune(segment, found, wanted, (), time, start_offset, end_offset, aborted)
             return _prune_unbound(segment, found, time, start_offset, end_offset, aborted, extents_without_map())
         except CorruptIndexError as error:
-            tell_unused(segment, found.path, error)
+            note_unused(segment, found.path, error)
     return None
 
 

@@ -86,7 +86,7 @@ def missing_partitions(options: ReadOptions, log_dir: LogDir) -> list[MissingOff
     return [one for one in missing if one.topic not in INTERNAL_TOPICS and pattern.search(one.topic)]
 
 
-def tell_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> None:
+def report_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> None:
     """Raise OffsetOutOfRangeError for what is missing from a folder; with `failOnDataLoss=false` log it."""
     found = list(missing)
     texts = [str(one) for one in found if one.is_loss]
@@ -134,12 +134,12 @@ def _check_names(bound: Bound, partitions: list[TopicPartition]) -> None:
         return
     missing = sorted(set(partitions) - bound.each.keys())
     strange = sorted(bound.each.keys() - set(partitions))
-    said = [
+    given = [
         f"{verb} {', '.join(f'{topic}-{partition}' for topic, partition in names)}"
         for verb, names in (("it lacks", missing), ("not read are", strange))
         if names
     ]
-    raise InvalidArgumentError(f"option {bound.option} must name every partition that is read and no other: {'; '.join(said)}")
+    raise InvalidArgumentError(f"option {bound.option} must name every partition that is read and no other: {'; '.join(given)}")
 
 
 def _start(options: ReadOptions, log: Partition, partition: TopicPartition) -> int | None:
@@ -150,7 +150,7 @@ def _start(options: ReadOptions, log: Partition, partition: TopicPartition) -> i
             return log.log_end_offset
         return None if value == EARLIEST else _inside(options, bound, log, partition, value)
     found = log.find(value)
-    tell_missing(options, log.missing_before(found))
+    report_missing(options, log.missing_before(found))
     if found is not None:
         return found
     if options.error_without_match:

@@ -89,7 +89,7 @@ class TidelogDataSource(DataSource):
         except InvalidArgumentError as error:
             return refused_stream(error)
         if not self.is_registered:
-            _say_rows()
+            _warn_of_rows()
         return TidelogStreamReader(options, self.default_parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -152,7 +152,7 @@ class TidelogReader(DataSourceReader):
         for notice in self.options.notices:
             _log.warning("%s", notice)
         if not self.is_registered:
-            _say_rows()
+            _warn_of_rows()
         wanted = self.options.min_partitions or self.default_parallelism or os.cpu_count() or 1
         tasks = plan_tasks(self.options, wanted)
         # Of an empty list Spark itself would make a partition that knows nothing.
@@ -172,7 +172,7 @@ class TidelogReader(DataSourceReader):
         return spark_rows(rows, self.options.columns, report, where)
 
 
-def _say_rows() -> None:
+def _warn_of_rows() -> None:
     if is_first("rows"):
         _log.warning(
             "this session is not registered: Spark reads rows of the source, not columns: the same answers, more slowly; "

@@ -20,7 +20,7 @@ from functools import partial
 from tidelog.reader.missing import MissingOffsets
 from tidelog.sources.brokers import AnySplit, BrokerPlan, plan_from_brokers
 from tidelog.sources.plan import ScanPlan, plan
-from tidelog.spark.bounds import OffsetRange, missing_partitions, resolve_ranges, select_partitions, tell_missing
+from tidelog.spark.bounds import OffsetRange, missing_partitions, report_missing, resolve_ranges, select_partitions
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.places import BrokerPlace, FolderPlace, place_of
 
@@ -59,7 +59,7 @@ def _plan(options: ReadOptions, place: FolderPlace | BrokerPlace, wanted: int) -
             if share > len(planned[topic][0]):
                 planned[topic] = _plan_topic(options, place, topic, offsets, share)
     missing = missing_partitions(options, place.log_dir) if isinstance(place, FolderPlace) else []
-    tell_missing(options, [*missing, *(one for _, _, missing in planned.values() for one in missing)])
+    report_missing(options, [*missing, *(one for _, _, missing in planned.values() for one in missing)])
     for _, notes, _ in planned.values():
         for note in notes:
             _log.warning("%s", note)

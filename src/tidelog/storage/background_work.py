@@ -133,7 +133,7 @@ class BackgroundWork(LogEvents):
         deleted = 0
         for key, log in self._partitions.online():
             if self._topics.is_known(key.topic) and not log.config.is_compacted:
-                with _offline_is_told():
+                with _offline_is_reported():
                     deleted += log.delete_old_segments()
         return deleted
 
@@ -150,7 +150,7 @@ class BackgroundWork(LogEvents):
             self._is_keeping = False  # Should something fail that nobody foresaw.
             if log is not None and not log.is_offline and self._topics.is_known(key.topic) and not log.config.is_compacted:
                 try:
-                    with _offline_is_told(), non_blocking() if self._may_not_wait else blocking():
+                    with _offline_is_reported(), non_blocking() if self._may_not_wait else blocking():
                         deleted = log.delete_old_segments(SEGMENTS_AT_ONCE)
                         self._warmings = 0
                 except NotCachedError as missing:  # An index that nobody has looked at for long.
@@ -173,12 +173,12 @@ class BackgroundWork(LogEvents):
     def flush_dirty_logs(self) -> None:
         """Force those logs to the disk whose flush.ms is over; a clock that was set back does not put that off."""
         for log in self._dirty_logs():
-            with _offline_is_told():
+            with _offline_is_reported():
                 log.flush()
 
     def _flush_dirty_logs(self) -> None:
         for log in self._dirty_logs():
-            with _offline_is_told():
+            with _offline_is_reported():
                 log.flush_aside()
 
     def _dirty_logs(self) -> list[PartitionLog]:
@@ -232,6 +232,6 @@ class BackgroundWork(LogEvents):
         self.offline.arm()
 
 
-def _offline_is_told() -> contextlib.suppress:
+def _offline_is_reported() -> contextlib.suppress:
     # The log has taken itself offline and said why.
     return contextlib.suppress(StorageError)

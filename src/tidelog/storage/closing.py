@@ -41,7 +41,7 @@ def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = la
 
 def _close_at_once(logs: list[PartitionLog], progress: Callable[[], object]) -> bool:
     is_clean = True
-    began = told = moved = monotonic()
+    began = reported_at = moved = monotonic()
     pool = ThreadPoolExecutor(THREADS, "tidelog-closing")
     left: set[Future[bool]] = set()
     try:
@@ -60,8 +60,8 @@ def _close_at_once(logs: list[PartitionLog], progress: Callable[[], object]) -> 
                 progress()
             elif now - moved >= STALLED_S:
                 raise StorageError(f"the disk has not answered for {now - moved:.0f} s: {len(left)} logs are not closed")
-            if now - told >= PROGRESS_S:
-                told = now
+            if now - reported_at >= PROGRESS_S:
+                reported_at = now
                 logger.info("%d of %d logs are on the disk after %.0f s", len(logs) - len(left), len(logs), now - began)
     finally:
         pool.shutdown(wait=not left, cancel_futures=True)

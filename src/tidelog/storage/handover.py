@@ -171,8 +171,8 @@ def deletions(source: Path, topic: str, config: LogConfig, now_ms: int) -> list[
     for number in log_dir.partitions(topic):
         with log_dir.log(topic, number) as log:
             # Handed over, all of it counts as replicated.
-            told = forecast(log, config, now_ms, high_watermark=log.log_end_offset)
-            due = [one for one in told if one.goes_ms is not None and one.goes_ms <= now_ms]
+            planned = forecast(log, config, now_ms, high_watermark=log.log_end_offset)
+            due = [one for one in planned if one.goes_ms is not None and one.goes_ms <= now_ms]
             going = [one for one in due if one.size_bytes and one.reason != Reason.LOG_START.value]
             if going:
                 offsets = going[-1].next_offset - max(going[0].base_offset, log.log_start_offset)

@@ -56,7 +56,7 @@ from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import LoadProgress, Partitions, Progress
 from tidelog.storage.producers.producer_ids import ProducerIds
 from tidelog.storage.scheduler import Rest, Scheduler
-from tidelog.storage.segment.descriptors import give_back_by, give_back_no_more
+from tidelog.storage.segment.descriptors import close_on_shortage_by, forget_closer
 from tidelog.storage.steps import Steps, run_steps
 from tidelog.storage.topics.topic import Topic
 from tidelog.storage.topics.topic_lifecycle import KEEP_EVERYTHING, TopicLifecycle
@@ -180,7 +180,7 @@ class LogManager:
         partitions.events = work
         try:
             keys = lifecycle.finish_deletions(contents)
-            self._tell_unknown({key.topic for key in keys if not lifecycle.is_known(key.topic)})
+            self._log_unknown({key.topic for key in keys if not lifecycle.is_known(key.topic)})
             folders = [lifecycle.folder_of(key, contents.partitions[key]) for key in keys]
             partitions.load_all(folders, config.recovery_threads, self._progress)
             lifecycle.create_missing()
@@ -196,7 +196,7 @@ class LogManager:
             delay_ms=SNAPSHOT_INTERVAL_MS,
             period_ms=SNAPSHOT_INTERVAL_MS,
         )
-        give_back_by(partitions.give_descriptors_back)
+        close_on_shortage_by(partitions.give_descriptors_back)
         settings = BrokerSettings(self._configured, store, lifecycle, partitions, work)
         self._started = _Started(owner, store, partitions, lifecycle, work, ProducerIds(store), settings)
 
@@ -217,7 +217,7 @@ class LogManager:
         started, self._started = self._started, None
         if started is None:
             return False
-        give_back_no_more(started.partitions.give_descriptors_back)
+        forget_closer(started.partitions.give_descriptors_back)
         try:
             started.work.stop()
             is_clean = False
@@ -240,7 +240,7 @@ class LogManager:
         """Give the folder up as a process does that is killed: nothing is written any more, the next start recovers."""
         started, self._started = self._started, None
         if started is not None:
-            give_back_no_more(started.partitions.give_descriptors_back)
+            forget_closer(started.partitions.give_descriptors_back)
             started.partitions.close_handlers()
             self._unlock()
 
@@ -451,7 +451,7 @@ class LogManager:
             raise InvalidArgumentError("the log manager is not running", path=self.directory)
         return self._started
 
-    def _tell_unknown(self, topics: set[str]) -> None:
+    def _log_unknown(self, topics: set[str]) -> None:
         if topics:
             shown = sorted(topics)[:SHOWN_TOPICS]
             logger.warning(

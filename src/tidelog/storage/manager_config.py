@@ -109,7 +109,7 @@ class ManagerConfig:
                 if name in DYNAMIC_NUMBERS:
                     numbers[_NUMBERS[name][0]] = _number(name, value.strip())
                 elif name in BROKER_NAMES:
-                    named = unaliased({name: value.strip()}, tell=False)
+                    named = unaliased({name: value.strip()}, warn=False)
                     LogConfig.from_properties(named)
                     defaults.update(named)
         return replace(self, topic_defaults={**self.topic_defaults, **defaults}, **numbers)

@@ -139,10 +139,12 @@ def largest(segment: Segment, facts: SegmentFacts) -> Keeper | None:
     if facts.size_bytes == 0:
         return None if facts.is_last else Keeper(segment.base_offset, None, segment.modified_ms)
     try:
-        told = segment_time.largest_timestamp(segment)
-        if told.source == "none":
+        largest_timestamp = segment_time.largest_timestamp(segment)
+        if largest_timestamp.source == "none":
             return Keeper(segment.base_offset, None, segment.modified_ms)
-        found = segment_time.find_max_timestamp(segment, told, segment.base_offset)
-        return Keeper(segment.base_offset, told.offset if found is None else found.offset, told.timestamp)
+        found = segment_time.find_max_timestamp(segment, largest_timestamp, segment.base_offset)
+        return Keeper(
+            segment.base_offset, largest_timestamp.offset if found is None else found.offset, largest_timestamp.timestamp
+        )
     finally:
         segment.close()

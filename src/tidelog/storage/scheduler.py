@@ -89,18 +89,18 @@ class ScheduledTask:
                     return
                 rest.work()
         except Exception as error:
-            self._tell(error)
+            self._log_failure(error)
         else:
             self._last_error = ""
 
     def _finish(self, result: object) -> None:
         self._is_unfinished = False
         if isinstance(result, Exception):
-            self._tell(result)
+            self._log_failure(result)
         else:
             self._last_error = ""
 
-    def _tell(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         if not isinstance(error, TidelogError):
             logger.error("background task %s failed", self.name, exc_info=error)
             return

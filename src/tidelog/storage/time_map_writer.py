@@ -65,9 +65,9 @@ class _UnlessGone(Notices):
         super().__init__()
         self._segment = segment
 
-    def tell(self, path: Path, text: str) -> None:
+    def note(self, path: Path, text: str) -> None:
         if self._segment.exists():
-            super().tell(path, text)
+            super().note(path, text)
 
 
 class _Ahead:

@@ -65,14 +65,14 @@ def _described(node: Node, group_id: str, operations: int) -> DescribedGroup:
 
 
 def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
-    is_told = protocol is not None
+    has_protocol = protocol is not None
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.protocols.get(protocol, b"") if protocol is not None else b"",
-        member_assignment=member.assignment if is_told else b"",
+        member_assignment=member.assignment if has_protocol else b"",
     )
 
 

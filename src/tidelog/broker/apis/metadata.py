@@ -172,9 +172,9 @@ def _topic_of_id(node: Node, topic_id: uuid.UUID) -> MetadataResponseTopic:
 
 def _topic(view: TopicView) -> MetadataResponseTopic:
     """Return what is told of a topic; made once, as many clients ask for it again and again."""
-    told = view.metadata
-    if not isinstance(told, MetadataResponseTopic):
-        told = view.metadata = MetadataResponseTopic(
+    view_metadata = view.metadata
+    if not isinstance(view_metadata, MetadataResponseTopic):
+        view_metadata = view.metadata = MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=view.name,
             topic_id=view.topic_id,
@@ -192,7 +192,7 @@ def _topic(view: TopicView) -> MetadataResponseTopic:
                 for one in view.partitions
             ],
         )
-    return told
+    return view_metadata
 
 
 def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:

@@ -124,11 +124,11 @@ def _all(wanted: _Wanted, code: ErrorCode) -> Generator[None, None, _Answer]:
 def _only(answer: _Answer) -> Generator[None, None, OffsetFetchResponse]:
     topics = []
     for name, found in answer.topics.items():
-        told = (
+        fetched = (
             OffsetFetchResponsePartition(partition, one.offset, one.leader_epoch, one.metadata, code)
             for partition, one, code in found
         )
-        topics.append(OffsetFetchResponseTopic(name, (yield from slowly(told, 128))))
+        topics.append(OffsetFetchResponseTopic(name, (yield from slowly(fetched, 128))))
         if len(topics) % 64 == 0:
             yield None
     return OffsetFetchResponse(error_code=answer.code, topics=topics)
@@ -137,11 +137,11 @@ def _only(answer: _Answer) -> Generator[None, None, OffsetFetchResponse]:
 def _group(group_id: str, answer: _Answer) -> Generator[None, None, OffsetFetchResponseGroup]:
     topics = []
     for name, found in answer.topics.items():
-        told = (
+        fetched = (
             OffsetFetchResponsePartitions(partition, one.offset, one.leader_epoch, one.metadata, code)
             for partition, one, code in found
         )
-        topics.append(OffsetFetchResponseTopics(name=name, partitions=(yield from slowly(told, 128))))
+        topics.append(OffsetFetchResponseTopics(name=name, partitions=(yield from slowly(fetched, 128))))
         if len(topics) % 64 == 0:
             yield None
     return OffsetFetchResponseGroup(group_id, topics, answer.code)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Watch:
     """Waits for some partitions, until it is cancelled."""
 
-    __slots__ = ("_arrivals", "_keys", "at_end", "callback")
+    __slots__ = ("_delayed_fetches", "_keys", "at_end", "callback")
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Watch:
     ) -> None:
         self.callback: Callable[[TopicPartition], None] | None = callback
         self.at_end = at_end
-        self._arrivals = delayed_fetches
+        self._delayed_fetches = delayed_fetches
         self._keys = keys
 
     def cancel(self) -> None:
         """Wait no longer: the callback is not called any more. Idempotent."""
         if self.callback is not None:
             self.callback = None
-            self._arrivals._forget(self, self._keys)
+            self._delayed_fetches._forget(self, self._keys)
 
 
 class DelayedFetches:

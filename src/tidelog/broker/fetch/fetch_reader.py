@@ -103,8 +103,8 @@ class FetchReader:
             return None
         marks = log.watermarks
         if (
-            wanted.fetch_offset == wanted.told_high_watermark == marks.high_watermark
-            and wanted.told_log_start_offset == marks.log_start_offset
+            wanted.fetch_offset == wanted.last_high_watermark == marks.high_watermark
+            and wanted.last_log_start_offset == marks.log_start_offset
             and wanted.last_fetched_epoch < 0
             and (wanted.leader_epoch == -1 or wanted.leader_epoch == self._node.leadership.epoch_of(log.topic_partition))
             and params.isolation is FetchIsolation.HIGH_WATERMARK

@@ -51,12 +51,12 @@ class FetchedPartition:
         "fetch_offset",
         "key",
         "last_fetched_epoch",
+        "last_high_watermark",
+        "last_log_start_offset",
         "leader_epoch",
         "log_start_offset",
         "max_bytes",
         "name",
-        "told_high_watermark",
-        "told_log_start_offset",
         "topic_id",
     )
 
@@ -65,8 +65,8 @@ class FetchedPartition:
         self.key = key
         """None as long as nobody knows a topic of that id."""
         self.topic_id = topic_id
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.last_high_watermark = -1
+        self.last_log_start_offset = -1
         self.max_bytes = wanted.partition_max_bytes
         self.fetch_offset = wanted.fetch_offset
         self.log_start_offset = wanted.log_start_offset
@@ -83,21 +83,21 @@ class FetchedPartition:
 
     def told(self, answer: PartitionData) -> None:
         """Note what a first response says."""
-        self.told_high_watermark = answer.high_watermark
-        self.told_log_start_offset = answer.log_start_offset
+        self.last_high_watermark = answer.high_watermark
+        self.last_log_start_offset = answer.log_start_offset
 
     def is_news(self, answer: PartitionData, size_bytes: int) -> bool:
         """Whether an incremental response has to tell this, which is then taken as told."""
         is_news = size_bytes > 0
-        if answer.high_watermark != self.told_high_watermark:
+        if answer.high_watermark != self.last_high_watermark:
             is_news = True
-            self.told_high_watermark = answer.high_watermark
-        if answer.log_start_offset != self.told_log_start_offset:
+            self.last_high_watermark = answer.high_watermark
+        if answer.log_start_offset != self.last_log_start_offset:
             is_news = True
-            self.told_log_start_offset = answer.log_start_offset
+            self.last_log_start_offset = answer.log_start_offset
         if answer.error_code:
             # So that it is told again once the error is gone.
-            self.told_high_watermark = -1
+            self.last_high_watermark = -1
             is_news = True
         return is_news or answer.diverging_epoch.end_offset >= 0 or answer.diverging_epoch.epoch >= 0
 

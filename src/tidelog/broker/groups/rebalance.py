@@ -180,17 +180,17 @@ def assign(node: Node, group: Group, assignments: dict[str, bytes]) -> None:
         may_prepare(node, group, f"{code.name} when the assignment was stored")
         return
     for member in list(group.members.values()):
-        _tell_assignment(node, group, member, SyncResult(code, member.assignment, group.protocol_type, group.protocol_name))
+        _send_assignment(node, group, member, SyncResult(code, member.assignment, group.protocol_type, group.protocol_name))
     move(group, GroupState.STABLE, node.clock.now_ms())
 
 
 def _assign_nothing(node: Node, group: Group, code: ErrorCode) -> None:
     for member in list(group.members.values()):
         member.assignment = b""
-        _tell_assignment(node, group, member, SyncResult(code))
+        _send_assignment(node, group, member, SyncResult(code))
 
 
-def _tell_assignment(node: Node, group: Group, member: Member, result: SyncResult) -> None:
+def _send_assignment(node: Node, group: Group, member: Member, result: SyncResult) -> None:
     # A deadline that passed meanwhile was looked over, and nothing looks any more.
     if answer_sync(member, result):
         touch(node, group, member)

@@ -185,7 +185,7 @@ class AnswerWriter:
         self._counters.sent_bytes += sent
         if sent == size:
             if self._sent:
-                self._tell_sent()
+                self._report_sent()
             return True
         self._unsent = _behind(chunks, sent)
         self._hold_bytes(bytes_in_memory(self._unsent))
@@ -207,7 +207,7 @@ class AnswerWriter:
         if not self._unsent:
             self._hold_bytes(-self._held_bytes)
             self._loop.remove_writer(self.fd)
-            self._tell_sent()
+            self._report_sent()
             if not self._is_waiting:
                 self._go_on()
 
@@ -215,7 +215,7 @@ class AnswerWriter:
         self._held_bytes += more
         self._server.node.unsent.add(more)
 
-    def _tell_sent(self) -> None:
+    def _report_sent(self) -> None:
         callbacks, self._sent = self._sent, []
         for callback in callbacks:
             callback()

@@ -61,8 +61,8 @@ class BrokerServer:
         self.loop = asyncio.get_running_loop()
         self.max_request_bytes = config.socket_request_max_bytes
         self.buffers = ReadBuffers(config.queued_max_request_bytes)
-        self.refusals = RateLimitedLog(logger)
-        self.dispatcher = Dispatcher(node, self.refusals, apis)
+        self.limited_log = RateLimitedLog(logger)
+        self.dispatcher = Dispatcher(node, self.limited_log, apis)
         self.connections: dict[int, Connection] = {}
         self._counters = node.metrics.counters
         self._hosts: dict[str, int] = {}
@@ -174,7 +174,7 @@ class BrokerServer:
         for _ in range(ACCEPTS_A_TURN):
             limit = self.node.config.max_connections
             if len(self.connections) >= limit:
-                self.refusals.tell("the limit of %d connections is reached: others wait", limit)
+                self.limited_log.warning("the limit of %d connections is reached: others wait", limit)
                 self._accept_no_more()
                 return
             try:
@@ -186,12 +186,12 @@ class BrokerServer:
                     raise
                 if self._make_room():
                     continue
-                self.refusals.tell("no connection can be accepted for now: %s", error)
+                self.limited_log.warning("no connection can be accepted for now: %s", error)
                 self._accept_no_more()
                 self.loop.call_later(OUT_OF_FILES_WAIT_S, self._accept_again)
                 return
             if (len(self.connections) >= self._max_by_files or sock.fileno() >= self._last_fd) and not self._make_room():
-                self.refusals.tell(
+                self.limited_log.warning(
                     "%d connections: other open files belong to the logs, one more was closed", len(self.connections)
                 )
                 self._counters.connections_refused += 1
@@ -210,7 +210,7 @@ class BrokerServer:
                 oldest, oldest_at = connection, at
         if oldest is None:
             return False
-        self.refusals.tell(
+        self.limited_log.warning(
             "%d connections: open files are short, %s was idle longest and is closed", len(self.connections), oldest
         )
         self._counters.connections_idle_closed += 1
@@ -226,7 +226,7 @@ class BrokerServer:
         count = self._hosts.get(host, 0)
         limit = dict(config.max_connections_per_ip_overrides).get(host, config.max_connections_per_ip)
         if count >= limit:
-            self.refusals.tell("%s has %d connections already, its limit: one more was closed", host, count)
+            self.limited_log.warning("%s has %d connections already, its limit: one more was closed", host, count)
             self._counters.connections_refused += 1
             sock.close()
             return
@@ -253,7 +253,7 @@ class BrokerServer:
             return
         stalled = [one for one in self.connections.values() if one.held_bytes and one.active_at <= since]
         for connection in sorted(stalled, key=lambda one: -one.held_bytes):
-            self.refusals.tell("%s was closed: it does not read its answers, %d bytes", connection, connection.held_bytes)
+            self.limited_log.warning("%s was closed: it does not read its answers, %d bytes", connection, connection.held_bytes)
             self._counters.connections_stalled_closed += 1
             connection.close()
             if unsent.used_bytes < unsent.max_bytes // 2:

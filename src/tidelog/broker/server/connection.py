@@ -145,13 +145,13 @@ class Connection(AnswerWriter):
         gone, self._gone = self._gone, None
         if gone is not None:
             gone()
-        self._tell_sent()
+        self._report_sent()
         self._server.forget(self)
 
     def refuse(self, why: str) -> None:
         """Close it, and say why on the log."""
         self._counters.malformed_requests += 1
-        self._server.refusals.tell("%s was closed: %s", self, why)
+        self._server.limited_log.warning("%s was closed: %s", self, why)
         self.close()
 
     def __str__(self) -> str:

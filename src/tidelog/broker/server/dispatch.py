@@ -144,9 +144,9 @@ class Served:
 class Dispatcher:
     """Answers frames on behalf of `node`, with `apis`. Belongs to the loop's thread."""
 
-    def __init__(self, node: Node, refusals: RateLimitedLog, apis: Iterable[Api] = APIS) -> None:
+    def __init__(self, node: Node, limited_log: RateLimitedLog, apis: Iterable[Api] = APIS) -> None:
         self._node = node
-        self._refusals = refusals
+        self._limited_log = limited_log
         self._apis = {api.request.API_KEY: api for api in apis}
         self._served: dict[int, Served] = {}
         node.apis = tuple(self._apis.values())
@@ -280,7 +280,7 @@ class Dispatcher:
 
     def _refuse(self, connection: Connection, why: str) -> Outcome:
         self._node.metrics.counters.malformed_requests += 1
-        self._refusals.tell("%s is closed: %s", connection, why)
+        self._limited_log.warning("%s is closed: %s", connection, why)
         return Outcome.CLOSE
 
 

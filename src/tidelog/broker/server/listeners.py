@@ -114,20 +114,20 @@ def _before_listeners(properties: Mapping[str, PropertyValue]) -> Listener:
         _check_protocol(name, _protocol_map(properties))
         return _listener(name, host, port, address)
     if "advertised.host.name" in properties or "advertised.port" in properties:
-        told = str(properties.get("advertised.host.name", "") or host), _port("", properties.get("advertised.port", port))
-        return _listener(PLAINTEXT, host, port, told)
+        address = str(properties.get("advertised.host.name", "") or host), _port("", properties.get("advertised.port", port))
+        return _listener(PLAINTEXT, host, port, address)
     return _listener(PLAINTEXT, host, port, None)
 
 
 def _listener(name: str, host: str, port: int, advertised: tuple[str, int] | None) -> Listener:
-    told_host, told_port = advertised or (host, port)
-    if told_host in _WILDCARDS:
+    client_host, client_port = advertised or (host, port)
+    if client_host in _WILDCARDS:
         raise InvalidArgumentError(
-            f"clients cannot be told to connect to {told_host}",
+            f"clients cannot be told to connect to {client_host}",
             found=f"listener {name}",
             expected="advertised.listeners with a name",
         )
-    return Listener(name, host, port, told_host or socket.getfqdn(), told_port)
+    return Listener(name, host, port, client_host or socket.getfqdn(), client_port)
 
 
 def _addresses(property_name: str, text: PropertyValue | None) -> dict[str, tuple[str, int]]:

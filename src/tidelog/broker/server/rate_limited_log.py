@@ -17,12 +17,12 @@ class RateLimitedLog:
         self._began_at = monotonic()
         self._lines = 0
 
-    def tell(self, message: str, *arguments: object) -> None:
+    def warning(self, message: str, *arguments: object) -> None:
         """Write a warning, if there were not too many."""
         now = monotonic()
         if now - self._began_at >= PERIOD_S:
             if self._lines > LINES:
-                self._logger.warning("%d more refusals were not written down", self._lines - LINES)
+                self._logger.warning("%d more lines were left out", self._lines - LINES)
             self._began_at, self._lines = now, 0
         self._lines += 1
         if self._lines <= LINES:

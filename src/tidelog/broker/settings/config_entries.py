@@ -256,9 +256,9 @@ class ConfigEntries:
                 entries[name] = self._own(name, kind, default)
         listeners = self._node.listeners
         bound = ",".join(f"{one.name}://{joined(one.host, one.port)}" for one in listeners)
-        told = ",".join(f"{one.name}://{joined(one.advertised_host, one.advertised_port)}" for one in listeners)
+        advertised = ",".join(f"{one.name}://{joined(one.advertised_host, one.advertised_port)}" for one in listeners)
         entries["listeners"] = self._own("listeners", "STRING", None, bound)
-        entries["advertised.listeners"] = self._own("advertised.listeners", "STRING", None, told)
+        entries["advertised.listeners"] = self._own("advertised.listeners", "STRING", None, advertised)
         owner = self._node.manager.owner
         entries["node.id"] = self._own("node.id", "INT", "-1", str(owner.node_id))
         entries["broker.id"] = self._own("broker.id", "INT", "-1", str(owner.node_id))

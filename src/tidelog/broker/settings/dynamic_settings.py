@@ -102,7 +102,7 @@ class DynamicSettings:
         merged = {**self.of_all, **settings} if for_all else {**self.of_all, **self.own, **settings}
         defaults = {name: value for name, value in merged.items() if name in DYNAMIC_DEFAULTS}
         try:
-            ManagerConfig.from_properties({**self._node.manager.config.topic_defaults, **unaliased(defaults, tell=False)})
+            ManagerConfig.from_properties({**self._node.manager.config.topic_defaults, **unaliased(defaults, warn=False)})
         except InvalidArgumentError as error:
             raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
 
@@ -145,7 +145,7 @@ def _check_value(name: str, value: str) -> None:
     elif name in DYNAMIC_PROPERTIES:
         BROKER_PROPERTIES[name].parse(value)
     if name in DYNAMIC_DEFAULTS:
-        LogConfig.from_properties(unaliased({name: value}, tell=False))
+        LogConfig.from_properties(unaliased({name: value}, warn=False))
     elif name in DYNAMIC_NUMBERS:
         ManagerConfig.from_properties({name: value})
         if name == "log.cleaner.dedupe.buffer.size" and int(value) <= _MIN_DEDUPE_BYTES:

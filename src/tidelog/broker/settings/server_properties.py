@@ -103,7 +103,7 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
     if "log.flush.scheduler.interval.ms" in manager:
         # Kafka's default of the one is the other.
         defaults.setdefault("log.flush.interval.ms", manager["log.flush.scheduler.interval.ms"])
-    manager.update(unaliased(defaults, tell=False))
+    manager.update(unaliased(defaults, warn=False))
     ManagerConfig.from_properties(manager)
     return ServerProperties(config, manager, tuple(sorted(unused)), tuple(sorted(unknown)))
 

@@ -274,9 +274,9 @@ class Transactions:
             return refusal(error)
         return ErrorCode.NONE
 
-    def came_back(self, log: PartitionLog) -> None:
+    def on_return(self, log: PartitionLog) -> None:
         """A partition that was offline is written again: read it if it never was, complete what was decided in it."""
-        self.log.came_back(log)
+        self.log.on_return(log)
         key = log.topic_partition
         if key.topic == TRANSACTIONS_TOPIC:
             for transactional_id, transaction in list(self._known.items()):

@@ -242,8 +242,8 @@ def _carry_topics(directory: Path, work_dir: Path, only: set[str] | None) -> Non
     for name, topic in topics.items():
         properties = dict(topic.properties)
         if name in old:
-            told = properties.pop(MESSAGE_FORMAT_VERSION)
-            logger.warning("%s: topic %s no longer has %s=%s", work_dir, name, MESSAGE_FORMAT_VERSION, told)
+            version = properties.pop(MESSAGE_FORMAT_VERSION)
+            logger.warning("%s: topic %s no longer has %s=%s", work_dir, name, MESSAGE_FORMAT_VERSION, version)
         if name in store.image.topics:
             store.append(config_records(TOPIC_RESOURCE, name, topic.properties, properties))
         else:

@@ -125,7 +125,7 @@ def command(
     for text in report.notices():
         notices.note(text)
     if output not in (None, STDOUT):
-        notices.say(f"{output}: {report.records:,} record{'' if report.records == 1 else 's'}")
+        notices.print_line(f"{output}: {report.records:,} record{'' if report.records == 1 else 's'}")
     if not report.is_complete:
         raise click.exceptions.Exit(INCOMPLETE)
 

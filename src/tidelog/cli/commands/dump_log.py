@@ -86,7 +86,7 @@ class Walk:
         index = self.position - self._start
         return compute_crc(header.magic, self._chunk[index : index + header.size]) == header.crc
 
-    def tell_the_rest(self) -> None:
+    def print_rest(self) -> None:
         """Note what lies behind the last batch, if anything does."""
         rest_bytes = self.size_bytes - self.position
         if rest_bytes == 0:
@@ -130,7 +130,7 @@ def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
             else:
                 rows = (_batch_cells(header, is_sound) for header, is_sound in batches)
                 print_lines(table(_BATCH_HEADER, rows))
-        walk.tell_the_rest()
+        walk.print_rest()
     if walk.damaged:
         plural = "es do" if walk.damaged > 1 else " does"
         raise CorruptBatchError(

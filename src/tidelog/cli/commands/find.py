@@ -27,7 +27,7 @@ from tidelog.cli.options import (
     wanted_partitions,
 )
 from tidelog.cli.printing.layout import json_line, one_line, show_time, some, table
-from tidelog.cli.printing.notices import INCOMPLETE, note, say
+from tidelog.cli.printing.notices import INCOMPLETE, note, print_line
 from tidelog.cli.printing.output import print_lines
 from tidelog.client.connections.addresses import is_address
 from tidelog.errors import UnsupportedForMessageFormatError
@@ -140,7 +140,7 @@ def _search_folder(
             trace = Trace() if explained else None
             found = find_offset(log, timestamp, isolation=isolation, trace=trace) or NOT_FOUND
             if trace is not None:
-                _tell(map(one_line, explain(log, timestamp, trace, found)), on_stderr=as_json)
+                _print_trace(map(one_line, explain(log, timestamp, trace, found)), on_stderr=as_json)
             if found.is_past_high_watermark:
                 note(f"{topic}-{partition}: offset {found.offset} is past the high-watermark checkpoint, {log.high_watermark}")
             missing = missing_for(log, timestamp, isolation, found)
@@ -157,12 +157,12 @@ def _search_folder(
     return answers, is_complete
 
 
-def _tell(lines: Iterator[str], *, on_stderr: bool) -> None:
+def _print_trace(lines: Iterator[str], *, on_stderr: bool) -> None:
     if not on_stderr:
         print_lines(lines)
         return
     for line in lines:
-        say(line)
+        print_line(line)
 
 
 def _json_line(topic: str, partition: int, timestamp: int, found: FoundOffset, missing: Sequence[MissingOffsets] = ()) -> str:

@@ -32,7 +32,7 @@ from tidelog.cli.options import (
 )
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import Amount, json_line, one_line, show_span, show_time, table
-from tidelog.cli.printing.missing import end_with_missing, tell_missing
+from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError, NotFoundError
@@ -95,7 +95,7 @@ def list_command(source: str, as_json: bool) -> None:
     else:
         rows = ([one.group, one.state, one.protocol_type or None, one.coordinator] for one in listings)
         print_lines(table(("group", "state", "type", "coordinator"), rows))
-    tell_missing(missing, as_json=as_json)
+    report_missing(missing, as_json=as_json)
     end_with_missing(missing)
 
 
@@ -145,17 +145,17 @@ def describe_command(
     note_missing_commits(missing)
     if found.description.state == "Dead" and not found.partitions:
         raise NotFoundError(f"there is no group {group!r}", path=source)
-    _tell(found, partitions)
+    _note_notices(found, partitions)
     readers = {key: member.member_id for member in found.description.members for key in member.assignment or ()}
     if as_json:
         print_lines(_json_lines(found.description, partitions, readers))
     else:
         print_lines(_lines(found.description, partitions, readers))
-    tell_missing(missing, as_json=as_json)
+    report_missing(missing, as_json=as_json)
     end_with_missing(missing)
 
 
-def _tell(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
+def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
     for key in found.without_log:
         notices.note(f"{key.topic}-{key.partition}: no such partition now, or it has no leader")
     for one in partitions:
@@ -325,7 +325,7 @@ def reset_command(
     else:
         print_lines(table(_RESET_HEADER, map(_reset_cells, planned)))
     done = f"offsets set: {len(planned)}" if execute else "nothing was changed, this is a dry run; --execute sets the offsets"
-    notices.say(f"{group}: {done}")
+    notices.print_line(f"{group}: {done}")
 
 
 def _goal(ctx: click.Context, target: Moment | str | None, to_offset: int | None, duration: str | None) -> Target:

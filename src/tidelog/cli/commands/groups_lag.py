@@ -9,7 +9,7 @@ import click
 from tidelog.cli.options import json_option, lag_options, lag_times, run_clock, source_argument
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import Amount, json_line, show_span, table
-from tidelog.cli.printing.missing import end_with_missing, tell_missing
+from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.model import OFFSETS_TOPIC, Isolation
 from tidelog.reader.missing import MissingOffsets
@@ -68,7 +68,7 @@ def lag_command(
     if positions:
         names = ", ".join(positions[:_SHOWN_NAMES]) + (", ..." if len(positions) > _SHOWN_NAMES else "")
         notices.note(f"no lag is told of {len(positions)} groups in which Tidelog's writers keep positions: {names}")
-    tell_missing(missing, as_json=as_json)
+    report_missing(missing, as_json=as_json)
     late = [one.description.group for one in found if is_fault(one, max_lag_ms)]
     if late:
         raise click.exceptions.Exit(1)

@@ -147,7 +147,7 @@ def _ids(source: Path, data_dir: Path, bootstrap: str, wanted: list[TopicToHand]
     keeping.check([*(keeping.there(admin, one) for one in old), *(keeping.ours(one) for one in new)])
     admin.create(new)
     for one in new:
-        notices.say(f"created {one.name} in Kafka: {one.partitions} partitions")
+        notices.print_line(f"created {one.name} in Kafka: {one.partitions} partitions")
     ids = admin.topic_ids(one.name for one in wanted)
     keeping.check([keeping.there(admin, one) for one in new])
     _wait_for_folders(data_dir, wanted)
@@ -179,15 +179,17 @@ class Keeping:
 
     def there(self, admin: KafkaAdmin, one: TopicToHand) -> Findings:
         """Return the same of a topic that Kafka has; its settings are changed first if they are to be."""
-        told = admin.settings(one.name, DELETING)
-        theirs = LogConfig.from_properties({name: setting.value for name, setting in told.items()})
+        in_kafka = admin.settings(one.name, DELETING)
+        theirs = LogConfig.from_properties({name: setting.value for name, setting in in_kafka.items()})
         stricter = stricter_settings(one.config, theirs)
         if stricter and self._carries:
             admin.change(one.name, {name: one.properties[name] for name in stricter})
-            notices.say(f"changed in Kafka: {one.name}: {', '.join(f'{name}={one.properties[name]}' for name in stricter)}")
+            notices.print_line(
+                f"changed in Kafka: {one.name}: {', '.join(f'{name}={one.properties[name]}' for name in stricter)}"
+            )
             return self.there_unchanged(admin, one)
         words = [
-            f"{one.name}: {name} is {told[name].value} in Kafka ({told[name].source}), {one.properties[name]} here"
+            f"{one.name}: {name} is {in_kafka[name].value} in Kafka ({in_kafka[name].source}), {one.properties[name]} here"
             for name in stricter
         ]
         return Findings(words, deletions(self._source, one.name, theirs, self._now_ms))
@@ -261,7 +263,7 @@ def _wait_for_folders(data_dir: Path, wanted: list[TopicToHand], timeout_s: floa
 def _wait_for_stop(data_dir: Path, timeout_ms: int) -> None:
     """Wait until nobody holds Kafka's folder any more."""
     end = time.monotonic() + timeout_ms / 1000
-    told = False
+    in_kafka = False
     while True:
         try:
             with DirLock(data_dir):
@@ -271,7 +273,7 @@ def _wait_for_stop(data_dir: Path, timeout_ms: int) -> None:
                 raise StorageError(
                     "Kafka still runs; stop it, and run this again: it goes on from here", path=data_dir
                 ) from error
-            if not told:
-                told = True
-                notices.say(f"the topics are ready: stop Kafka now (waiting for {data_dir})")
+            if not in_kafka:
+                in_kafka = True
+                notices.print_line(f"the topics are ready: stop Kafka now (waiting for {data_dir})")
             time.sleep(POLL_S)

@@ -26,7 +26,7 @@ from tidelog.cli.options import (
 )
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, show_span, show_time, table
-from tidelog.cli.printing.missing import end_with_missing, tell_missing
+from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
@@ -116,7 +116,7 @@ def command(
         notices.note(f"the folder does not know the configuration of {shown}: it has no metadata of theirs")
     note_kafkas_since(settings)
     print_lines(lines)
-    tell_missing(missing, as_json=as_json)
+    report_missing(missing, as_json=as_json)
     end_with_missing(missing)
 
 

@@ -121,12 +121,12 @@ def _file_properties(path: str | None) -> Mapping[str, str]:
 def _with_addresses(config: BrokerConfig, listen: str | None, advertise: str | None) -> BrokerConfig:
     if listen is None and advertise is None:
         return config
-    told = None if advertise is None else parse_address(advertise)
+    advertised = None if advertise is None else parse_address(advertise)
     if listen is None:
-        assert told is not None
-        first = config.listeners[0]._replace(advertised_host=told[0], advertised_port=told[1])
+        assert advertised is not None
+        first = config.listeners[0]._replace(advertised_host=advertised[0], advertised_port=advertised[1])
         return replace(config, listeners=(first, *config.listeners[1:]))
     host, port = parse_address(listen)
-    if told is not None:
-        return replace(config, listeners=(Listener(PLAINTEXT, host, port, *told),))
+    if advertised is not None:
+        return replace(config, listeners=(Listener(PLAINTEXT, host, port, *advertised),))
     return replace(config, listeners=parse_listeners({"listeners": f"{PLAINTEXT}://{joined(host, port)}"}))

@@ -170,8 +170,8 @@ def _serve_metrics(broker: Running, loop: asyncio.AbstractEventLoop, stack: Asyn
 
 
 def _described(listener: Listener) -> str:
-    here, told = (listener.host or "*", listener.port), (listener.advertised_host, listener.advertised_port)
-    return joined(*here) if here == told else f"{joined(*here)} as {joined(*told)}"
+    here, advertised = (listener.host or "*", listener.port), (listener.advertised_host, listener.advertised_port)
+    return joined(*here) if here == advertised else f"{joined(*here)} as {joined(*advertised)}"
 
 
 # --- the end
@@ -230,13 +230,13 @@ class _NowAndThen:
     """Whether enough time has gone by since the last line."""
 
     def __init__(self) -> None:
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def __call__(self) -> bool:
         now = time.monotonic()
-        if now - self._told < PROGRESS_S:
+        if now - self._reported_at < PROGRESS_S:
             return False
-        self._told = now
+        self._reported_at = now
         return True
 
 

@@ -71,8 +71,10 @@ def command(
         )
         return failover(spark, target, wanted, apply=is_applied)
 
-    def tell(result: JobResult) -> None:
+    def report(result: JobResult) -> None:
         count = sum(row[result.summary.columns.index("position")] is not None for row in result.summary.rows)
-        notices.say(f"{group}: {f'offsets set: {count}' if is_applied else 'nothing was changed; --apply sets the offsets'}")
+        notices.print_line(
+            f"{group}: {f'offsets set: {count}' if is_applied else 'nothing was changed; --apply sets the offsets'}"
+        )
 
-    run_job(options, "failover", work, places=[target], tell=tell)
+    run_job(options, "failover", work, places=[target], report=report)

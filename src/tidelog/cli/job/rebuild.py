@@ -34,7 +34,7 @@ def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wa
 
         return rebuild_indexes(spark, directory, missing_only=missing_only, progress=progress, **wanted)
 
-    def tell(result: JobResult) -> None:
+    def report(result: JobResult) -> None:
         lines = finding_lines(result, as_json=options.as_json)
         if options.as_json:
             print_lines(lines)
@@ -42,7 +42,7 @@ def run_rebuild(options: JobOptions, directory: str, *, missing_only: bool, **wa
             for line in lines:
                 notices.complain(line)
 
-    run_job(options, "build" if missing_only else "rebuild", work, places=[Path(directory)], tell=tell)
+    run_job(options, "build" if missing_only else "rebuild", work, places=[Path(directory)], report=report)
 
 
 @click.command("rebuild")

@@ -78,7 +78,7 @@ def run_job(
     *,
     places: Sequence[str | Path] = (),
     data_dir: str | None = None,
-    tell: Callable[[JobResult], object] | None = None,
+    report: Callable[[JobResult], object] | None = None,
 ) -> None:
     """Start Spark, let `work` do the job, and print what it found. Exit code 1 for faults, 3 if the folder lacks something.
 
@@ -96,11 +96,11 @@ def run_job(
 
     began = time.monotonic()
     with job_session(f"tidelog job {name}", options.master, dict(options.config)) as spark:
-        _say_started(spark, time.monotonic() - began)
+        _print_started(spark, time.monotonic() - began)
         with TaskBar(name) as bar:
             result = work(spark, bar.show)
-        if tell is not None:
-            tell(result)
+        if report is not None:
+            report(result)
         if options.rows_target is not None:
             write_rows(result.rows, options.rows_target, data_dir)
         _print_summary(result.summary, as_json=options.as_json)
@@ -124,9 +124,9 @@ def _check_is_there(place: str | Path) -> None:
         LogDir(place)
 
 
-def _say_started(spark: SparkSession, took_s: float) -> None:
+def _print_started(spark: SparkSession, took_s: float) -> None:
     if notices.stderr_is_terminal():
-        notices.say(f"Spark {spark.version} on {spark.sparkContext.master}, ready after {took_s:.1f} s")
+        notices.print_line(f"Spark {spark.version} on {spark.sparkContext.master}, ready after {took_s:.1f} s")
 
 
 def _print_summary(summary: Summary, *, as_json: bool) -> None:

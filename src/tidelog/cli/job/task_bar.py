@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tidelog.cli.printing.notices import stderr_is_terminal
-from tidelog.cli.printing.progress import PATIENCE_SECONDS
+from tidelog.cli.printing.progress import SHOWN_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -34,7 +34,7 @@ class TaskBar:
         if not self._enabled:
             return
         if self._bar is None:
-            if time.monotonic() - self._start < PATIENCE_SECONDS:
+            if time.monotonic() - self._start < SHOWN_AFTER_SECONDS:
                 return
             self._bar = _show(self._what, total)
         progress, task = self._bar

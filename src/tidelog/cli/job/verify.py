@@ -49,7 +49,7 @@ def command(
             progress=progress,
         )
 
-    def tell(result: JobResult) -> None:
+    def report(result: JobResult) -> None:
         print_lines(finding_lines(result, as_json=options.as_json))
 
-    run_job(options, "verify", work, places=[Path(directory)], tell=tell)
+    run_job(options, "verify", work, places=[Path(directory)], report=report)

@@ -12,7 +12,7 @@ from tidelog.cli.printing.output import print_lines
 from tidelog.reader.missing import MissingOffsets, is_any_lost
 
 
-def tell_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
+def report_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
     """Say what is missing: notes, and with --json lines of `type` `missing` behind the answer's."""
     for one in missing:
         notices.note(str(one))

@@ -24,16 +24,16 @@ class _NoteHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.said: set[str] = set()
+        self.printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         self.note(record.getMessage())
 
     def note(self, message: str) -> None:
         line = f"note: {message}"
-        if line not in self.said:
-            self.said.add(line)
-            say(line)
+        if line not in self.printed:
+            self.printed.add(line)
+            print_line(line)
 
 
 _handlers: list[_NoteHandler] = []
@@ -70,10 +70,10 @@ def stderr_is_terminal() -> bool:
 
 def complain(message: str) -> None:
     """Say what went wrong, `tidelog: ...`."""
-    say(f"tidelog: {message}")
+    print_line(f"tidelog: {message}")
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Write one line to stderr, whatever is in it. A closed stderr is nobody's error: there is no one left to tell."""
     try:
         print(one_line(line), file=sys.stderr, flush=True)

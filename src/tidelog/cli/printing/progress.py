@@ -16,7 +16,7 @@ from tidelog.cli.printing.output import stdout_is_terminal
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-PATIENCE_SECONDS = 0.7
+SHOWN_AFTER_SECONDS = 0.7
 
 
 class ProgressBar:
@@ -40,7 +40,7 @@ class ProgressBar:
         if not self._enabled:
             return
         if self._bar is None:
-            if time.monotonic() - self._start < PATIENCE_SECONDS:
+            if time.monotonic() - self._start < SHOWN_AFTER_SECONDS:
                 return
             self._bar = _show(self._what, self._total_bytes)
         progress, task = self._bar

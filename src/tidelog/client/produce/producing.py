@@ -280,8 +280,13 @@ def refusal(key: TopicPartition, answer: PartitionProduceResponse, place: Broker
     detail = answer.error_message
     if answer.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
         cls = InvalidTimestampError if answer.error_code == ErrorCode.INVALID_TIMESTAMP else RecordValidationError
-        told = [RecordError(error.batch_index, error.batch_index_error_message or "") for error in answer.record_errors or ()]
+        record_errors = [
+            RecordError(error.batch_index, error.batch_index_error_message or "") for error in answer.record_errors or ()
+        ]
         return cls(
-            f"{what}: {detail}" if detail else what, record_errors=told, path=str(place), found=ErrorCode(answer.error_code).name
+            f"{what}: {detail}" if detail else what,
+            record_errors=record_errors,
+            path=str(place),
+            found=ErrorCode(answer.error_code).name,
         )
     return error_for(answer.error_code, what, place, detail)

@@ -62,14 +62,14 @@ def run_tasks(
     def guarded(task: Task) -> list[_Outcome]:
         with _Listener() as listener:
             try:
-                return [_Outcome(None, list(work(task)), listener.heard)]
+                return [_Outcome(None, list(work(task)), listener.logged)]
             except TidelogError as error:
-                return [_Outcome(error, [], listener.heard)]
+                return [_Outcome(error, [], listener.logged)]
 
     with _Watch(context, what, len(tasks), progress):
         outcomes = context.parallelize(tasks, len(tasks)).flatMap(guarded).collect()
     for outcome in outcomes:
-        for area, level, message in outcome.heard:
+        for area, level, message in outcome.logged:
             logging.getLogger(area).log(level, "%s", message)
     for outcome in outcomes:
         if outcome.error is not None:
@@ -82,7 +82,7 @@ class _Outcome(NamedTuple):
 
     error: TidelogError | None
     rows: list[Row]
-    heard: list[tuple[str, int, str]]
+    logged: list[tuple[str, int, str]]
 
 
 class _Listener(logging.Handler):
@@ -90,10 +90,10 @@ class _Listener(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.heard: list[tuple[str, int, str]] = []
+        self.logged: list[tuple[str, int, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append((record.name, record.levelno, record.getMessage()))
+        self.logged.append((record.name, record.levelno, record.getMessage()))
 
     def __enter__(self) -> _Listener:
         logging.getLogger("tidelog").addHandler(self)

@@ -123,7 +123,7 @@ class FolderStreamPlace:
         self._start_ms = options.start_ms
         self._time_map_dir = options.time_map_dir
         self._read_options = options
-        self._told: set[LeftOut] = set()
+        self._reported: set[LeftOut] = set()
         self._ends: dict[TopicPartition, tuple[Log, list[MissingOffsets]]] = {}
 
     def close(self) -> None:
@@ -236,8 +236,8 @@ class FolderStreamPlace:
             )
             found += planned.splits
             for one in planned.known.left_out:
-                if one not in self._told:
-                    self._told.add(one)
+                if one not in self._reported:
+                    self._reported.add(one)
                     _log.warning("%s", one)
         return found
 

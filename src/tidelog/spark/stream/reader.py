@@ -30,7 +30,7 @@ from tidelog.errors import UnknownTopicOrPartitionError
 from tidelog.extras import imported_from
 from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.missing import MissingOffsets
-from tidelog.spark.bounds import resolve_ranges, select_partitions, tell_missing
+from tidelog.spark.bounds import report_missing, resolve_ranges, select_partitions
 from tidelog.spark.plain_errors import plainly
 from tidelog.spark.stream.admission import WINDOW_OFFSETS, TimeLimit, TriggerDelay, Window, share, within_bytes
 from tidelog.spark.stream.batch_ranges import Reach, Span, batch_ranges, ends, loss, reaches
@@ -66,7 +66,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[TopicPartition, Span] = {}
         self._is_fresh_look = self._has_looked = False
         self._ids: dict[str, uuid.UUID] = {}
-        self._told: set[MissingOffsets] = set()
+        self._reported: set[MissingOffsets] = set()
         self._initial: Document = {}
         self._is_first = False
         self._is_anchored = True
@@ -121,7 +121,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = from_json(start)
         spans = self._look(positions) if self._target is None else self._target
         reached, losses = reaches(positions, spans, self._recreated(positions, spans))
-        self._tell(losses)
+        self._report_losses(losses)
         taken = self._admit({key: reach for key, reach in reached.items() if reach.offsets}, limit)
         self._remember_ids(reached, taken)
         return to_json(ends(reached, taken))
@@ -139,8 +139,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._look(first or behind)
         self._is_fresh_look = False
         ranges, losses = batch_ranges(first, behind, self._seen, is_first=self._is_first)
-        self._tell(losses)
-        self._tell_missing(self._opened().missing_in(ranges))
+        self._report_losses(losses)
+        self._report_missing(self._opened().missing_in(ranges))
         tasks = plan_batch(
             self._opened(),
             ranges,
@@ -197,7 +197,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             existing = place.topics()
             keys = [key for key in self._named(existing) if key[1] in existing.get(key[0], ())]
         self._seen = place.spans(keys)
-        self._tell_missing(place.missing(self._seen))
+        self._report_missing(place.missing(self._seen))
         self._is_fresh_look = self._has_looked = True
         return self._seen
 
@@ -217,12 +217,12 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = self._opened().topic_ids(reached)
         self._ids.update((topic, topic_id) for topic, topic_id in now.items() if topic not in late or topic not in self._ids)
 
-    def _tell_missing(self, missing: list[MissingOffsets]) -> None:
+    def _report_missing(self, missing: list[MissingOffsets]) -> None:
         """Raise what is missing from the folder; with failOnDataLoss=false, log it once."""
-        tell_missing(self.options.read, [one for one in missing if one not in self._told])
-        self._told.update(missing)
+        report_missing(self.options.read, [one for one in missing if one not in self._reported])
+        self._reported.update(missing)
 
-    def _tell(self, losses: list[str]) -> None:
+    def _report_losses(self, losses: list[str]) -> None:
         if not losses:
             return
         if self.options.read.fail_on_data_loss:
@@ -247,7 +247,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_anchored = bound.option == "startTime" or (not bound.by_time and all(bound.of(key) != LATEST for key in spans))
         # What is missing before a start that was given as an offset is no loss; times were looked up, and told of it.
         asked = {key for key in spans if bound.option == "startTime" or (not bound.by_time and bound.of(key) == EARLIEST)}
-        self._tell_missing(place.missing_in({key: (0, starts[key]) for key in asked}))
+        self._report_missing(place.missing_in({key: (0, starts[key]) for key in asked}))
         if self._target is not None:
             # Nothing that came since is to be read, and where a query starts is no loss.
             starts = {key: min(start, self._target[key].end_offset) for key, start in starts.items()}

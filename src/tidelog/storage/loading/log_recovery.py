@@ -125,7 +125,7 @@ class LogRecovery:
         if scanned.overflows:
             raise _OverflowedSegmentError(segment)
         if not scanned.is_whole:
-            self._tell_of_cut(segment, scanned, behind)
+            self._log_cut(segment, scanned, behind)
             self._log.delete_segments(behind)
         elif behind and scanned.next_offset < behind[0].base_offset and not self._log.config.is_compacted:
             # The disk may have lost whole batches here, and have kept what came later. It is kept, as in Kafka.
@@ -153,7 +153,7 @@ class LogRecovery:
         return truncated_bytes
 
     @staticmethod
-    def _tell_of_cut(segment: LogSegment, scanned: ScannedLog, behind: list[LogSegment]) -> None:
+    def _log_cut(segment: LogSegment, scanned: ScannedLog, behind: list[LogSegment]) -> None:
         logger.warning(
             "%s: %d bytes are no sound batches and are cut off; it ends at offset %d%s",
             segment.log.path,
@@ -228,15 +228,15 @@ class _ProgressTeller:
         """So much is left to be done."""
         sizes = [segment.size_bytes for segment in waiting]
         now = self._now
-        self._tell(now._replace(segments=now.segments_done + len(sizes), bytes=now.bytes_done + sum(sizes)))
+        self._report(now._replace(segments=now.segments_done + len(sizes), bytes=now.bytes_done + sum(sizes)))
 
     def on_bytes(self, count: int) -> None:
-        self._tell(self._now._replace(bytes_done=self._now.bytes_done + count))
+        self._report(self._now._replace(bytes_done=self._now.bytes_done + count))
 
     def on_segment(self) -> None:
-        self._tell(self._now._replace(segments_done=self._now.segments_done + 1))
+        self._report(self._now._replace(segments_done=self._now.segments_done + 1))
 
-    def _tell(self, now: RecoveryProgress) -> None:
+    def _report(self, now: RecoveryProgress) -> None:
         self._now = now
         if self._progress is not None and now.segments:
             self._progress(now)

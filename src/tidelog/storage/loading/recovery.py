@@ -52,7 +52,7 @@ def recover_segment(
             position=scanned.valid_bytes,
         )
     segment.reset_for_recovery()
-    scanned, fault = _tell_producers(segment, producer_state, scanned)
+    scanned, fault = _update_producers(segment, producer_state, scanned)
     if leader_epochs is not None:
         latest = leader_epochs.latest
         leader_epochs.assign_all(entry for entry in scanned.epochs if latest is None or entry.epoch > latest.epoch)
@@ -73,7 +73,7 @@ def scan_segment(segment: LogSegment, progress: Progress | None = None) -> Scann
     return scan_log(segment.log, segment.size_bytes, segment.base_offset, segment.index_interval_bytes, progress=progress)
 
 
-def _tell_producers(segment: LogSegment, producer_state: ProducerStateManager, scanned: ScannedLog) -> tuple[ScannedLog, str]:
+def _update_producers(segment: LogSegment, producer_state: ProducerStateManager, scanned: ScannedLog) -> tuple[ScannedLog, str]:
     """Bring the state to the segment's end, noting aborted transactions; return what is valid, and what ends it.
 
     A marker that cannot be read is the last valid batch, as in Kafka.

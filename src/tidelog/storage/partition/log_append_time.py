@@ -35,7 +35,7 @@ class LogAppendTime:
         self._segments = segments
         self._name = name
         self._last_ms: int | None = None
-        self._is_told = False
+        self._is_reported = False
 
     def next_ms(self, now_ms: int, *, monotonic: bool) -> int:
         """Return the append time for now (both ms). Raises what reading the log's end raises."""
@@ -47,10 +47,10 @@ class LogAppendTime:
             if last_ms is None:
                 return now_ms
         if last_ms <= now_ms:
-            self._is_told = False
+            self._is_reported = False
             return now_ms
-        if last_ms - now_ms > FAR_BEHIND_MS and not self._is_told:
-            self._is_told = True
+        if last_ms - now_ms > FAR_BEHIND_MS and not self._is_reported:
+            self._is_reported = True
             logger.warning(
                 "%s: the clock is %d s behind the last append; that time, %d, is given until it has caught up",
                 self._name(),

@@ -311,9 +311,9 @@ class LogState:
             # A truncation may have come meanwhile.
             self.local.mark_flushed(min(job.offset, self.log_end_offset))
         if self.is_flush_awaited:
-            self._tell_flushed(job, has_failed=has_failed or self.is_offline or self.local.is_closed)
+            self._report_flushed(job, has_failed=has_failed or self.is_offline or self.local.is_closed)
 
-    def _tell_flushed(self, job: FlushJob, *, has_failed: bool) -> None:
+    def _report_flushed(self, job: FlushJob, *, has_failed: bool) -> None:
         ready = [callback for offset, callback in self._awaiting if has_failed or offset <= job.offset]
         self._awaiting = [] if has_failed else [one for one in self._awaiting if one[0] > job.offset]
         if has_failed or self.recovery_point >= min(self._flush_to, self.log_end_offset):
@@ -325,7 +325,7 @@ class LogState:
                 self.flush_aside()
             except StorageError as error:
                 logger.error("%s: %s", self.directory, error)
-                self._tell_flushed(job, has_failed=True)
+                self._report_flushed(job, has_failed=True)
         for callback in ready:
             callback(has_failed)
 

@@ -22,7 +22,7 @@ from tidelog.storage.segment.segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
 
-_told: set[tuple[Path, str, int, int]] = set()
+_warned: set[tuple[Path, str, int, int]] = set()
 
 
 @dataclass
@@ -46,8 +46,8 @@ def warn_of_wide_limits(config: LogConfig, data_folder: Path, topic: str) -> Non
     if config.message_timestamp_type != CREATE_TIME or limit_ms <= config.segment_ms:
         return
     key = (data_folder, topic, limit_ms, config.segment_ms)
-    if key not in _told:
-        _told.add(key)
+    if key not in _warned:
+        _warned.add(key)
         logger.warning(
             "topic %s takes timestamps that are %d ms off, more than segment.ms = %d: each of them may roll a segment",
             topic,

@@ -99,8 +99,8 @@ class CheckedTimes:
             largest = self._head.largest_before(batch.position)
             if largest is None:
                 neighbour = None if before is None else self._batch_of(before)
-                is_as_told = neighbour is not None and before is not None and neighbour.max_timestamp == before.timestamp
-                start = neighbour.position if neighbour is not None and is_as_told else 0
+                is_as_indexed = neighbour is not None and before is not None and neighbour.max_timestamp == before.timestamp
+                start = neighbour.position if neighbour is not None and is_as_indexed else 0
                 times = iter_times(self._segment.log, min(start, batch.position), batch.position, self._segment.base_offset)
                 largest = max((timestamp for _, _, timestamp in times), default=NO_TIMESTAMP)
         except CorruptBatchError:

@@ -7,7 +7,7 @@
 | none left even so | OSError with EMFILE: the caller may try again, nothing was changed (`is_shortage`) |
 
 A segment's files are opened when they are needed, so that a file which is given back costs one `open` at its next use. Whoever
-owns logs registers with `give_back_by` on the thread that they belong to; other threads' logs are never touched.
+owns logs registers with `close_on_shortage_by` on the thread that they belong to; other threads' logs are never touched.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def give_back_by(giver: Giver) -> None:
+def close_on_shortage_by(giver: Giver) -> None:
     """Have `giver` called when descriptors are short on this thread; it returns how many it has closed."""
     _thread.givers.append(giver)
 
 
-def give_back_no_more(giver: Giver) -> None:
+def forget_closer(giver: Giver) -> None:
     """Forget a giver; no-op on another thread, or where it is not known."""
     if giver in _thread.givers:
         _thread.givers.remove(giver)
@@ -108,4 +108,13 @@ def _spare_from() -> int:
     return _limit - SPARE
 
 
-__all__ = ["AT_ONCE", "SPARE", "ensure_spare", "give_back_by", "give_back_no_more", "is_shortage", "look_at_limit", "open_file"]
+__all__ = [
+    "AT_ONCE",
+    "SPARE",
+    "close_on_shortage_by",
+    "ensure_spare",
+    "forget_closer",
+    "is_shortage",
+    "look_at_limit",
+    "open_file",
+]
