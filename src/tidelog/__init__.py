@@ -26,7 +26,7 @@ if os.name == "nt":
 
 if TYPE_CHECKING:
     from tidelog import errors as errors
-    from tidelog.broker.embedded import Broker as Broker
+    from tidelog.broker.broker import Broker as Broker
     from tidelog.client.client import NewRecord as NewRecord
     from tidelog.client.client import connect as connect
     from tidelog.client.reading.offsets import NotFound as NotFound
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "Broker": "tidelog.broker.embedded",
+    "Broker": "tidelog.broker.broker",
     "FoundOffset": "tidelog.reader.time_search",
     "Log": "tidelog.reader.log",
     "LogDir": "tidelog.reader.log_dir",

@@ -15,7 +15,7 @@ from tests.storage.partition_logs import NOW_MS, open_log, timed
 from tidelog.check.batch_table import longest_ascending
 from tidelog.check.finding import MOST_PER_FILE
 from tidelog.check.folder_indexes import VerifyOptions, verify_partitions
-from tidelog.check.index_rules import IntervalVotes
+from tidelog.check.interval_votes import IntervalVotes
 from tidelog.check.partitions import PartitionToVerify
 from tidelog.clock import ManualClock
 from tidelog.reader.log import Log

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import ROOT
 from tests.storage.managers import managed
 from tests.storage.partition_logs import batch
-from tidelog.storage import closing
+from tidelog.storage import close_logs as closing
 from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 
 SERVE = """
@@ -26,7 +26,7 @@ def fsync(fd):
     real(fd)
 os.fsync = fsync
 from tidelog.broker.server import event_loop
-from tidelog.storage import closing
+from tidelog.storage import close_logs as closing
 closing.PROGRESS_S = event_loop.PROGRESS_S = 0.1
 {more}
 sys.argv = ["tidelog", "serve", "--data", sys.argv[2], "--listen", "0"]

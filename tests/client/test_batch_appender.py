@@ -24,7 +24,7 @@ from tidelog.client.client import Client
 from tidelog.client.connections import failures
 from tidelog.client.consumer_groups.committed import committed_offsets
 from tidelog.client.produce.batch_appender import Appended, BatchAppender
-from tidelog.client.produce.transactions import TransactionCoordinator
+from tidelog.client.produce.transaction_coordinator import TransactionCoordinator
 from tidelog.errors import (
     BrokerError,
     BrokerUnreachableError,

@@ -16,7 +16,7 @@ from tests.examples import examples
 from tests.reader.golden import Case, cases
 from tidelog import NewRecord, NotFound
 from tidelog.client.client import Client
-from tidelog.client.produce.producing import Produced
+from tidelog.client.produce.appender import Produced
 from tidelog.clock import ManualClock
 from tidelog.errors import (
     BrokerUnreachableError,

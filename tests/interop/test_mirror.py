@@ -27,7 +27,7 @@ from tests.kafka.clients import NewRow, commit_offsets, consume, create_topics, 
 from tests.spark.mirroring import mirror_here
 from tidelog.client.client import connect
 from tidelog.client.connections.addresses import is_address
-from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.copying.failover import FailoverOptions, apply_failover, plan_failover
 from tidelog.copying.offset_map import OffsetMap
 from tidelog.model import TopicPartition as Key

@@ -15,7 +15,7 @@ from tests.client.scripted import VERSIONS, ScriptedBroker
 from tidelog.client.client import Client
 from tidelog.client.consumer_groups.committed import committed_offsets
 from tidelog.client.produce.batch_appender import BatchAppender
-from tidelog.client.produce.transactions import TransactionCoordinator
+from tidelog.client.produce.transaction_coordinator import TransactionCoordinator
 from tidelog.clock import ManualClock
 from tidelog.errors import (
     BrokerError,

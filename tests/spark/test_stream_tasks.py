@@ -19,7 +19,7 @@ from tests.sources.logs import TOPIC, LogBuilder
 from tests.spark.stream_query import Query
 from tests.spark.test_stream_brokers import START, delete_records
 from tests.spark.test_stream_folder import fill
-from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.clock import ManualClock
 from tidelog.errors import SegmentChangedError
 from tidelog.ingest.importer import ImportOptions, import_file

@@ -32,7 +32,7 @@ from typing import NamedTuple
 from tidelog.check.batch_table import BatchTable, longest_ascending
 from tidelog.check.finding import Finding, show_offset_entry
 from tidelog.check.index_files import OFFSET_ENTRY_BYTES, IndexContent
-from tidelog.check.index_rules import IntervalVotes, Starts
+from tidelog.check.interval_votes import IntervalVotes, Starts
 from tidelog.errors import CorruptDataError
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header

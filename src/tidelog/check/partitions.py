@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tidelog.check.batch_table import EVERY_BATCH, BatchTable
 from tidelog.check.finding import Finding, shortened
 from tidelog.check.index_files import OFFSET_ENTRY_BYTES, RebuiltFile, check_in_place, index_path, make_folder, put, read_index
-from tidelog.check.index_rules import IntervalVotes
+from tidelog.check.interval_votes import IntervalVotes
 from tidelog.check.offset_index import Form, add_gaps, chain_of, read_entries
 from tidelog.check.segments import (
     SURVEYED_SEGMENTS,

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 from tidelog.check.batch_table import EVERY_BATCH, BatchTable
 from tidelog.check.finding import Finding, shortened
 from tidelog.check.index_files import TIME_ENTRY_BYTES, IndexContent, index_path, read_indexes
-from tidelog.check.index_rules import IntervalVotes, Starts
+from tidelog.check.interval_votes import IntervalVotes, Starts
 from tidelog.check.offset_index import (
     Form,
     FormSurvey,

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tidelog.client.connections.cluster import TIMEOUT_MS, Cluster, PartitionState
-from tidelog.client.produce.producing import BATCH_BYTES, Appender, Produced
-from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.produce.appender import BATCH_BYTES, Appender, Produced
 from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
-from tidelog.client.reading.ranges import bounds_for_times
+from tidelog.client.reading.partition_bounds import bounds_for_times
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import InvalidArgumentError, ProtocolError
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from tidelog.client.reading.fetching import PartitionFetcher
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.copying.column_rebuilding import Rebuilder, SourceRun, TimeRule, shifted, time_array
 from tidelog.model import NO_TIMESTAMP, TopicPartition
 from tidelog.records.batch import CREATE_TIME, BatchHeader, check_crc

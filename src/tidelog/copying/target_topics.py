@@ -19,8 +19,8 @@ from typing import TypeVar
 
 from tidelog.client.connections.cluster import NO_LEADER, Cluster
 from tidelog.client.connections.failures import RetryTimer, error_for
-from tidelog.client.reading.fetching import PartitionFetcher
 from tidelog.client.reading.offsets import list_offsets
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.config import LOG_APPEND_TIME as LOG_APPEND_TIME_NAME
 from tidelog.errors import BrokerError, BrokerUnreachableError, InvalidArgumentError, UnsupportedVersionError
 from tidelog.model import EARLIEST, LATEST, TopicPartition

@@ -24,8 +24,8 @@ from typing import TypeAlias, cast
 import pyarrow as pa
 
 from tidelog.client.connections.cluster import Cluster
-from tidelog.client.reading.fetching import PartitionFetcher
-from tidelog.client.reading.ranges import bounds_for_times
+from tidelog.client.reading.partition_bounds import bounds_for_times
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.client.reading.sizes import log_sizes
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.client.connections.addresses import is_address
-from tidelog.client.reading.ranges import bounds_for_times
+from tidelog.client.reading.partition_bounds import bounds_for_times
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats.json_files import read_json, understanding, write_json, write_new_json

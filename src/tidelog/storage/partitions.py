@@ -32,7 +32,7 @@ from tidelog.errors import CorruptCheckpointError, LogOfflineError, StorageError
 from tidelog.formats import names
 from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.model import TopicPartition
-from tidelog.storage.closing import close_logs
+from tidelog.storage.close_logs import close_logs
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
 from tidelog.storage.loading.loader import RecoveryProgress, load
 from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents

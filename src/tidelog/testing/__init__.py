@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| `Broker` | a broker on a free port, see `tidelog.broker.embedded`; imported when it is first used |
+| `Broker` | a broker on a free port, see `tidelog.broker.broker`; imported when it is first used |
 | `ManualClock` | its clock, if a test wants to let time pass: each `advance` does what has become due |
 | `plugin` | both as pytest fixtures |
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.clock import ManualClock as ManualClock
 
 if TYPE_CHECKING:
-    from tidelog.broker.embedded import Broker as Broker
+    from tidelog.broker.broker import Broker as Broker
 
 __all__ = ["Broker", "ManualClock"]
 
@@ -22,6 +22,6 @@ __all__ = ["Broker", "ManualClock"]
 def __getattr__(name: str) -> Any:
     if name != "Broker":
         raise AttributeError(f"module 'tidelog.testing' has no attribute {name!r}")
-    from tidelog.broker.embedded import Broker
+    from tidelog.broker.broker import Broker
 
     return Broker

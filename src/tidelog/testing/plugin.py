@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tidelog.broker.embedded import Broker
+    from tidelog.broker.broker import Broker
     from tidelog.clock import ManualClock
     from tidelog.config import PropertyValue
 
@@ -40,7 +40,7 @@ def tidelog_broker(make_tidelog_broker: Callable[..., Broker], tidelog_broker_pr
 @pytest.fixture
 def make_tidelog_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
     """A function that starts a broker and returns it."""
-    from tidelog.broker.embedded import Broker
+    from tidelog.broker.broker import Broker
 
     with ExitStack() as stack:
         made: list[Broker] = []

@@ -11,7 +11,7 @@ from tests.interop.differential.deliberate import RAN
 from tests.interop.differential.pair import Pair, Side
 from tests.kafka import Kafka391
 from tests.kafka.java import wait_until
-from tidelog.broker.embedded import Broker
+from tidelog.broker.broker import Broker
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_groups import DescribeGroupsRequest

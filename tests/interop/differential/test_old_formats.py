@@ -18,7 +18,7 @@ from tests.interop.differential.record_sets import T, build, good_sets
 from tests.interop.differential.requests import fetch, list_offsets, produce
 from tests.kafka import Kafka241
 from tests.kafka.java import wait_until
-from tidelog.broker.embedded import Broker
+from tidelog.broker.broker import Broker
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
 from tidelog.wire.error_codes import ErrorCode

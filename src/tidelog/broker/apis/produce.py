@@ -55,7 +55,7 @@ from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LE
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Bytes, Codec
 from tidelog.storage.partition.append_info import AppendWork
-from tidelog.storage.partition.appending import Prepared, TooMuchAtOnceError
+from tidelog.storage.partition.appends import Prepared, TooMuchAtOnceError
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.fields import Versions

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Outcome
 from tidelog.broker.apis.produce import PLAIN, append, is_of_open_transaction, is_usual
-from tidelog.storage.partition.appending import TooMuchAtOnceError
+from tidelog.storage.partition.appends import TooMuchAtOnceError
 from tidelog.wire.headers import response_writer
 from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 

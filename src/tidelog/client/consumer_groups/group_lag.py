@@ -18,8 +18,8 @@ from typing import NamedTuple
 from tidelog.client.connections.cluster import NO_LEADER, Cluster
 from tidelog.client.consumer_groups.groups import committed_offsets, describe_group
 from tidelog.client.consumer_groups.next_records import first_records, next_records
-from tidelog.client.reading.fetching import PartitionFetcher
 from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.client.reading.sizes import log_sizes
 from tidelog.client.reading.topic_configs import retention_configs
 from tidelog.clock import Clock

@@ -25,8 +25,8 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.client.consumer_groups.group_lag import Ends, log_ends, with_leaders
 from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets, describe_group
 from tidelog.client.consumer_groups.next_records import next_records
-from tidelog.client.reading.fetching import PartitionFetcher
 from tidelog.client.reading.offsets import NotFound, list_offsets
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.errors import (
     BrokerError,
     InvalidArgumentError,

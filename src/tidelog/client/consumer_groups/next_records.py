@@ -22,8 +22,8 @@ from tidelog.client.connections.addresses import BrokerAddress
 from tidelog.client.connections.cluster import Cluster
 from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, error_for
-from tidelog.client.reading.fetching import CONSUMER, MAX_BATCH_BYTES, NEWEST_VERSION, NO_SESSION_EPOCH
 from tidelog.client.reading.offsets import list_offsets
+from tidelog.client.reading.partition_fetcher import CONSUMER, MAX_BATCH_BYTES, NEWEST_VERSION, NO_SESSION_EPOCH
 from tidelog.errors import CorruptBatchError, ProtocolError, TidelogError
 from tidelog.groups.lag import NextRecord, search
 from tidelog.model import EARLIEST, MAX_OFFSET, Isolation, TopicPartition

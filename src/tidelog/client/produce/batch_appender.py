@@ -20,7 +20,7 @@ from typing import Self
 from tidelog.client.connections.cluster import Cluster
 from tidelog.client.produce.produce_pipeline import MAX_IN_FLIGHT, Batch, ProducePipeline
 from tidelog.client.produce.produce_pipeline import Appended as Appended
-from tidelog.client.produce.transactions import TransactionCoordinator, new_producer_id
+from tidelog.client.produce.transaction_coordinator import TransactionCoordinator, new_producer_id
 from tidelog.errors import (
     BrokerUnreachableError,
     InvalidArgumentError,

@@ -32,8 +32,8 @@ from tidelog.client.connections.addresses import BrokerAddress
 from tidelog.client.connections.cluster import NO_LEADER, Cluster, no_leader
 from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, RetryTimer
-from tidelog.client.produce.producing import ALL_IN_SYNC, NEWEST_VERSION, refusal
-from tidelog.client.produce.transactions import FENCING, fenced
+from tidelog.client.produce.appender import ALL_IN_SYNC, NEWEST_VERSION, refusal
+from tidelog.client.produce.transaction_coordinator import FENCING, fenced
 from tidelog.client.reading.topic_configs import is_without_transactions
 from tidelog.errors import (
     BrokerUnreachableError,

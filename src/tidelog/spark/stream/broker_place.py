@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from tidelog.client.connections.cluster import Cluster
-from tidelog.client.reading.fetching import PartitionFetcher
 from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
-from tidelog.client.reading.ranges import bounds_for_times
+from tidelog.client.reading.partition_bounds import bounds_for_times
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.client.reading.sizes import log_sizes
 from tidelog.clock import SteadyClock
 from tidelog.errors import ProtocolError, UnknownTopicOrPartitionError

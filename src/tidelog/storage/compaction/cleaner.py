@@ -42,7 +42,7 @@ from tidelog.storage.compaction.cleaning_filter import CleaningFilter, last_reco
 from tidelog.storage.compaction.segment_grouping import group_segments_by_size
 from tidelog.storage.compaction.skimpy_offset_map import DEFAULT_DEDUPE_BUFFER_BYTES, DEFAULT_LOAD_FACTOR, SkimpyOffsetMap
 from tidelog.storage.loading.overflow import split_overflowed_segment
-from tidelog.storage.partition.flushing import sync_files
+from tidelog.storage.partition.flush_job import sync_files
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.log_file import LogFile, delete_file
 from tidelog.storage.segment.segment import LogSegment

@@ -30,7 +30,7 @@ from tidelog.config import LogConfig
 from tidelog.errors import LogOfflineError, StorageError
 from tidelog.formats.names import parse_topic_partition_name
 from tidelog.model import TopicPartition
-from tidelog.storage.partition.flushing import FlushJob
+from tidelog.storage.partition.flush_job import FlushJob
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.local_log import LocalLog
 from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents

@@ -35,7 +35,7 @@ from tidelog.records.compression import Bytes
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition import offset_lookup, retention, truncation
 from tidelog.storage.partition.append_info import AppendInfo
-from tidelog.storage.partition.appending import Appends, Prepared
+from tidelog.storage.partition.appends import Appends, Prepared
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partition.offset_metadata import LoadedLogOffsets, LogOffsetMetadata

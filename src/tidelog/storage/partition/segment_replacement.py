@@ -23,7 +23,7 @@ from typing import TypeVar
 from tidelog.errors import InvalidArgumentError
 from tidelog.formats.names import CLEANED_SUFFIX, SWAP_SUFFIX
 from tidelog.storage.partition.file_deletion import delete_segment_files
-from tidelog.storage.partition.flushing import sync_files
+from tidelog.storage.partition.flush_job import sync_files
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.segment.segments import LogSegments
