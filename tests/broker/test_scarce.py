@@ -28,6 +28,7 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.records import Record
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,6 +175,40 @@ class TestTheDisk:
             assert broker.node.leadership.epoch_of(TopicPartition("t", 0)) == epoch + 1
             assert produce(client, "t", range(1), batch()) == {0: (0, 2)}
 
+    def test_topics_that_cannot_be_deleted_or_made_for_now(self, start_broker: StartBroker) -> None:
+        """A deletion goes on by itself, an attempt to create leaves nothing: their names are free again, without a restart."""
+        broker = start_broker()
+        broker.create_topic("old", 2)
+        broker.create_topic("other")
+        metadata = broker.data_dir / "__cluster_metadata-0"
+        with broker.client() as client, pytest.MonkeyPatch.context() as patch:
+            make = os.mkdir
+
+            def mkdir(path: Any, *arguments: Any) -> None:
+                """The disk is full once the metadata has the topic."""
+                if Path(path).name.startswith("new-"):
+                    refuse(patch, errno.ENOSPC, metadata, ("pwrite",))
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+                make(path, *arguments)
+
+            patch.setattr(os, "mkdir", mkdir)
+            assert create(client, "new") == ErrorCode.KAFKA_STORAGE_ERROR
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="old")])
+            assert client.ask(request, 6).responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            unfinished = broker.on_loop(broker.node.manager.unfinished_deletions)
+            assert unfinished == ["new", "old"]
+            assert create(client, "new") == create(client, "old") == ErrorCode.TOPIC_ALREADY_EXISTS
+        eventually(lambda: not broker.on_loop(broker.node.manager.unfinished_deletions))
+        with broker.client() as client:
+            assert create(client, "new") == ErrorCode.NONE
+            assert produce(client, "new", range(1), batch()) == {0: (0, 0)}
+        broker.stop()
+        broker.start()
+        assert [view.name for view in broker.on_loop(broker.node.topics.all)] == ["new", "other"]
+        with broker.client() as client:
+            assert create(client, "old") == ErrorCode.NONE
+            assert produce(client, "old", range(1), batch()) == {0: (0, 0)}
+
     def test_offline_at_the_start(self, start_broker: StartBroker, tmp_path: Path) -> None:
         broker = start_broker()
         broker.create_topic("t")
@@ -195,6 +230,11 @@ class TestTheDisk:
         eventually(lambda: not broker.on_loop(broker.node.manager.offline_partitions))
         with broker.client() as client:
             assert produce(client, "t", range(1), batch()) == {0: (0, 1)}
+
+
+def create(client: RawClient, topic: str) -> int:
+    answer = client.ask(CreateTopicsRequest([CreatableTopic(topic, 1, 1)], 10_000), 5)
+    return int(answer.topics[0].error_code)
 
 
 def fetched(client: RawClient, topic: str, partition: int) -> list[int]:

@@ -71,6 +71,7 @@ async def running(
             manager.settings.note_served(manager.directory, clock.now_ms())
             node.transactions.start()
         await server.start()
+        node.topic_changes.finish_later()
         ticker.start()
         search.start()
         yield Running(node, server, ticker)

@@ -14,6 +14,7 @@ they are made. A handler has the changes of its request done side by side, and a
 | all changes that wait for the metadata's disk share a flush | one is under way at a time |
 | of one request, one call at a time is on another thread | so that requests take turns there |
 | a request whose client is gone is gone on with | |
+| a deletion that the disk refuses to finish is tried again | by itself, until it is finished |
 | a broker that ends waits for changes as for any request | then gives them up: the next start completes or undoes them |
 
 `Node` owns one; belongs to the loop's thread.
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 CALL_S = 0.005
 """So long a thread works on one request's folders before another request's have their turn."""
 
+FIRST_WAIT_MS = 500
+LONGEST_WAIT_MS = 5_000
+"""Between two tries to finish deletions; the first wait is doubled each time."""
+
 Made = dict[Callable[[], Any], "list[_Task]"]
 
 
@@ -65,6 +70,7 @@ class TopicChanges:
         self._unflushed: list[tuple[Change, _Task]] = []
         self._is_flushing = False
         self._others: list[Callable[[Any], None]] = []
+        self._wait_ms = 0
         self.is_over = False
 
     def is_changing(self, name: str) -> bool:
@@ -104,6 +110,28 @@ class TopicChanges:
 
         self._others.append(done)
         self._node.slices.go_on(cast("Request", _NOBODY), work())
+
+    def finish_later(self) -> None:
+        """Go on with deletions that the disk has refused to finish, in a while, and until there are none."""
+        if not self._wait_ms:
+            self._wait_ms = FIRST_WAIT_MS
+            self._node.timers.call_later(self._wait_ms, self._finish)
+
+    def _finish(self) -> None:
+        names = () if self.is_over else self._node.manager.unfinished_deletions()
+        if not names:
+            self._wait_ms = 0
+            return
+        left = set(names)
+
+        def over(name: str, _: object) -> None:
+            left.discard(name)
+            if not left and not self.is_over:
+                self._wait_ms = min(2 * self._wait_ms, LONGEST_WAIT_MS)
+                self._node.timers.call_later(self._wait_ms, self._finish)
+
+        for name in names:
+            self.begin(Job(name, self._node.topics.finishing(name)), partial(over, name))
 
     def stop(self) -> None:
         """Give up what is not done, once no other thread works for it any more."""

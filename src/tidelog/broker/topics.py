@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.config import PropertyValue
+from tidelog.errors import StorageError
 from tidelog.model import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH, TopicPartition, is_topic_name
 from tidelog.storage.log_manager import KEEP_EVERYTHING
 from tidelog.storage.steps import Steps, run_steps
@@ -116,7 +117,11 @@ class Topics:
 
     def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
         """Create a topic. Raises TopicExistsError, InvalidArgumentError, StorageError; nothing is left behind then."""
-        yield from self._node.manager.creation(name, partitions, properties)
+        try:
+            yield from self._node.manager.creation(name, partitions, properties)
+        except StorageError:
+            self._node.topic_changes.finish_later()
+            raise
         view = self.get(name)
         assert view is not None
         return view
@@ -160,11 +165,19 @@ class Topics:
             self._node.metrics.forget_topic(name)
             self._node.groups.topic_deleted(name)
             self._node.transactions.topic_deleted(name)
+        except StorageError:
+            self._node.topic_changes.finish_later()
+            raise
         finally:
             self._going.discard(name)
             self._changed.add(name)
             for one in view.partitions:
                 self._node.delayed_fetches.appended(TopicPartition(name, one.partition))
+
+    def finishing(self, name: str) -> Steps[None]:
+        """Go on with a topic's deletion that the disk has refused to finish, unless it is over. Raises StorageError."""
+        if name in self._node.manager.unfinished_deletions():
+            yield from self.deletion(self.get(name) or TopicView(name, NO_TOPIC_ID, []))
 
     def delete(self, view: TopicView) -> None:
         """Do the same here and now."""

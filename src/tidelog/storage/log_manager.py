@@ -302,6 +302,10 @@ class LogManager:
         """Return the partitions that nothing can be written to, and why."""
         return self._running.partitions.offline()
 
+    def unfinished_deletions(self) -> list[str]:
+        """Return the topics whose deletion the disk has refused to finish: `delete_topic` goes on with one."""
+        return self._running.lifecycle.unfinished()
+
     def is_configuration_known(self, topic: str) -> bool:
         """Whether retention and compaction may touch the topic."""
         return self._running.lifecycle.is_known(topic)

@@ -1,4 +1,4 @@
-"""A broker's numbers for Prometheus: what `metrics` counts and what lies in the data folder, over HTTP.
+"""A broker's numbers for Prometheus: what `metrics` counts and what lies in the data folder. `metrics_server` tells it.
 
 | name | labels | |
 |---|---|---|
@@ -35,13 +35,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tidelog.broker.group_lags import Scraped
 from tidelog.broker.metrics import Histogram, Metrics
-from tidelog.errors import StorageError
 from tidelog.groups.lag import CatchUp, PartitionLag, Precision
 
 if TYPE_CHECKING:
@@ -87,28 +85,6 @@ class BrokerCollector(Collector):
     def describe(self) -> Iterable[Metric]:
         """Nothing is asked for before the first scrape."""
         return ()
-
-
-class MetricsServer:
-    """Answers `GET /metrics` on a thread of its own until it is closed. Raises StorageError where it cannot listen."""
-
-    def __init__(
-        self, host: str, port: int, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None
-    ) -> None:
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        registry.register(BrokerCollector(ask, ask_groups))
-        try:
-            self._server, self._thread = start_http_server(port, host or "0.0.0.0", registry)
-        except OSError as error:
-            raise StorageError(f"cannot serve metrics at {host}:{port}: {error.strerror or error}") from error
-        self.address: tuple[str, int] = (host, self._server.server_port)
-
-    def close(self) -> None:
-        """Answer no more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 def _of_requests(metrics: Metrics) -> Iterable[Metric]:

@@ -10,8 +10,9 @@ The metadata log (`metadata_store`) decides what is there. A change costs one ap
 | alter, adopt | records are on the disk | logs get the properties | | |
 
 A topic that is in the metadata while one of its folders bears a deletion's mark (`DELETION_MARK`) was being deleted. What fails
-without a crash is undone: a refused creation leaves nothing behind. A deletion that meets a folder which cannot be renamed stays
-a deletion, and is gone on with at the next try or start.
+without a crash is undone: a refused creation leaves nothing behind. Where the disk refuses that too, and where a deletion meets a
+folder that cannot be renamed or a metadata log that cannot be written, the topic stays one that is being deleted: `unfinished`
+names it, and the next try (a broker's by itself, see `broker.topic_changes`) or the next start goes on with it.
 
 Changes are `Steps`: whoever runs them may do others' in between, and wait for disks elsewhere. A topic is in `topics()` from its
 first step on, so that nobody takes its name; its partitions are there at its end.
@@ -111,8 +112,12 @@ class TopicLifecycle:
         return name in self._topics or name in self._deleting
 
     def is_deleting(self, name: str) -> bool:
-        """Whether the topic is going, but not gone: a folder of it could not be renamed."""
+        """Whether the topic is going, but not gone."""
         return name in self._deleting
+
+    def unfinished(self) -> list[str]:
+        """Return the topics whose deletion the disk has refused to finish: `delete` goes on with one."""
+        return sorted(self._deleting - self._busy)
 
     def config_of(self, name: str) -> LogConfig:
         """Return the configuration of a topic's logs."""
@@ -196,7 +201,8 @@ class TopicLifecycle:
         check_topic_name(name)
         _check_partitions(partitions)
         if self.is_known(name) or self._partitions.keys_of(name):
-            raise TopicExistsError(f"topic {name!r} is there already", path=self._directory)
+            state = "is being deleted" if self.is_deleting(name) else "is there already"
+            raise TopicExistsError(f"topic {name!r} {state}", path=self._directory)
         self._refuse_collision(name)
         texts = self._checked(properties)
         topic = Topic(name, new_topic_id(), partitions, texts)
@@ -260,6 +266,9 @@ class TopicLifecycle:
         keys = self._partitions.keys_of(name)
         topic = self._topics.get(name)
         if name in self._busy or (topic is None and not keys):
+            self._store.restore()
+            if name not in self._topics:
+                self._deleting.discard(name)
             raise UnknownTopicOrPartitionError(f"no topic {name!r}", path=self._directory)
         self._busy.add(name)
         try:
@@ -399,13 +408,14 @@ class TopicLifecycle:
         made.extend(map(self._partitions.made, folders))
 
     def _undo_create(self, topic: Topic) -> Steps[None]:
-        """Have the metadata say what is true. If that cannot be written, the next start makes the topic's folders."""
+        """Have the metadata say what is true. If that cannot be written, the topic is one that is being deleted."""
         try:
             change = self._store.append([RemoveTopicRecord(topic.topic_id)])
             self._refresh(topic.name)
             yield change
         except StorageError as error:
-            logger.error("%s", error)
+            self._deleting.add(topic.name)
+            logger.error("topic %s: not made, and the metadata still has it: %s", topic.name, error)
 
     def _drop_checkpoints(self, made: Iterable[TopicPartition]) -> None:
         """Have no checkpoint say of a partition that begins empty what was true of an old one. Raises StorageError.

@@ -1,0 +1,117 @@
+"""Answers `GET /metrics` over HTTP, to a few at a time: what asks there takes no files, threads or memory that clients need.
+
+| limit | what happens |
+|---|---|
+| `MAX_REQUESTS` at a time | one more takes the place of the oldest, if that is `PATIENCE_S` old; else it is closed at once |
+| nothing moves for `PATIENCE_S` | the connection is closed |
+
+So peers that say nothing, or do not read, cost at most `MAX_REQUESTS` connections, threads and answers, and keep scrapers out for
+`PATIENCE_S` at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import HTTPServer
+from socketserver import ThreadingMixIn
+from time import monotonic
+from typing import Any, TypeVar
+
+from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
+
+from tidelog.broker.group_lags import Scraped
+from tidelog.broker.server.prometheus import BrokerCollector, Snapshot
+from tidelog.errors import StorageError
+
+logger = logging.getLogger("tidelog.broker")
+
+T = TypeVar("T")
+
+MAX_REQUESTS = 8
+PATIENCE_S = 10.0
+
+
+class MetricsServer:
+    """Serves on threads of its own until it is closed. Raises StorageError where it cannot listen."""
+
+    def __init__(
+        self, host: str, port: int, ask: Callable[[], Snapshot], ask_groups: Callable[[], Scraped] | None = None
+    ) -> None:
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(BrokerCollector(_in_time(ask), None if ask_groups is None else _in_time(ask_groups)))
+        try:
+            self._server = _Server(host or "0.0.0.0", port, registry)
+        except OSError as error:
+            raise StorageError(f"cannot serve metrics at {host}:{port}: {error.strerror or error}") from error
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+        self.address: tuple[str, int] = (host, self._server.server_port)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _in_time(ask: Callable[[], T]) -> Callable[[], T]:
+    def asked() -> T:
+        try:
+            return ask()
+        except TimeoutError as error:  # As an OSError it would be taken for the peer's.
+            raise RuntimeError("the broker does not answer in time") from error
+
+    return asked
+
+
+class _Handler(MetricsHandler):
+    timeout = PATIENCE_S
+
+    def do_GET(self) -> None:  # noqa: N802 - the library's name
+        try:
+            super().do_GET()
+        except OSError:
+            raise
+        except Exception as error:
+            logger.warning("metrics cannot be told: %s", error)
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+class _Server(ThreadingMixIn, HTTPServer):
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = found[0][0]
+        self._begun: dict[Any, float] = {}
+        self._guard = threading.Lock()
+        super().__init__(found[0][4][:2], _Handler.factory(registry))  # type: ignore[arg-type]
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether one more is served; makes room for it."""
+        now = monotonic()
+        with self._guard:
+            if len(self._begun) >= MAX_REQUESTS:
+                oldest = min(self._begun, key=self._begun.__getitem__)
+                if now - self._begun[oldest] < PATIENCE_S:
+                    return False
+                del self._begun[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # Its thread notices, and closes it.
+            self._begun[request] = now
+        return True
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._begun.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A peer that goes, or is too slow, is nobody's concern."""
+        logger.debug("metrics: %s has not taken its answer", client_address, exc_info=True)

@@ -1,0 +1,79 @@
+"""The port for metrics takes little of the broker's process, whatever is done to it, and serves scrapers all the same."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+import pytest
+
+from tidelog.broker.metrics import Metrics
+from tidelog.broker.server import metrics_server
+from tidelog.broker.server.metrics_server import MAX_REQUESTS, PATIENCE_S, MetricsServer
+from tidelog.broker.server.prometheus import Snapshot
+
+
+def snapshot() -> Snapshot:
+    return Snapshot(Metrics(), {})
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    server = MetricsServer("127.0.0.1", 0, snapshot)
+    yield server
+    server.close()
+
+
+def scraped(server: MetricsServer) -> bytes:
+    connection = HTTPConnection(*server.address, timeout=20)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.read()
+    finally:
+        connection.close()
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_peers_that_say_nothing_or_do_not_read(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(metrics_server, "monotonic", lambda: now[0])
+    threads, files, peers = threading.active_count(), open_files(), 60
+    with ExitStack() as stack:
+        for number in range(peers):
+            peer = stack.enter_context(socket.socket())
+            peer.connect(server.address)
+            peer.settimeout(20)
+            if number % 2:
+                peer.sendall(b"GET /metrics HTTP/1.0\r\n")
+            if number >= MAX_REQUESTS:
+                with suppress(ConnectionError):
+                    assert not peer.recv(1)
+        assert threading.active_count() <= threads + MAX_REQUESTS
+        assert open_files() <= files + peers + MAX_REQUESTS
+        with pytest.raises((ConnectionError, HTTPException)):
+            scraped(server)
+        now[0] += PATIENCE_S
+        for _ in range(3):
+            assert b"tidelog_connections" in scraped(server)
+
+
+def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    def ask() -> Snapshot:
+        raise TimeoutError
+
+    server = MetricsServer("127.0.0.1", 0, ask)
+    try:
+        with pytest.raises(AssertionError):
+            scraped(server)
+    finally:
+        server.close()
+    assert "metrics cannot be told: the broker does not answer in time" in caplog.text
