@@ -54,7 +54,7 @@ interop: $(STAMP) ## tests against real Apache Kafka, its clients, Spark from en
 	@$(BIN)/python -m tests.interop
 
 soak: $(STAMP) ## hundreds of killed processes and lost disks, thousands of random histories, rules broken on purpose (forty minutes)
-	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real -o faulthandler_timeout=3600 tests/crash tests/storage/test_engine_model.py tests/storage/test_loader_crash.py tests/broker/eos tests/reader/test_hint_damage.py tests/storage/test_hint_damage.py
+	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real -o faulthandler_timeout=3600 tests/crash tests/storage/test_engine_model.py tests/storage/test_loader_crash.py tests/broker/eos tests/reader/test_hint_damage.py tests/storage/test_hint_damage.py tests/enemy
 	@TIDELOG_SOAK=1 $(BIN)/python -m pytest -n 2 -q --fsync=real -o faulthandler_timeout=3600 -m "hypothesis and not interop" --deselect tests/storage/test_engine_model.py
 	@$(BIN)/python -m tests.mutation
 

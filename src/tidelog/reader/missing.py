@@ -7,7 +7,8 @@ log's end (spec §5.2). What else says that records were here:
 missing                     is seen from
 ==========================  ==========================================================================================
 segments in the middle      a segment's base lies above the next offset of the one before it, and nothing says that the
-                            log was compacted; in any log, an index file without its ``.log``
+                            log was compacted; in any log, an index file without its ``.log``, or an index or a time map
+                            that tells of records between the end of its ``.log`` and the next segment
 the head                    the first leader epoch begins below the first segment: who deletes a head moves both; or an
                             index file without its ``.log`` below the first segment
 the end                     the log ends below a checkpoint (recovery point, high watermark, log start), below a producer
@@ -39,14 +40,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from tidelog.errors import (
     CorruptBatchError,
     CorruptCheckpointError,
+    CorruptIndexError,
     InvalidArgumentError,
     NotFoundError,
     SegmentChangedError,
     StorageError,
 )
 from tidelog.formats import names
-from tidelog.formats.files import Notices
+from tidelog.formats.files import Notices, ReadOnlyFile
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
+from tidelog.formats.offset_index import OffsetIndex
 from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.records.batch import BatchHeader
 from tidelog.times import format_time
@@ -168,12 +171,44 @@ def _all_missing(
         else:
             if is_compacted is None:
                 is_compacted = is_compacted_log(log, claims)
-            if is_compacted:
+            cut = _told_beyond(before, end, behind.base_offset) if is_compacted else "no segment holds them"
+            if cut is None:
                 continue
-            reason = "no segment holds them"
+            reason = cut
         yield _missing(log, end.next_offset, behind.base_offset, "segment", reason, end.last_header, _first_header(behind))
     if end_offset is None or not segments or segments[-1].base_offset < end_offset:
         yield from _end(log, claims, orphans)
+
+
+def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
+    """Return what beside a segment tells of a record in `[its end, limit)`: then its `.log` was cut off, compacted or not."""
+    from tidelog.reader.time_map_file import read_time_map, time_map_path
+
+    index = segment.index_path(names.INDEX_SUFFIX)
+    time_map = time_map_path(segment.log_path)
+    told: list[tuple[Path, Callable[[], int]]] = [
+        (segment.index_path(names.TIME_INDEX_SUFFIX), lambda: _last_timed(segment)),
+        (index, lambda: _last_indexed(index, segment.base_offset, end.position)),
+        (time_map, lambda: -1 if (found := read_time_map(time_map)) is None else found.next_offset - 1),
+    ]
+    for path, last_offset in told:
+        with contextlib.suppress(CorruptIndexError, SegmentChangedError, StorageError):
+            if end.next_offset <= last_offset() < limit:
+                return f"{path.name} tells of more than the .log holds"
+    return None
+
+
+def _last_timed(segment: Segment) -> int:
+    entry = segment.unchecked_last_time_entry
+    return entry.offset if entry.timestamp >= 0 else -1
+
+
+def _last_indexed(path: Path, base_offset: int, end_position: int) -> int:
+    """Return the offset of an offset index's last entry, if that is about what lies behind `end_position`; else -1."""
+    with ReadOnlyFile(path, fallbacks=()) as file:
+        index = OffsetIndex.open(file, base_offset)
+        entry = index.entry(index.entries - 1) if index.entries else None
+    return -1 if entry is None or entry.position < end_position else entry.offset
 
 
 def _hidden(log: Log, log_start_offset: int) -> Iterator[MissingOffsets]:

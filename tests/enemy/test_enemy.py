@@ -1,0 +1,134 @@
+"""No damage to a folder changes an answer in silence: see the package.
+
+A case is one folder with one damage, and questions of every kind. 48 cases a run, 10,000 in `make soak`. Another
+`TIDELOG_ENEMY_SEED` makes others.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.enemy import asking, damage, folders
+from tests.enemy.asking import Answer, Asked
+from tests.enemy.damage import Damage
+from tests.enemy.folders import Folder
+from tests.enemy.truth import read_folder
+from tests.examples import IS_SOAK
+
+DAMAGES_PER_FOLDER = 12
+FOLDERS = 900 if IS_SOAK else 4
+PARTS = 8
+MAX_SECONDS = 30
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+
+
+def wrong(answer: Answer, done: Damage | None) -> str | None:
+    """Say what is wrong with an answer, None if nothing is."""
+    if done is None:
+        if answer.loudness:
+            return "a false alarm"
+        return None if answer.came == answer.true else "not the truth of a sound folder"
+    if answer.came == answer.true or (answer.came is None and answer.loudness == 2):
+        return None
+    needed = {"hint": 3, "told": 1, "lost": 2, "hurt": 2}[done.kind]
+    return None if answer.loudness >= needed else "not the truth"
+
+
+def ask_all(asked: Asked, done: Damage | None, failures: list[str], seed: str) -> None:
+    questions = list(asking.CHEAP)
+    if asked.rng.random() < 0.1 and (done is None or done.kind == "hint"):
+        questions.append(asking.served)
+    for question in questions:
+        began = time.monotonic()
+        try:
+            for answer in question(asked):
+                failed = wrong(answer, done)
+                if failed:
+                    failures.append(describe(seed, asked.folder, done, failed, answer))
+        except Exception as error:  # A crash is what is looked for.
+            failures.append(f"{seed} {asked.folder.kind} {done}: {question.__name__}: {type(error).__name__}: {error}")
+        if time.monotonic() - began > MAX_SECONDS:
+            failures.append(f"{seed} {asked.folder.kind} {done}: {question.__name__} took {time.monotonic() - began:.0f} s")
+
+
+def check_verify(asked: Asked, done: Damage | None, failures: list[str], seed: str) -> None:
+    """A sound folder has no faults; one that lost something, or that was hurt, has."""
+    (answer,) = asking.verify(asked)
+    is_wrong = answer.loudness > 0 if done is None else (done.kind in ("lost", "hurt") and not answer.loudness)
+    if is_wrong:
+        failures.append(describe(seed, asked.folder, done, "verify", answer))
+
+
+def describe(seed: str, folder: Folder, done: Damage | None, failed: str, answer: Answer) -> str:
+    true, came = str(answer.true)[:400], str(answer.came)[:400]
+    return (
+        f"{seed} {folder.kind}: {'sound' if done is None else f'{done.kind}: {done.what}'}: {failed}\n"
+        f"    {answer.question}\n    true {true}\n    came {came}\n    said {answer.said[:300]!r}"
+    )
+
+
+def attack(tmp_path: Path, seed: int, kind: str, failures: list[str]) -> int:
+    """Make a folder, ask it, and damage it again and again; return how many cases that were."""
+    rng = random.Random(seed)
+    place = tmp_path / str(seed)
+    place.mkdir()
+    folder = folders.make(kind, place, rng)
+    truths = read_folder(folder.path, folder.keys)
+    asked = Asked(folder, truths, rng)
+    ask_all(asked, None, failures, f"seed {seed}")
+    check_verify(asked, None, failures, f"seed {seed}")
+    kept = place / "kept"
+    shutil.copytree(folder.path, kept)
+    maps = folder.time_map_dir
+    if maps is not None:
+        shutil.copytree(maps, place / "kept maps")
+    cases = 0
+    for number in range(DAMAGES_PER_FOLDER):
+        done = damage.any_damage(folder, rng)
+        if done is None:
+            continue
+        cases += 1
+        now = truths
+        if done.what.startswith("replace"):
+            now = read_folder(folder.path, folder.keys)
+        ask_all(Asked(folder, now, rng), done, failures, f"seed {seed}/{number}")
+        if rng.random() < 0.2:
+            check_verify(Asked(folder, now, rng), done, failures, f"seed {seed}/{number}")
+        put_back(kept, folder.path)
+        if maps is not None:
+            put_back(place / "kept maps", maps)
+    shutil.rmtree(place)
+    return cases
+
+
+def put_back(kept: Path, target: Path) -> None:
+    """Make `target` what `kept` is; files that are right already stay the same inodes, with their times."""
+    wanted, there = asking.whole(kept), asking.whole(target) if target.exists() else {}
+    for name in there.keys() - wanted.keys():
+        (target / name).unlink()
+    for name, data in wanted.items():
+        if there.get(name) != data:
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+@pytest.mark.parametrize("part", range(PARTS if IS_SOAK else 1))
+def test_no_damage_changes_an_answer_in_silence(tmp_path: Path, part: int) -> None:
+    failures: list[str] = []
+    cases = 0
+    kinds = folders.any_kind(random.Random(part)) if IS_SOAK else iter(folders.KINDS)
+    first = int(os.environ.get("TIDELOG_ENEMY_SEED", "0"))
+    for seed in range(first + part, first + FOLDERS, PARTS if IS_SOAK else 1):
+        cases += attack(tmp_path, seed, next(kinds), failures)
+    assert not failures, f"{len(failures)} wrong in {cases} cases\n" + "\n".join(failures[:40])
