@@ -6,7 +6,7 @@ out of order. The questions are random times over all of it, in a Parquet file. 
 | | |
 |---|---|
 | single | `find_offset` in a loop, one log object, for a sample of the questions |
-| batch | `sources.lookups.find_offsets` for all of them, in this process |
+| batch | `sources.lookups.search_offsets` for all of them, in this process |
 | job, first | `look_up` from the Parquet file to the cached rows: the JVM compiles, the workers start |
 | job | the same again, the median of `--rounds` |
 
@@ -36,7 +36,7 @@ from tidelog.clock import SystemClock
 from tidelog.ingest.importer import ImportOptions, import_file
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import find_offset
-from tidelog.sources.lookups import FoundOffsets, find_offsets
+from tidelog.sources.lookups import FoundOffsets, search_offsets
 
 OUT = Path(__file__).parent / "out"
 TOPIC = "bench"
@@ -119,7 +119,7 @@ def _one_by_one(data: Path, times: np.ndarray[Any, np.dtype[np.int64]]) -> tuple
 def _batch(data: Path, times: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[float, FoundOffsets]:
     with LogDir(data).log(TOPIC, 0) as log:
         began = time.perf_counter()
-        answers = find_offsets(log, times)
+        answers = search_offsets(log, times)
         return time.perf_counter() - began, answers
 
 
@@ -153,7 +153,7 @@ def table(result: dict[str, Any]) -> str:
     return (
         f"{result['questions']:,} look-ups by time in {result['records']:,} records of one partition\n"
         f"  find_offset in a loop          {loop:12,.0f} a second   1\n"
-        f"  find_offsets, one process      {batch:12,.0f} a second   {batch / loop:.0f}\n"
+        f"  search_offsets, one process      {batch:12,.0f} a second   {batch / loop:.0f}\n"
         f"  Spark job                      {job:12,.0f} a second   {result['ratio']:.0f}"
         f"   ({statistics.median(result['job_s']):.1f} s; the first one {result['first_job_s']:.1f} s)\n"
         f"  start of the session           {result['session_start_s']:12.1f} s, by itself"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import os
+import random
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pytest
 
 from tests.cli.conftest import GOLDEN, KAFKA_2, KAFKA_3, run, run_ok, run_process
@@ -263,3 +266,69 @@ def test_metadata_records_are_decoded() -> None:
         rows = run_ok("dump", path, "--records", "--json").json_lines
         records = [row["metadata"] for row in rows if row["type"] == "record"]
         assert {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "metadata.version", "featureLevel": 21}} in records
+
+
+METADATA = GOLDEN / "metadata" / "kafka-3.9.1" / "stopped" / "__cluster_metadata-0"
+SNAPSHOT = min(METADATA.glob("*.checkpoint"))
+
+
+def ends_of_batches(data: bytes) -> list[int]:
+    ends = [0]
+    while ends[-1] < len(data):
+        ends.append(ends[-1] + 12 + int.from_bytes(data[ends[-1] + 8 : ends[-1] + 12], "big"))
+    return ends
+
+
+@pytest.mark.parametrize("options", [(), ("--records",), ("--json",)])
+@pytest.mark.parametrize(
+    ("cut", "text"),
+    [
+        (lambda data: data[: ends_of_batches(data)[-2]], "a metadata snapshot is not whole: it has no footer"),
+        (lambda data: b"", "a metadata snapshot is not whole: it has no footer"),
+        (lambda data: data[:-40], "a metadata snapshot is damaged at offset"),
+        (lambda data: data[ends_of_batches(data)[1] :], "a metadata snapshot is damaged at offset 0: a gap"),
+        (lambda data: data + bytes(100), "a metadata snapshot is damaged"),
+        (lambda data: bytes(100), "a metadata snapshot is damaged"),
+    ],
+)
+def test_a_snapshot_that_is_not_whole(cut: Callable[[bytes], bytes], text: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    """What is there is shown; a snapshot gets its name when all of it is there, so nothing in it is a torn tail."""
+    path = tmp_path / SNAPSHOT.name
+    path.write_bytes(cut(SNAPSHOT.read_bytes()))
+    ran = run("dump", path, *options)
+    assert (ran.exit_code, ran.notes) == (1, [])
+    assert ran.error.startswith(f"tidelog: {text}")
+    assert str(path) in ran.error
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_damage_in_metadata_is_one_error_or_a_torn_tail(seed: int, tmp_path: Path) -> None:
+    """Bits, zeros, bytes gone and too many, and nonsense inside of batches whose checksum is right."""
+    rng = random.Random(seed)
+    for _ in range(6):
+        source = rng.choice([*METADATA.glob("*.log"), *METADATA.glob("*.checkpoint")])
+        data = bytearray(source.read_bytes())
+        at, length = rng.randrange(len(data)), rng.randrange(1, 200)
+        kind = rng.randrange(5)
+        if kind == 0:
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            del data[at:]
+        elif kind == 2:
+            data[at : at + length] = bytes(min(length, len(data) - at))
+        elif kind == 3:
+            del data[at : at + length]
+        else:
+            begin, end = rng.choice(list(pairwise(ends_of_batches(data))))
+            data[rng.randrange(begin + 61, end)] = rng.randrange(256)
+            data[begin + 17 : begin + 21] = crc32c.crc32c(bytes(data[begin + 21 : end])).to_bytes(4, "big")
+        folder = tmp_path / "__cluster_metadata-0"
+        folder.mkdir(exist_ok=True)
+        path = folder / source.name
+        path.write_bytes(data)
+        for options in ((), ("--records",), ("--records", "--json")):
+            ran = run("dump", path, *options)
+            assert ran.exit_code in (0, 1)
+            assert len([line for line in ran.stderr.splitlines() if line.startswith("tidelog: ")]) == ran.exit_code
+            assert "Traceback" not in ran.stderr
+        path.unlink()

@@ -25,7 +25,7 @@ from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record, iter_records
 from tidelog.sources import lookups
-from tidelog.sources.lookups import find_offsets
+from tidelog.sources.lookups import search_offsets
 from tidelog.storage.log_manager import LogManager
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -43,7 +43,7 @@ def plain(log: Log, times: list[int]) -> list[tuple[int, int]]:
 
 
 def found(log: Log, times: list[int]) -> list[tuple[int, int]]:
-    answers = find_offsets(log, np.array(times, np.int64))
+    answers = search_offsets(log, np.array(times, np.int64))
     return list(zip(answers.offsets.tolist(), answers.timestamps.tolist(), strict=True))
 
 
@@ -89,7 +89,7 @@ def test_golden(case: Case) -> None:
     with case.open() as log:
         if log.message_format == 0:
             with pytest.raises(UnsupportedForMessageFormatError):
-                find_offsets(log, np.array([0]))
+                search_offsets(log, np.array([0]))
             return
         records = [
             record.timestamp
@@ -144,4 +144,4 @@ def test_what_cannot_be_looked_up(tmp_path: Path) -> None:
     with LogDir(tmp_path).log("t", 0) as log:
         assert found(log, [5, 5]) == [(-1, -1)] * 2 and found(log, []) == []
         with pytest.raises(InvalidArgumentError, match="before 1970"):
-            find_offsets(log, np.array([3, -1]))
+            search_offsets(log, np.array([3, -1]))

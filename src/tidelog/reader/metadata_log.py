@@ -286,7 +286,8 @@ def read_snapshot(path: Path) -> SnapshotContent:
     timestamp, is_whole, reader, at = NO_TIMESTAMP, False, ValueReader(), 0
     with ReadOnlyFile(path, fallbacks=()) as file:
         try:
-            for header in walk(file, 0, file.size_bytes(), crc=True):
+            size = file.size_bytes()
+            for header in walk(file, 0, size, crc=True):
                 if header.base_offset != at:
                     raise CorruptBatchError("a gap", position=header.position, found=header.base_offset, expected=at)
                 buffer, at = file.read(header.position, header.size), header.next_offset
@@ -306,7 +307,7 @@ def read_snapshot(path: Path) -> SnapshotContent:
                 f"a metadata snapshot is damaged at offset {at}: {error.message}", path=path, position=error.position
             ) from error
     if not is_whole:
-        raise CorruptDataError("a metadata snapshot is not whole: it has no footer", path=path, position=file.bytes_read)
+        raise CorruptDataError("a metadata snapshot is not whole: it has no footer", path=path, position=size)
     return SnapshotContent(records, control, timestamp)
 
 

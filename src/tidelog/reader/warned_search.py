@@ -1,4 +1,4 @@
-"""The search by time as `tidelog.find_offset` offers it: what its folder lacks, and could change the answer, is a warning.
+"""The search by time as `tidelog.find_offset` offers it: what its folder lacks and could change the answer is a warning.
 
 `reader.time_search` searches, and is silent about that: commands and Spark report it in their own ways.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 from tidelog.errors import CorruptDataError, IncompleteLogWarning, SegmentChangedError
 from tidelog.model import LATEST, MAX_TIMESTAMP, Isolation
@@ -28,15 +29,20 @@ def find_offset(
     a negative value that means nothing, and what reading the log raises (CorruptDataError, SegmentChangedError).
     """
     found = time_search.find_offset(log, timestamp, isolation, trace)
+    warn_of(lambda: missing_for(log, timestamp, isolation, found))
+    return found
+
+
+def warn_of(missing: Callable[[], list[MissingOffsets]]) -> None:
+    """Give an `IncompleteLogWarning` for each thing that `missing` returns, in the name of the caller's caller."""
     try:
-        texts = [str(one) for one in missing_for(log, timestamp, isolation, found)]
+        texts = [str(one) for one in missing()]
     except CorruptDataError as error:
         texts = [f"what is missing is not known: {error}"]
     except SegmentChangedError:
         texts = []  # Its owner removes segments at this moment.
     for text in texts:
-        warnings.warn(text, IncompleteLogWarning, stacklevel=2)
-    return found
+        warnings.warn(text, IncompleteLogWarning, stacklevel=3)
 
 
 def missing_for(log: Log, timestamp: int, isolation: Isolation, found: FoundOffset | None) -> list[MissingOffsets]:

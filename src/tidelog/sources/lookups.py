@@ -29,6 +29,7 @@ from tidelog.extras import imported_from
 from tidelog.reader import segment_time
 from tidelog.reader.log import Log
 from tidelog.reader.segment import Segment
+from tidelog.reader.warned_search import warn_of
 from tidelog.records.columns import Columns
 
 with imported_from("spark", "numpy"):
@@ -55,9 +56,20 @@ class FoundOffsets(NamedTuple):
 
 
 def find_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
-    """Return what `find_offset` returns for each of `timestamps` (epoch ms, in any order, repeated or not).
+    """Return what `tidelog.find_offset` returns for each of `timestamps` (epoch ms, in any order, repeated or not).
 
-    As there, records that are missing from the folder change answers: `reader.missing` says whether any are.
+    As there, an `IncompleteLogWarning` names each range of offsets that should be in the folder, is not, and could change an
+    answer. Raises as `search_offsets`.
+    """
+    found = search_offsets(log, timestamps)
+    if found.offsets.size:
+        last = None if (found.offsets == NONE).any() else int(found.offsets.max())
+        warn_of(lambda: log.missing(0, last))
+    return found
+
+
+def search_offsets(log: Log, timestamps: Int64s) -> FoundOffsets:
+    """Return the answers of `find_offsets`, in silence about what the folder lacks: callers have their own way to report it.
 
     Raises InvalidArgumentError for a negative one, UnsupportedForMessageFormatError in a v0 topic, and what reading the log
     raises (CorruptDataError, SegmentChangedError).

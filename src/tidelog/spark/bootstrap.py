@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,10 +33,17 @@ from typing import TYPE_CHECKING
 from tidelog.client.connections.addresses import is_address
 from tidelog.client.reading.partition_bounds import bounds_for_times
 from tidelog.clock import Clock, SystemClock
-from tidelog.errors import CorruptDataError, InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
+from tidelog.errors import (
+    CorruptDataError,
+    IncompleteLogWarning,
+    InvalidArgumentError,
+    NotFoundError,
+    UnknownTopicOrPartitionError,
+)
 from tidelog.formats.json_files import read_json, understanding, write_json, write_new_json
 from tidelog.model import EARLIEST, READ_COMMITTED, TopicPartition
 from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
 from tidelog.reader.time_search import find_offset
 from tidelog.sources.bounds import HIGH_WATERMARK
 from tidelog.sources.brokers import scan_cluster
@@ -208,7 +216,10 @@ def take_cut(
     place = os.fspath(source)
     if is_address(place):
         return _cut_of_brokers(place, names, start_ms, taken_ms)
-    return _cut_of_folder(os.fspath(Path(place).absolute()), names, start_ms, taken_ms)
+    cut = _cut_of_folder(os.fspath(Path(place).absolute()), names, start_ms, taken_ms)
+    for missing in missing_of_cut(cut):
+        warnings.warn(str(missing), IncompleteLogWarning, stacklevel=2)
+    return cut
 
 
 def _cut_of_brokers(brokers: str, topics: list[str], start_ms: int | None, taken_ms: int) -> Cut:
@@ -238,6 +249,22 @@ def _cut_of_folder(folder: str, topics: list[str], start_ms: int | None, taken_m
                     at = find_offset(log, start_ms, "read_committed")
                 starts[key] = held.end_offset if at is None else max(held.start_offset, min(at.offset, held.end_offset))
     return Cut(folder, start_ms, taken_ms, starts, cuts)
+
+
+def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
+    """Return what the cut's folder lacks, or `source`: partitions, and offsets, also before the history's start by time.
+
+    What begins behind the cut is nothing to it, but for a log whose end is missing.
+    """
+    place = cut.source if source is None else source
+    if is_address(place):
+        return []
+    log_dir = LogDir(place)
+    missing = [one for name in cut.topics for one in log_dir.missing_partitions(name)]
+    for key, end in cut.cuts.items():
+        with log_dir.log(*key) as log:
+            missing += [one for one in log_dir.missing_of(log) if one.first_offset < end or one.kind == "end"]
+    return missing
 
 
 def _partitions_now(source: str, topics: Iterable[str]) -> dict[str, tuple[str, list[int]]]:

@@ -141,8 +141,10 @@ def topics_to_hand(
         names_wanted += [name for name in GROUP_TOPICS if name in log_dir.topics() and name not in names_wanted]
     for name in names_wanted:
         numbers = log_dir.partitions(name)
-        if numbers != list(range(len(numbers))):
-            raise InvalidArgumentError(f"topic {name!r} lacks partitions", path=source, found=numbers)
+        lost = [one.partition for one in log_dir.missing_partitions(name)]
+        if numbers != list(range(len(numbers))) or lost:
+            more = f"; a checkpoint names {', '.join(map(str, lost))} as well" if lost else ""
+            raise InvalidArgumentError(f"topic {name!r} lacks partitions", path=source, found=f"{numbers}{more}")
         known = settings.of(name)
         config = known.config if known.is_known else replace(known.config, **_DELETES_NOTHING)  # type: ignore[arg-type]
         size_bytes, oldest = 0, 2

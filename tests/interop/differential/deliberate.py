@@ -115,7 +115,7 @@ TABLE: tuple[Deliberate, ...] = (
     ),
     Deliberate(
         r"broker's (offsets\.topic\.replication\.factor|transaction\.state\.log\.(replication\.factor|min\.isr)) v\d",
-        r"\[[12]\]",
+        r"\[2\]",
         ...,
         ...,
         "copies of the coordinators' topics: Kafka's default is 3, of which 2 must be there; one broker has 1",

@@ -323,7 +323,7 @@ def test_describe_configs(pair: Pair, version: int) -> None:
 
 
 def of_broker(pair: Pair, version: int) -> None:
-    """Each property that Tidelog tells of the broker, and Kafka too; but for addresses, folders and whether it can be changed."""
+    """Each property that Tidelog tells of the broker, and Kafka too; but for addresses, folders and sockets' sizes."""
     of_both = {}
     for side in pair.sides:
         side.ask(describe(str(side.broker_id), BROKER, include_synonyms=True), version, has_answer=True)
@@ -334,7 +334,10 @@ def of_broker(pair: Pair, version: int) -> None:
     own |= {"socket.receive.buffer.bytes", "socket.send.buffer.bytes"}
     own |= {name for name in names if "listener" in name}
     for name in names:
-        kafka, tidelog = ((side[name].value, side[name].config_type, synonyms(side[name])) for side in of_both.values())
+        kafka, tidelog = (
+            (one.value, one.config_type, synonyms(one), one.read_only, one.is_sensitive)
+            for one in (side[name] for side in of_both.values())
+        )
         if name not in own:
             pair.compare(f"broker's {name} v{version}", list(kafka), list(tidelog))
 

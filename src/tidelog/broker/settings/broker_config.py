@@ -72,7 +72,7 @@ class BrokerProperty(NamedTuple):
     default: PropertyValue | None
 
 
-def _integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX) -> Any:
+def _integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX, kind: str | None = None) -> Any:
     def parse(value: PropertyValue) -> int:
         try:
             number = int(value.strip()) if isinstance(value, str) else value
@@ -84,9 +84,8 @@ def _integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX) ->
             raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
         return number
 
-    return field(
-        default=default, metadata={"property": BrokerProperty(name, "INT" if maximum <= INT32_MAX else "LONG", parse, default)}
-    )
+    kind = kind or ("INT" if maximum <= INT32_MAX else "LONG")
+    return field(default=default, metadata={"property": BrokerProperty(name, kind, parse, default)})
 
 
 def _flag(name: str, default: bool) -> Any:
@@ -159,7 +158,7 @@ class BrokerConfig:
     offsets_retention_minutes: int = _integer("offsets.retention.minutes", 10_080, 1)
     offsets_retention_check_interval_ms: int = _integer("offsets.retention.check.interval.ms", 600_000, 1, INT64_MAX)
     offsets_topic_num_partitions: int = _integer("offsets.topic.num.partitions", 50, 1)
-    offsets_topic_replication_factor: int = _integer("offsets.topic.replication.factor", 1, 1, 2**15 - 1)
+    offsets_topic_replication_factor: int = _integer("offsets.topic.replication.factor", 1, 1, 2**15 - 1, "SHORT")
     offsets_topic_segment_bytes: int = _integer("offsets.topic.segment.bytes", 104_857_600, 1)
     offsets_topic_compression_codec: int = _integer("offsets.topic.compression.codec", 0, 0, 4)
     transaction_max_timeout_ms: int = _integer("transaction.max.timeout.ms", 900_000, 1)
@@ -171,7 +170,7 @@ class BrokerConfig:
         "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, 1
     )
     transaction_state_log_num_partitions: int = _integer("transaction.state.log.num.partitions", 50, 1)
-    transaction_state_log_replication_factor: int = _integer("transaction.state.log.replication.factor", 1, 1, 2**15 - 1)
+    transaction_state_log_replication_factor: int = _integer("transaction.state.log.replication.factor", 1, 1, 2**15 - 1, "SHORT")
     transaction_state_log_segment_bytes: int = _integer("transaction.state.log.segment.bytes", 104_857_600, 1)
     transaction_state_log_min_isr: int = _integer("transaction.state.log.min.isr", 1, 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

@@ -309,7 +309,7 @@ def _shown(value: str, kind: str) -> str:
     match kind:
         case "LIST":
             return ",".join(part.strip() for part in value.split(","))
-        case "INT" | "LONG":
+        case "INT" | "SHORT" | "LONG":
             return str(int(value))
         case "DOUBLE":
             return str(float(value))

@@ -3,7 +3,7 @@
 Every checksum is verified. A batch whose checksum is wrong is shown and marked, and the walk goes on behind it, as its
 length still says where; the run then ends as an error that counts such batches. A header that makes no sense ends the walk
 there. A batch that is cut off at the end of the file, or zeros behind the last one, are what a crash or a living broker
-leaves: they are noted, not errors.
+leaves: they are noted, not errors. A snapshot of KRaft's metadata is written as a whole: one that lacks anything is an error.
 
 The file is walked in reads of `CHUNK_BYTES`; only --records makes a larger read, for a larger batch whose checksum is right.
 """
@@ -23,7 +23,7 @@ from tidelog.errors import CorruptBatchError, CorruptDataError, SegmentChangedEr
 from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.metadata.json_form import try_show_value
-from tidelog.reader.metadata_log import ASIDE_DIR, METADATA_DIR
+from tidelog.reader.metadata_log import ASIDE_DIR, METADATA_DIR, read_snapshot
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, compute_crc, read_header
 from tidelog.records.compression import Bytes
 from tidelog.records.control import ControlType, parse_control_type, parse_end_txn_marker
@@ -130,12 +130,16 @@ def dump_log(path: Path, *, with_records: bool, as_json: bool) -> None:
             else:
                 rows = (_batch_cells(header, is_sound) for header, is_sound in batches)
                 print_lines(table(_BATCH_HEADER, rows))
-        walk.print_rest()
+        is_snapshot = path.name.endswith(".checkpoint")
+        if not is_snapshot:
+            walk.print_rest()
     if walk.damaged:
         plural = "es do" if walk.damaged > 1 else " does"
         raise CorruptBatchError(
             f"the checksum of {walk.damaged} batch{plural} not match, the first one", path=path, position=walk.first_damaged
         )
+    if is_snapshot:
+        read_snapshot(path)  # Which raises unless it is whole: a snapshot gets its name when all of it is there.
 
 
 _BATCH_HEADER = (

@@ -18,6 +18,7 @@ from tidelog.cli.commands.kafka_admin import KafkaAdmin
 from tidelog.cli.options import broker_config_option, broker_properties, directory_argument, note_kafkas_since
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import one_line, show_bytes_size
+from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress import ProgressBar
 from tidelog.clock import SystemClock
@@ -27,6 +28,7 @@ from tidelog.formats import names
 from tidelog.formats.json_files import read_json, understanding, write_json
 from tidelog.formats.partition_metadata import format_topic_id, parse_topic_id
 from tidelog.model import TRANSACTIONS_TOPIC
+from tidelog.reader.log_dir import LogDir
 from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.meta_properties import read_meta_properties
 from tidelog.storage.handover import Deletion, TopicToHand, deletions, place, recover, topics_to_hand
@@ -68,7 +70,8 @@ def command(
     """Hand topics over to an Apache Kafka (KRaft, one broker): their partitions become that Kafka's own.
 
     Its topics are created through its admin API while it runs. Then it has to be stopped; the command waits for that, copies the
-    partitions, and Kafka can be started. DIR stays as it is. If it ends in between, run it again: it goes on where it was.
+    partitions, and Kafka can be started. DIR stays as it is; what it lacks is said first, and the exit code is 3. If it ends in
+    between, run it again: it goes on where it was.
 
     Kafka gets the settings by which DIR keeps its records: the topics' own, and the broker's: of --config, else those that DIR
     was served with. Where Kafka would delete what DIR keeps, that is listed, and nothing is handed over without
@@ -99,6 +102,8 @@ def command(
             notices.note(
                 f"nothing is known of the configuration of {one.name}: Kafka is told to keep it for ever (retention.ms=-1)"
             )
+    missing = [gap for one in wanted for gap in LogDir(source).missing(one.name)]
+    report_missing(missing, as_json=False)
     keeping = Keeping(source, carry_settings, allow_deletion)
     guessed = [one.name for one in wanted if one.is_retention_default]
     if guessed:
@@ -115,6 +120,7 @@ def command(
     print_lines(
         [*map(_line, wanted, (ids[one.name] for one in wanted)), _summary(sum(one.partitions for one in wanted), data_dir)]
     )
+    end_with_missing(missing)
 
 
 def _line(one: TopicToHand, topic_id: uuid.UUID) -> str:

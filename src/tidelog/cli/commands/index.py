@@ -29,6 +29,7 @@ from tidelog.cli.index_options import interval_option, jobs_option, out_option, 
 from tidelog.cli.options import directory_argument, json_option, optional_topic
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, table
+from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress import ProgressBar
 from tidelog.reader.log_dir import LogDir
@@ -63,7 +64,7 @@ def verify(
 
     Every entry is compared with the log, and none may be missing. What older releases of Kafka wrote by other rules is right, and
     noted. A running broker may go on: its last segments may have preallocated room, and lack their last entry. Exit code 1 if
-    there is a fault.
+    there is a fault; 3 if none is, and something is missing from the folder, which `tidelog verify` looks for more closely.
     """
     time_maps = checked_time_map_dir(time_map_dir)
     log_dir = LogDir(directory)
@@ -74,9 +75,12 @@ def verify(
         for one in verify_partitions(walk.partitions(), options):
             verified.append(one)
             print_lines(_finding_lines(one, as_json))
+    missing = log_dir.missing(topic, partitions)
     print_lines(map(_json_verified, verified) if as_json else table(_VERIFIED_HEADER, map(_verified_cells, verified)))
+    report_missing(missing, as_json=as_json)
     if any(one.faults for one in verified):
         raise click.exceptions.Exit(FAULTS_FOUND)
+    end_with_missing(missing)
 
 
 @command.command("rebuild", short_help="Build every index from the logs.")
@@ -105,6 +109,7 @@ def rebuild(
     log_dir = LogDir(directory)
     wanted = select_partitions(log_dir, topic, partitions)
     out = checked_out_dir(out_dir, log_dir.path)
+    missing = log_dir.missing(topic, partitions)  # An index without its log, which says so as well, is removed.
     rebuilt = []
     with nullcontext() if out is not None else DirLock(log_dir.path), _Walk("rebuild", log_dir, wanted) as walk:
         options = RebuildOptions(out, interval_bytes, time_maps, jobs or processors(), walk.advance)
@@ -114,8 +119,10 @@ def rebuild(
             for finding in one.findings:
                 notices.complain(str(finding))
     print_lines(map(_json_rebuilt, rebuilt) if as_json else table(_REBUILT_HEADER, map(_rebuilt_cells, rebuilt)))
+    report_missing(missing, as_json=as_json)
     if any(one.findings for one in rebuilt):
         raise click.exceptions.Exit(FAULTS_FOUND)
+    end_with_missing(missing)
 
 
 class _Walk:

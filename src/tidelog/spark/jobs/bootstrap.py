@@ -10,14 +10,15 @@ same history again, and a stream that is started with it begins where that ends 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.client.connections.addresses import is_address
-from tidelog.errors import InvalidArgumentError
-from tidelog.spark.bootstrap import Cut, take_cut
-from tidelog.spark.jobs.result import JobResult, Summary
+from tidelog.errors import IncompleteLogWarning, InvalidArgumentError
+from tidelog.spark.bootstrap import Cut, missing_of_cut, take_cut
+from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 from tidelog.times import Time
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def cut_at(
     Raises InvalidArgumentError where the file has a cut of other topics, or of another source; and as `take_cut`, `Cut.load`.
     """
     if not Path(path).exists():
-        cut = take_cut(source, topics, start, clock=clock)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IncompleteLogWarning)  # The job says it.
+            cut = take_cut(source, topics, start, clock=clock)
         if cut.save_new(path):
             return cut, True
         # Another job has taken one meanwhile: that one counts, or its history would end elsewhere than the stream begins.
@@ -54,4 +57,4 @@ def bootstrap(spark: SparkSession, cut: Cut, *, source: str | None = None) -> Jo
     """
     rows = cut.history(spark, source=source, includeHeaders="true")
     lines = [(*key, cut.starts[key], end, end - cut.starts[key]) for key, end in sorted(cut.cuts.items())]
-    return JobResult(rows, Summary(COLUMNS, tuple(lines)))
+    return JobResult(rows, Summary(COLUMNS, tuple(lines)), missing=logged_missing(missing_of_cut(cut, source)))

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -53,6 +54,7 @@ from tidelog.reader.segment import Segment
 from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
 from tidelog.spark.jobs.index_rows import rebuilt_result, verified_result
+from tidelog.spark.jobs.result import logged_missing
 from tidelog.storage.folder.dir_lock import DirLock
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ def rebuild_indexes(
     log_dir = LogDir(_absolute(directory))
     wanted = select_partitions(log_dir, topic, partitions)
     out = checked_out_dir(None if out_dir is None else _absolute(out_dir), log_dir.path)
+    missing = logged_missing(log_dir.missing(topic, partitions))  # An index without its log, which says so as well, is removed.
     rules = RebuildRules(out, interval_bytes, time_maps, missing_only)
     with nullcontext() if out is not None else DirLock(log_dir.path):
         opened = [PartitionRebuild(partition, rules) for partition in partitions_to_verify(log_dir, wanted)]
@@ -112,7 +115,7 @@ def rebuild_indexes(
         for (number, _), rebuilt in rows:
             opened[number].take(rebuilt)
     results: list[RebuiltPartition] = [one.result for one in opened]
-    return rebuilt_result(spark, results)
+    return replace(rebuilt_result(spark, results), missing=missing)
 
 
 def verify_indexes(
@@ -142,7 +145,8 @@ def verify_indexes(
         opened[number].take(outcome)
     _check_unclear(spark, f"check entries of {log_dir.path}", opened, progress)
     results: list[VerifiedPartition] = [one.result() for one in opened]
-    return verified_result(spark, results)
+    missing = logged_missing(log_dir.missing(topic, partitions))
+    return replace(verified_result(spark, results), missing=missing)
 
 
 class _ToSurvey(NamedTuple):

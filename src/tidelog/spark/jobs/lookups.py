@@ -210,7 +210,7 @@ def _answers(table: pa.Table, directory: Path, starts: dict[_Place, int]) -> lis
 
     from tidelog.formats import names
     from tidelog.reader.log import Log
-    from tidelog.sources.lookups import NONE, find_offsets
+    from tidelog.sources.lookups import NONE, search_offsets
 
     columns = {name.lower(): table.column(name) for name in table.schema.names}
     topics = columns["topic"].combine_chunks().dictionary_encode()
@@ -227,7 +227,7 @@ def _answers(table: pa.Table, directory: Path, starts: dict[_Place, int]) -> lis
         began = time.perf_counter()
         topic, partition = topics.dictionary[topic_numbers[rows[0]]].as_py(), int(partitions[rows[0]])
         with Log.open(directory / names.log_dir_name(topic, partition), log_start_offset=starts[topic, partition]) as log:
-            answers = find_offsets(log, times[rows])
+            answers = search_offsets(log, times[rows])
         offsets[rows], found[rows] = answers.offsets, answers.timestamps
         seconds[rows[0]] = time.perf_counter() - began
     none = offsets == NONE

@@ -44,9 +44,10 @@ from tidelog.copying.target_topics import ensure_topics, shapes_of_cluster, shap
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
 from tidelog.reader.time_search import FoundOffset
 from tidelog.spark.jobs.distribute import Progress, run_tasks
-from tidelog.spark.jobs.result import JobResult, Summary
+from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 from tidelog.storage.folder.meta_properties import known_cluster_id
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class _Mirror:
         self._target = opened.enter_context(Cluster.at(options.target, CLIENT_ID)).reach()
         self._target.refresh(None)
         self._source: Cluster | None = None
+        self._missing_partitions: set[MissingOffsets] = set()
         source_id, target_id = options.source, self._target.cluster_id or options.target
         source_cluster: str | None
         if is_address(options.source):
@@ -174,6 +176,8 @@ class _Mirror:
         """Copy what is new."""
         there = self._source_topics()
         topics = self._wanted(there)
+        if self._source is None:
+            self._look_for_partitions(topics)
         self._make_topics({topic: there[topic] for topic in topics})
         tasks = [task for topic in topics for task in self._plan(topic, there[topic])]
         tasks.sort(key=lambda task: -task.size_bytes)
@@ -190,7 +194,22 @@ class _Mirror:
             )
             for row in rows
         ]
-        return JobResult(self._spark.createDataFrame(values, SCHEMA), _summary(rows))
+        return JobResult(self._spark.createDataFrame(values, SCHEMA), _summary(rows), missing=tuple(self._missing()))
+
+    def _missing(self) -> Iterator[MissingOffsets]:
+        """Yield what the source folder lacks of what was mirrored: it has been logged."""
+        yield from self._missing_partitions
+        if self._source is None:
+            log_dir = LogDir(self._options.source)
+            for key in sorted(self._rows):
+                with contextlib.suppress(NotFoundError), log_dir.log(*key) as log:
+                    yield from log_dir.missing_of(log)
+
+    def _look_for_partitions(self, topics: Iterable[str]) -> None:
+        log_dir = LogDir(self._options.source)
+        found = {one for topic in topics for one in log_dir.missing_partitions(topic)}
+        logged_missing(sorted(found - self._missing_partitions, key=lambda one: (one.topic, one.partition)))
+        self._missing_partitions |= found
 
     def _source_topics(self) -> dict[str, list[int]]:
         """Return the source's topics, without those that are about the cluster itself, and their partitions."""

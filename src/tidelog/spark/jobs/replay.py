@@ -18,10 +18,11 @@ where it was when it is started again with the same folder (`tidelog.copying.rep
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidelog.client.connections.addresses import is_address
 from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from tidelog.copying.copier import CopyResult, CopyTask
     from tidelog.copying.replay import Replay, ReplayRequest
+    from tidelog.reader.missing import MissingOffsets
 
 SCHEMA = (
     "topic string, partition int, first_offset bigint, last_offset bigint, target_topic string, target_partition int, "
@@ -64,7 +66,15 @@ def replay(
     begun, tasks = prepare(request, map_dir)
     done = {result.source.partition: result for (result,) in run_tasks(spark, "replay", tasks, _copy, progress)}
     rows, lines = _look_back(begun, Path(map_dir).absolute(), done)
-    return JobResult(spark.createDataFrame(rows, SCHEMA), Summary(COLUMNS, tuple(lines)))
+    return JobResult(spark.createDataFrame(rows, SCHEMA), Summary(COLUMNS, tuple(lines)), missing=tuple(_missing(request)))
+
+
+def _missing(request: ReplayRequest) -> Iterator[MissingOffsets]:
+    """Yield what the source folder lacks: it was logged when the work was planned."""
+    from tidelog.reader.log_dir import LogDir
+
+    if not is_address(request.source):
+        yield from LogDir(request.source).missing(request.topic, request.partitions)
 
 
 def _copy(task: CopyTask) -> Iterable[Row]:

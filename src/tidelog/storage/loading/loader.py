@@ -115,6 +115,11 @@ def _load(
     clean_end = recovery.recover(broken)
     _build_missing_time_indexes(log, found)
     end_offset = _find_end(log, producer_state, clean_end)
+    if end_offset < log.recovery_point:
+        logger.warning(
+            "%s: ends at %d, and %s says that it was on the disk up to %d: the offsets behind its end are given again",
+            *(log.directory, end_offset, names.RECOVERY_POINT_CHECKPOINT, log.recovery_point),
+        )
     active, first = log.segments.active, log.segments.first
     assert first is not None
     active.make_active()
