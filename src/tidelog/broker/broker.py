@@ -24,34 +24,31 @@ one lock allows. Methods may be called from any thread.
 
 `stop` ends cleanly; `kill` leaves the folder as a process does that is killed, so that a test can see what the next start makes
 of it. `start` starts again after either, on the same folder. `with` starts, and stops. A broker that nobody refers to any more is
-stopped, with a ResourceWarning; one that runs when the program ends is stopped as well.
+stopped, with a ResourceWarning; one that runs when the program ends is stopped as well. In a process that was forked off there is
+no broker: it goes on in the one that started it.
 """
 
 from __future__ import annotations
 
-import asyncio
+import os
 import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from tidelog.broker.api import Api
+from tidelog.broker.broker_thread import BrokerThread
 from tidelog.broker.node import Node
-from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
-from tidelog.broker.running import Running, running
-from tidelog.broker.server.dispatch import APIS
-from tidelog.broker.server.listeners import Listener, joined, loopback
-from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.running import Running
+from tidelog.broker.server.listeners import joined, loopback
 from tidelog.broker.settings.server_properties import described, sort_properties
 from tidelog.broker.topic_changes import Job
-from tidelog.clock import Clock, ManualClock, SystemClock
+from tidelog.clock import Clock, SystemClock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, TopicExistsError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
@@ -59,17 +56,11 @@ from tidelog.records.batch import CREATE_TIME, iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.kernel import murmur2
 from tidelog.records.records import Record, iter_records
-from tidelog.storage.folder import read_only_view
-from tidelog.storage.folder.read_only_view import ReadOnlyView
-from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.steps import Steps, run_steps
 
 T = TypeVar("T")
-
-DROP_WAIT_S = 10.0
-"""A broker that was dropped while it ran has so long to end before the program goes on; it ends all the same."""
 
 READ_BYTES = 1 << 20
 
@@ -109,8 +100,9 @@ class Broker:
             self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-")
             folder = Path(self._temporary.name) / "data"
         self.data_dir = Path(folder)
-        self._serving: _Serving | None = None
+        self._serving: BrokerThread | None = None
         self._if_dropped: weakref.finalize[..., Broker] | None = None
+        _brokers.add(self)
 
     def __enter__(self) -> Self:
         try:
@@ -138,7 +130,7 @@ class Broker:
         """
         if self._serving is not None:
             raise InvalidArgumentError("the broker is running", path=self.data_dir)
-        serving = _Serving(self)
+        serving = BrokerThread(self.data_dir, self._properties, self._listeners, self._clock, is_read_only=self._is_read_only)
         self._listeners = serving.started.result()
         self._serving = serving
         # Its thread must not refer to it: then it would never be dropped.
@@ -146,7 +138,11 @@ class Broker:
         return self
 
     def stop(self) -> bool:
-        """End cleanly: answer what was begun, flush, write the clean-shutdown file; whether that worked. Idempotent."""
+        """End cleanly: answer what was begun, flush, write the clean-shutdown file; whether that worked. Idempotent.
+
+        Raises StorageError where the end does not come on for `broker_thread.STALLED_S`; then it may be called again.
+        InvalidArgumentError on the broker's own thread.
+        """
         return self._end(is_clean=True)
 
     def kill(self) -> None:
@@ -301,10 +297,27 @@ class Broker:
             raise InvalidArgumentError("the broker serves its folder read-only", path=self.data_dir)
 
     def _end(self, *, is_clean: bool) -> bool:
+        serving = self._serving
+        if serving is None:
+            return False
+        try:
+            return serving.end(is_clean=is_clean)
+        finally:
+            if serving.is_over and self._serving is serving:
+                self._serving = None
+                if self._if_dropped is not None:
+                    self._if_dropped.detach()
+
+    def _forked(self) -> None:
+        """In a copy of the process, which has no thread of the broker's: nothing runs here, and nothing of it is removed."""
         serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.forked()
         if self._if_dropped is not None:
             self._if_dropped.detach()
-        return serving.end(is_clean=is_clean) if serving is not None else False
+        if self._temporary is not None:
+            self._temporary._finalizer.detach()  # type: ignore[attr-defined]
+            self._temporary = None
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
@@ -330,120 +343,19 @@ def _records(log: PartitionLog) -> Iterator[Record]:
             return
 
 
-def _dropped(serving: _Serving, temporary: tempfile.TemporaryDirectory[str] | None, what: str) -> None:
+def _dropped(serving: BrokerThread, temporary: tempfile.TemporaryDirectory[str] | None, what: str) -> None:
     """End a broker that was dropped while it ran, then remove its temporary folder: it still listens, and needs that."""
     if threading.main_thread().is_alive():  # Else the program ends, which is a way to drop it as good as any.
         warnings.warn(f"{what} was dropped without stop(): it is stopped now", ResourceWarning, stacklevel=2)
     serving.drop(temporary)
 
 
-class _Serving:
-    """One run of a broker, on its thread, from a start to its end."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.started: Future[tuple[Listener, ...]] = Future()
-        self._ended: Future[bool] = Future()
-        self._data_dir = broker.data_dir
-        self._properties = broker._properties
-        self._listeners = broker._listeners
-        self._clock = broker._clock
-        self._is_read_only = broker._is_read_only
-        self._is_clean = True
-        self._left_behind: tempfile.TemporaryDirectory[str] | None = None
-        self._running: Running | None = None
-        self._running_guard = threading.Lock()  # What was asked for while there is a broker is answered.
-        self._thread = threading.Thread(target=self._run, name="tidelog-broker", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this is the broker's own thread."""
-        return threading.current_thread() is self._thread
-
-    def call(self, work: Callable[[Running], T]) -> T:
-        if self.is_here:
-            return work(self._here())
-        result: Future[T] = Future()
-
-        def on_loop() -> None:
-            try:
-                result.set_result(work(self._here()))
-            except BaseException as error:
-                result.set_exception(error)
-
-        with self._running_guard:
-            self._here()
-            self._loop.call_soon_threadsafe(on_loop)
-        return result.result()
-
-    def tick_if_running(self) -> None:
-        with suppress(InvalidArgumentError):
-            self.call(Running.tick)
-
-    def end(self, *, is_clean: bool) -> bool:
-        self._is_clean = is_clean
-        try:
-            with suppress(InvalidArgumentError, RuntimeError):  # It has ended by itself: the result says why.
-                if not is_clean:
-                    self.call(_drop_connections)
-                self._loop.call_soon_threadsafe(self._stop.set)
-            return self._ended.result()
-        finally:
-            self._thread.join()
-
-    def drop(self, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
-        """End cleanly, and have the folder removed after that. On whatever thread garbage is collected, the broker's included."""
-        self._left_behind = temporary
-        with suppress(RuntimeError):  # It has ended by itself.
-            self._loop.call_soon_threadsafe(self._stop.set)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(DROP_WAIT_S)
-
-    def _here(self) -> Running:
-        if self._running is None:
-            raise InvalidArgumentError("the broker is not running", path=self._data_dir)
-        return self._running
-
-    def _run(self) -> None:
-        try:
-            self._ended.set_result(asyncio.run(self._serve()))
-        except BaseException as error:
-            (self._ended if self.started.done() else self.started).set_exception(error)
-        if self._left_behind is not None:
-            self._left_behind.cleanup()
-
-    async def _serve(self) -> bool:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        config = replace(self._properties.config, listeners=self._listeners)
-        if not self._is_read_only:
-            return await self._serve_folder(self._data_dir, config, self._properties.manager, APIS)
-        with ReadOnlyView(self._data_dir) as view:
-            config = replace(config, **READ_ONLY_SETTINGS)
-            properties = {**self._properties.manager, **read_only_view.PROPERTIES}
-            return await self._serve_folder(view.path, config, properties, READ_ONLY_APIS)
-
-    async def _serve_folder(
-        self, folder: Path, config: BrokerConfig, properties: Mapping[str, PropertyValue], apis: tuple[Api, ...]
-    ) -> bool:
-        manager = LogManager(folder, self._clock, properties=properties)
-        manager.startup()
-        try:
-            async with running(manager, config, self._clock, apis=apis) as self._running:
-                forget = self._clock.listen(self.tick_if_running) if isinstance(self._clock, ManualClock) else None
-                self.started.set_result(self._running.listeners)
-                await self._stop.wait()
-                if forget is not None:
-                    forget()
-                with self._running_guard:
-                    self._running = None
-                await asyncio.sleep(0)  # Calls that came before have their turn.
-        finally:
-            is_clean = manager.shutdown() if self._is_clean else False
-            manager.abort()
-        return is_clean
+_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
 
 
-def _drop_connections(broker: Running) -> None:
-    for connection in tuple(broker.server.connections.values()):
-        connection.close()
+def _forked() -> None:
+    for broker in list(_brokers):
+        broker._forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -148,6 +148,10 @@ class Connection(AnswerWriter):
         self._report_sent()
         self._server.forget(self)
 
+    def close_copy(self) -> None:
+        """Close the socket of a copy of the process. Its peer notices nothing."""
+        self._socket.close()
+
     def refuse(self, why: str) -> None:
         """Close it, and say why on the log."""
         self._counters.malformed_requests += 1

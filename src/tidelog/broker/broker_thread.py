@@ -1,0 +1,189 @@
+"""The thread that a `Broker` serves on, from a start to its end, with an event loop of its own.
+
+Others ask for something with `call`, and end it with `end`. None of that waits for ever: `end` gives up on a disk that does not
+answer, and a call whose broker ends first says so. No lock is taken, so that both may come from a signal's handler, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+
+from tidelog.broker.api import Api
+from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
+from tidelog.broker.running import Running, running
+from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.server.listeners import Listener
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.server_properties import ServerProperties
+from tidelog.clock import Clock, ManualClock
+from tidelog.config import PropertyValue
+from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.storage.folder import read_only_view
+from tidelog.storage.folder.read_only_view import ReadOnlyView
+from tidelog.storage.log_manager import LogManager
+
+T = TypeVar("T")
+
+STALLED_S = 120.0
+"""More than all that an end waits for, but for the disk."""
+
+DROP_WAIT_S = 10.0
+"""A broker that was dropped while it ran has so long to end before the program goes on; it ends all the same."""
+
+WATCH_S = 1.0
+
+
+class BrokerThread:
+    """See the module. `started` has the listeners once clients are served, or the error that kept it from that."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        properties: ServerProperties,
+        listeners: tuple[Listener, ...],
+        clock: Clock,
+        *,
+        is_read_only: bool,
+    ) -> None:
+        self.started: Future[tuple[Listener, ...]] = Future()
+        self._ended: Future[bool] = Future()
+        self._data_dir = data_dir
+        self._properties = properties
+        self._listeners = listeners
+        self._clock = clock
+        self._is_read_only = is_read_only
+        self._is_clean = True
+        self._left_behind: tempfile.TemporaryDirectory[str] | None = None
+        self._running: Running | None = None
+        self._moved_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="tidelog-broker", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the broker's own thread."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to its end."""
+        return self._ended.done()
+
+    def call(self, work: Callable[[Running], T]) -> T:
+        """Return what `work` returns, called on the thread. Raises InvalidArgumentError where the broker does not run."""
+        if self.is_here:
+            return work(self._here())
+        result: Future[T] = Future()
+
+        def on_loop() -> None:
+            try:
+                result.set_result(work(self._here()))
+            except BaseException as error:
+                result.set_exception(error)
+
+        self._here()
+        with suppress(RuntimeError):  # The loop is closed.
+            self._loop.call_soon_threadsafe(on_loop)
+        either: tuple[Future[Any], ...] = (result, self._ended)
+        wait(either, return_when=FIRST_COMPLETED)
+        if not result.done():
+            raise self._not_running()
+        return result.result()
+
+    def tick_if_running(self) -> None:
+        """Do what is due by the clock, if the broker runs."""
+        with suppress(InvalidArgumentError):
+            self.call(Running.tick)
+
+    def end(self, *, is_clean: bool) -> bool:
+        """End it, and wait until it has; whether that was a clean end. From any other thread, also from several.
+
+        Raises StorageError where the end does not come on for `STALLED_S`, and what the broker itself ended with.
+        """
+        if self.is_here:
+            raise InvalidArgumentError("a broker cannot be stopped on its own thread, which has to do it", path=self._data_dir)
+        self._moved()
+        with suppress(RuntimeError):  # It has ended by itself: the result says why.
+            self._loop.call_soon_threadsafe(self._begin_end, is_clean)
+        while not wait((self._ended,), WATCH_S).done:
+            if monotonic() - self._moved_at >= STALLED_S:
+                raise StorageError(f"the broker's end has not come on for {STALLED_S:.0f} s", path=self._data_dir)
+        self._thread.join()
+        return self._ended.result()
+
+    def forked(self) -> None:
+        """In a copy of the process: keep no peer of the real one waiting for what is open here as well."""
+        if self._running is not None:
+            self._running.server.close_copies()
+
+    def drop(self, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
+        """End cleanly, and have the folder removed after that. On whatever thread garbage is collected, the broker's included."""
+        self._left_behind = temporary
+        with suppress(RuntimeError):  # It has ended by itself.
+            self._loop.call_soon_threadsafe(self._stop.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(DROP_WAIT_S)
+
+    def _begin_end(self, is_clean: bool) -> None:
+        self._is_clean = is_clean
+        if not is_clean and self._running is not None:
+            for connection in tuple(self._running.server.connections.values()):
+                connection.close()
+        self._stop.set()
+
+    def _moved(self) -> None:
+        self._moved_at = monotonic()
+
+    def _here(self) -> Running:
+        if self._running is None:
+            raise self._not_running()
+        return self._running
+
+    def _not_running(self) -> InvalidArgumentError:
+        return InvalidArgumentError("the broker is not running", path=self._data_dir)
+
+    def _run(self) -> None:
+        try:
+            self._ended.set_result(asyncio.run(self._serve()))
+        except BaseException as error:
+            (self._ended if self.started.done() else self.started).set_exception(error)
+        if self._left_behind is not None:
+            self._left_behind.cleanup()
+
+    async def _serve(self) -> bool:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        config = replace(self._properties.config, listeners=self._listeners)
+        if not self._is_read_only:
+            return await self._serve_folder(self._data_dir, config, self._properties.manager, APIS)
+        with ReadOnlyView(self._data_dir) as view:
+            config = replace(config, **READ_ONLY_SETTINGS)
+            properties = {**self._properties.manager, **read_only_view.PROPERTIES}
+            return await self._serve_folder(view.path, config, properties, READ_ONLY_APIS)
+
+    async def _serve_folder(
+        self, folder: Path, config: BrokerConfig, properties: Mapping[str, PropertyValue], apis: tuple[Api, ...]
+    ) -> bool:
+        manager = LogManager(folder, self._clock, properties=properties)
+        manager.startup()
+        try:
+            async with running(manager, config, self._clock, apis=apis) as self._running:
+                forget = self._clock.listen(self.tick_if_running) if isinstance(self._clock, ManualClock) else None
+                self.started.set_result(self._running.listeners)
+                await self._stop.wait()
+                if forget is not None:
+                    forget()
+                self._running = None
+        finally:
+            is_clean = manager.shutdown(progress=self._moved) if self._is_clean else False
+            manager.abort()
+        return is_clean
