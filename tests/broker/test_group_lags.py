@@ -34,7 +34,7 @@ from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record
-from tidelog.sources.folder_groups import next_record
+from tidelog.sources.files.folder_groups import next_record
 
 NOW = 1_373_414_400_000
 names = (f"topic-{number}" for number in itertools.count())

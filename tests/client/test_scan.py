@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import tidelog
 from tests.examples import examples
 from tests.reader.golden import GOLDEN, RELEASES
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, UnknownTopicOrPartitionError
-from tidelog.sources.brokers import MIN_SPLIT_OFFSETS, plan_from_brokers, read_any_split, read_broker_split
+from tidelog.sources.offset_cuts import MIN_SPLIT_OFFSETS
 from tidelog.sources.plan import plan
 from tidelog.times import MAX_TIME_MS
 
@@ -63,17 +64,17 @@ def test_any_range(data: st.DataObject, golden: dict[str, str]) -> None:
 def test_splits_are_read_alone_anywhere(golden: dict[str, str]) -> None:
     """Cut where it may be, pickled, read by nobody who knows of the others: together they are the partition."""
     brokers, topic = golden["kafka-3.9.1"], "v2-lz4-ct"
-    planned = plan_from_brokers(brokers, topic, start=0, min_splits=3)
+    planned = plan(brokers, topic, start=0, min_splits=3)
     assert len(planned.splits) == 1 < 1_500 // MIN_SPLIT_OFFSETS + 1
     whole = tidelog.scan(folder("kafka-3.9.1"), topic, columns=["offset"]).read_all()["offset"].to_pylist()
     (split,) = planned.splits
     assert (split.start_offset, split.end_offset) == (0, 1_500)
     assert planned.size_bytes == split.size_bytes > 1_500
     cut = [
-        pickle.loads(pickle.dumps(type(split)(split.brokers, split.topic, 0, low, high, split.time, split.isolation, 1)))
+        pickle.loads(pickle.dumps(replace(split, start_offset=low, end_offset=high)))
         for low, high in itertools.pairwise((0, 1, 700, 701, 1_499, 1_500))
     ]
-    found = [batch["offset"].to_pylist() for one in cut for batch in read_any_split(one, ["offset"])]
+    found = [batch["offset"].to_pylist() for one in cut for batch in one.read(["offset"])]
     assert list(itertools.chain(*found)) == whole
     assert str(cut[1]) == f"{brokers} v2-lz4-ct-0 offsets 1..700"
 
@@ -81,11 +82,11 @@ def test_splits_are_read_alone_anywhere(golden: dict[str, str]) -> None:
 def test_large_partitions_are_cut(tmp_path: Any) -> None:
     with tidelog.Broker(data_dir=tmp_path / "data") as broker, tidelog.connect(broker.bootstrap_servers) as client:
         client.produce_many("t", [tidelog.NewRecord(b"", timestamp=i) for i in range(5_000)], compression="lz4")
-        planned = plan_from_brokers(broker.bootstrap_servers, "t", min_splits=3)
+        planned = plan(broker.bootstrap_servers, "t", min_splits=3)
         assert [(s.start_offset, s.end_offset) for s in planned.splits] == [(0, 1_666), (1_666, 3_333), (3_333, 5_000)]
-        planned = plan_from_brokers(broker.bootstrap_servers, "t", split_bytes=planned.size_bytes // 4 + 1, start=1_000)
+        planned = plan(broker.bootstrap_servers, "t", split_bytes=planned.size_bytes // 4 + 1, start=1_000)
         assert planned.partitions[0].start_offset <= 1_000
-        tables = [pa.Table.from_batches(read_broker_split(split, ["offset", "timestamp"])) for split in planned.splits]
+        tables = [pa.Table.from_batches(split.read(["offset", "timestamp"])) for split in planned.splits]
         assert pa.concat_tables(tables)["offset"].to_pylist() == list(range(1_000, 5_000))
 
 

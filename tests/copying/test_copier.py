@@ -20,6 +20,7 @@ from tidelog.copying.planning import plan_copy
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, ProducerFencedError
 from tidelog.model import TopicPartition
 from tidelog.records.compression import Codec
+from tidelog.sources.opening import open_source
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 SOURCE = TopicPartition(TOPIC, 0)
@@ -50,7 +51,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> LogBuilder:
 
 
 def task(source: LogBuilder, target: tidelog.Broker, name: str, map_dir: Path | None = None, **asked: Any) -> CopyTask:
-    (planned,) = plan_copy(str(source.data_dir), TOPIC, **asked)
+    (planned,) = plan_copy(open_source(source.data_dir), TOPIC, **asked)
     return CopyTask(
         job_id=f"job-{name}",
         source=SOURCE,

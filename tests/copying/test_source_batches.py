@@ -23,6 +23,7 @@ from tidelog.errors import CorruptBatchError, InvalidArgumentError
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, read_header
 from tidelog.records.compression import Codec
 from tidelog.records.records import iter_records
+from tidelog.sources.opening import open_source
 
 Plain = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -59,7 +60,7 @@ def copied(batches: list[CopiedBatch]) -> list[Plain]:
 
 
 def copy(folder: Path | str, rules: CopyRules | None = None, start_offset: int = 0, **asked: Any) -> list[CopiedBatch]:
-    planned = plan_copy(str(folder), TOPIC, **asked)
+    planned = plan_copy(open_source(folder), TOPIC, **asked)
     splits = [split for partition in planned for split in partition.splits]
     return list(copied_batches(splits, rules or CopyRules(), start_offset))
 
@@ -98,10 +99,10 @@ def log(folder: Path) -> LogBuilder:
 
 def test_what_a_folder_lacks_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = one_partition("kafka-3.9.1", "two-partitions-0", tmp_path)
-    plan_copy(str(folder), "two-partitions")
+    plan_copy(open_source(folder), "two-partitions")
     assert not caplog.messages
     take_away(folder / "two-partitions-0", 157)
-    plan_copy(str(folder), "two-partitions")
+    plan_copy(open_source(folder), "two-partitions")
     (message,) = caplog.messages
     assert message.startswith("records are missing from the folder: two-partitions-0: offsets [157, 200) missing")
 
@@ -114,7 +115,7 @@ def test_whole_batches_pass_as_bytes(tmp_path: Path) -> None:
     builder.close()
     stored = builder.logs()[0].read_bytes()
     counts = CopyCounts()
-    (partition,) = plan_copy(str(tmp_path), TOPIC)
+    (partition,) = plan_copy(open_source(tmp_path), TOPIC)
     batches = list(copied_batches(partition.splits, CopyRules(), 0, counts))
     position = 0
     for batch in batches:

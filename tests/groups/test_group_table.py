@@ -19,7 +19,7 @@ from tidelog.broker.groups.group_records import read_groups
 from tidelog.model import OFFSETS_TOPIC
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.control import ControlType
-from tidelog.sources.folder_groups import FolderGroups, batches_of
+from tidelog.sources.files.folder_groups import FolderGroups, batches_of
 
 
 def read(folder: Path, history: list[Event]) -> Known:

@@ -20,7 +20,7 @@ from tests.kafka import Kafka391
 from tidelog.groups.offsets_topic import partition_of
 from tidelog.model import OFFSETS_TOPIC
 from tidelog.records.control import ControlType
-from tidelog.sources.folder_groups import FolderGroups
+from tidelog.sources.files.folder_groups import FolderGroups
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.wire.messages.list_groups import ListGroupsRequest
 

@@ -34,7 +34,7 @@ from tests.spark.golden import BASE_MS, log_dir
 from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.log_dir import LogDir
-from tidelog.sources.brokers import scan_cluster
+from tidelog.sources.brokers.broker_split import scan_cluster
 
 PLANS = (
     "v2-none-ct",

@@ -411,7 +411,7 @@ MUTANTS = [
     Mutant(
         "KIP33-57",
         "a range ends at the first offset that is late enough",
-        "sources/plan.py",
+        "sources/files/folder_plan.py",
         (
             (
                 "    copies = 0\n    if start_offset < end_offset and not time.is_empty:",

@@ -18,9 +18,9 @@ from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
+from tidelog.sources.files.folder_split import FolderSplit
 from tidelog.sources.latency import SCHEMA, count_delays, largest_create_time
 from tidelog.sources.plan import plan
-from tidelog.sources.split import Split
 from tidelog.storage.log_manager import LogManager
 
 NOW_MS = 1_700_000_000_000
@@ -89,7 +89,7 @@ def append(folder: Path, made: list[Step]) -> Counted:
     return expected
 
 
-def counted(splits: tuple[Split, ...]) -> Counted:
+def counted(splits: tuple[FolderSplit, ...]) -> Counted:
     """Count by splits, each told what was largest before it, as the job does."""
     found: Counted = Counter()
     before = -1

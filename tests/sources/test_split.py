@@ -7,7 +7,6 @@ import pickle
 import shutil
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,11 @@ from tidelog.errors import CorruptBatchError, InvalidArgumentError, SegmentChang
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.sources.plan import ScanPlan, plan
+from tidelog.sources.files.folder_source import FolderSource
+from tidelog.sources.files.folder_split import FolderSplit
+from tidelog.sources.plan import plan
 from tidelog.sources.reader import read_split
-from tidelog.sources.split import Split
+from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 
 
 @pytest.fixture
@@ -36,11 +37,11 @@ def builder(tmp_path: Path) -> LogBuilder:
     return builder
 
 
-def rows(splits: tuple[Split, ...]) -> list[tuple[object, ...]]:
+def rows(splits: tuple[FolderSplit, ...]) -> list[tuple[object, ...]]:
     return [row for split in splits for row in rows_of(read_split(split, ROW_COLUMNS))]
 
 
-def planned(builder: LogBuilder, **arguments: object) -> ScanPlan:
+def planned(builder: LogBuilder, **arguments: object) -> ScanPlan[FolderSplit]:
     return plan(builder.data_dir, TOPIC, **arguments)  # type: ignore[arg-type]
 
 
@@ -125,14 +126,16 @@ def test_a_segment_that_vanishes_while_the_plan_is_made_is_planned_around(
 ) -> None:
     """Retention took the oldest segment between the plan and its first open: what is left is read, no row of it twice."""
     wanted = rows(planned(builder).splits[1:])
-    plans: list[ScanPlan] = []
+    plans: list[ScanPlan[FolderSplit]] = []
 
-    def plan_and_lose_one(*arguments: Any, **keywords: Any) -> ScanPlan:
-        plans.append(plan(*arguments, **keywords))
+    plan_folder = FolderSource.plan
+
+    def plan_and_lose_one(source: FolderSource, request: ScanRequest) -> ScanPlan[FolderSplit]:
+        plans.append(plan_folder(source, request))
         builder.logs()[0].unlink() if len(plans) == 1 else None
         return plans[-1]
 
-    monkeypatch.setattr("tidelog.sources.stream.plan", plan_and_lose_one)
+    monkeypatch.setattr(FolderSource, "plan", plan_and_lose_one)
     assert rows_of(tidelog.scan(builder.data_dir, TOPIC, columns=ROW_COLUMNS)) == wanted
     assert len(plans) == 2
 
@@ -202,7 +205,7 @@ def test_a_compacted_segment_is_an_error_when_the_old_one_is_gone(builder: LogBu
 
 
 def test_a_segment_replaced_while_it_is_read_is_an_error(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.sources.reader.CHUNK_BYTES", 600)
+    monkeypatch.setattr("tidelog.sources.files.folder_batches.CHUNK_BYTES", 600)
     split = planned(builder).splits[0]
     batches = read_split(split, ["offset"], batch_rows=5)
     assert next(batches).num_rows == 5

@@ -19,7 +19,6 @@ from tidelog.errors import CorruptDataError, IncompleteLogWarning, InvalidArgume
 from tidelog.model import TopicPartition
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.sources.brokers import read_any_split
 from tidelog.spark.bootstrap import Cut, take_cut
 from tidelog.spark.jobs.bootstrap import cut_at
 from tidelog.spark.options import parse_options
@@ -47,7 +46,7 @@ def client(broker: tidelog.Broker) -> Iterator[Client]:
 def history(cut: Cut) -> list[tuple[int, int, bytes | None]]:
     """(partition, offset, value) as the batch source reads them."""
     tasks = plan_tasks(parse_options(cut.history_options(), CLOCK), 1)
-    batches = [batch for task in tasks for split in task for batch in read_any_split(split, ["partition", "offset", "value"])]
+    batches = [batch for task in tasks for split in task for batch in split.read(["partition", "offset", "value"])]
     return sorted(row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 

@@ -28,10 +28,10 @@ from tidelog.errors import (
 )
 from tidelog.model import TopicPartition
 from tidelog.reader.log_dir import LogDir
+from tidelog.sources.opening import open_source
 from tidelog.spark.bounds import OffsetRange, resolve_ranges, select_partitions
 from tidelog.spark.columns import arrow_schema
 from tidelog.spark.options import ReadOptions, parse_options
-from tidelog.spark.places import FolderPlace
 from tidelog.spark.source import TidelogReader
 from tidelog.spark.tasks import TASK_BYTES, pack
 
@@ -42,8 +42,8 @@ def parse(**options: Any) -> ReadOptions:
 
 def ranges(**options: Any) -> dict[TopicPartition, OffsetRange]:
     parsed = parse(**options)
-    found = LogDir(parsed.path)
-    return resolve_ranges(parsed, FolderPlace(found, parsed.isolation), select_partitions(parsed, found))
+    with open_source(parsed.source) as source:
+        return resolve_ranges(parsed, source, select_partitions(parsed, source.topics()))
 
 
 def offsets(reader: TidelogReader) -> list[tuple[str, int, int]]:
@@ -54,7 +54,7 @@ def offsets(reader: TidelogReader) -> list[tuple[str, int, int]]:
 
 def selected(**options: Any) -> list[TopicPartition]:
     parsed = parse(**options)
-    return select_partitions(parsed, LogDir(parsed.path))
+    return select_partitions(parsed, LogDir(parsed.source).topics())
 
 
 def test_subscribe_selects_all_partitions_of_its_topics() -> None:

@@ -89,9 +89,9 @@ def test_errors_are_the_folder_s(brokers: str, options: dict[str, Any], error: t
 
 
 def test_what_names_brokers() -> None:
-    assert parse_options({"path": "b:1", "subscribe": "t"}, SystemClock()).brokers == "b:1"
+    assert parse_options({"path": "b:1", "subscribe": "t"}, SystemClock()).source == "b:1"
     both = parse_options({"path": "/data", "kafka.bootstrap.servers": "b:1", "subscribe": "t"}, SystemClock())
-    assert (both.path, both.brokers) == ("/data", None)
+    assert (both.source, both.reads_files) == ("/data", True)
     assert both.notices == ("options without effect on files: kafka.bootstrap.servers",)
     used = parse("b:1", subscribe="t", **{"kafka.security.protocol": "plaintext", "kafka.max.poll.records": 1})
     assert used.notices == ("options without effect on this source: kafka.max.poll.records",)

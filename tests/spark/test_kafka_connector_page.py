@@ -204,7 +204,7 @@ def test_defaults_are_as_told() -> None:
     sink = parse_sink_options(BROKERS, streaming=True)
     assert (sink.delivery, sink.batch_bytes) == ("exactly-once", 65_536)
     assert parse_sink_options(BROKERS, streaming=False).delivery == "at-least-once"
-    assert parse_batch(READ | {"path": "/data"}).brokers is None
+    assert parse_batch(READ | {"path": "/data"}).reads_files
     assert parse_batch(READ | {"kafka.security.protocol": "PLAINTEXT"}).notices == ()
 
 

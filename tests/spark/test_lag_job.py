@@ -21,7 +21,7 @@ from tidelog.client.consumer_groups.groups import commit_offsets
 from tidelog.clock import ManualClock
 from tidelog.errors import NotFoundError
 from tidelog.model import TopicPartition
-from tidelog.sources.folder_groups import FolderGroups
+from tidelog.sources.files.folder_groups import FolderGroups
 from tidelog.spark.jobs.lag import GONE, lag
 
 if TYPE_CHECKING:

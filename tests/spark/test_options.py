@@ -67,14 +67,14 @@ def test_what_speaks_of_a_broker_is_ignored_and_said_once() -> None:
 
 
 def test_the_path_is_a_folder() -> None:
-    assert parse(path="data").path == str(Path.cwd() / "data")
-    assert parse(path="file:///data/a%20b").path == "/data/a b"
-    assert parse(path="file:/data").path == "/data"
+    assert parse(path="data").source == str(Path.cwd() / "data")
+    assert parse(path="file:///data/a%20b").source == "/data/a b"
+    assert parse(path="file:/data").source == "/data"
     assert "path is missing" in refused(path="None")
     assert "path is missing" in refused(path="  ")
     for elsewhere in ("s3a://bucket/kafka", "hdfs://name/kafka", "file://other/kafka"):
         assert elsewhere in refused(path=elsewhere)
-    assert Path(parse(path="~odd:name").path).is_absolute()
+    assert Path(parse(path="~odd:name").source).is_absolute()
 
 
 def test_exactly_one_subscription() -> None:

@@ -15,8 +15,8 @@ from tests.spark.stream_query import Query
 from tests.spark.test_stream_folder import NOON, fill, rows
 from tidelog import NewRecord
 from tidelog.errors import OffsetOutOfRangeError
-from tidelog.sources.brokers import scan_cluster
-from tidelog.spark.stream import broker_place
+from tidelog.sources import offset_source
+from tidelog.sources.brokers.broker_split import scan_cluster
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -84,13 +84,13 @@ def test_what_comes_is_read_over_connections_that_are_kept() -> None:
         client.produce_many(TOPIC, [NewRecord(value=b"v", timestamp=NOON + at) for at in range(5)])
         stream = Query({"path": broker.bootstrap_servers, "subscribe": TOPIC} | START)
         assert stream.run() == rows(0, 0, 5)
-        place: Any = stream.reader._place
-        connections = [connection for idle in place.cluster._idle.values() for connection in idle]
+        source: Any = stream.reader._source
+        connections = [connection for idle in source.cluster._idle.values() for connection in idle]
         assert connections
         client.produce_many(TOPIC, [NewRecord(value=b"v", timestamp=NOON + at) for at in range(5)])
         assert stream.run() == rows(0, 5, 10)
         assert stream.run() is None
-        assert [connection for idle in place.cluster._idle.values() for connection in idle] == connections
+        assert [connection for idle in source.cluster._idle.values() for connection in idle] == connections
         stream.close()
 
 
@@ -104,7 +104,7 @@ def test_a_record_of_the_future_below_the_position_hides_nothing(monkeypatch: py
         while stream.run() is not None:
             pass
         assert [len(batch) for batch in stream.batches] == [20, 20, 20, 2]
-        monkeypatch.setattr(broker_place, "WALK_BYTES", 1)
+        monkeypatch.setattr(offset_source, "WALK_BYTES", 1)
         short = Query({"path": broker.bootstrap_servers, "subscribe": TOPIC, "maxTimePerTrigger": "20s"} | START)
         assert short.run_all() == rows(0, 0, 62)
         assert len(short.batches) > 4 and max(len(batch) for batch in short.batches) <= 20

@@ -250,11 +250,11 @@ def test_logs_that_did_not_change_stay_open(tmp_path: Path) -> None:
         fill(builder, 5)
     stream = query(tmp_path)
     stream.run()
-    place: Any = stream.reader._place
-    logs = [place._log_dir.log(TOPIC, partition) for partition in range(3)]
+    source: Any = stream.reader._source
+    logs = [source.log_dir.log(TOPIC, partition) for partition in range(3)]
     fill(builders[1], 5)
     assert stream.run() == rows(1, 5, 10)
-    again = [place._log_dir.log(TOPIC, partition) for partition in range(3)]
+    again = [source.log_dir.log(TOPIC, partition) for partition in range(3)]
     assert [old is new for old, new in zip(logs, again, strict=True)] == [True, False, True]
 
 

@@ -77,7 +77,7 @@ def test_records_that_go_while_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a task has delivered stays, what went meanwhile is named, and the rest comes, with any columns."""
-    monkeypatch.setattr("tidelog.sources.brokers.PartitionFetcher", partial(PartitionFetcher, fetch_bytes=200))
+    monkeypatch.setattr("tidelog.sources.brokers.broker_split.PartitionFetcher", partial(PartitionFetcher, fetch_bytes=200))
     for number, columns in enumerate((("offset", "value"), ("value",))):
         builder = LogBuilder(tmp_path / str(number), segment_bytes=300)
         fill(builder, 40)
@@ -101,7 +101,7 @@ def test_records_that_go_while_they_are_read(
 
 
 def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setattr("tidelog.sources.reader.CHUNK_BYTES", 150)
+    monkeypatch.setattr("tidelog.sources.files.folder_batches.CHUNK_BYTES", 150)
     builder = LogBuilder(tmp_path)
     fill(builder, 40)
     builder.close()

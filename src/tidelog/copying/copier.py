@@ -37,7 +37,7 @@ from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, TidelogE
 from tidelog.groups.positions import source_position
 from tidelog.model import LATEST, TopicPartition
 from tidelog.reader.time_search import FoundOffset
-from tidelog.sources.brokers import AnySplit
+from tidelog.sources.split import Split
 
 CHUNK_BYTES = 8 * 1024 * 1024
 """Bytes of one transaction, about: enough that its overhead is small, little enough that killing a copier costs little."""
@@ -60,7 +60,7 @@ class CopyTask:
     job_id: str
     """Names the group that keeps the positions; the transactional id is this with the source's topic and partition."""
     source: TopicPartition
-    splits: tuple[AnySplit, ...]
+    splits: tuple[Split, ...]
     """Of this partition, in order, from a read_committed plan."""
     start_offset: int
     """Where copying begins if nothing was copied before."""

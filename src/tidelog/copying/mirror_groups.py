@@ -21,7 +21,7 @@ from tidelog.copying.offset_map import OffsetMap
 from tidelog.errors import BrokerError, NotFoundError
 from tidelog.groups.description import DEAD, EMPTY, GroupListing
 from tidelog.model import TopicPartition
-from tidelog.sources.folder_groups import FolderGroups
+from tidelog.sources.files.folder_groups import FolderGroups
 from tidelog.wire.error_codes import ErrorCode
 
 JOB_PREFIX = "mirror-"

@@ -20,23 +20,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from tidelog.client.connections.addresses import is_address
 from tidelog.client.connections.cluster import Cluster
 from tidelog.copying.column_rebuilding import TimeRule
 from tidelog.copying.copier import CLIENT_ID, CopyTask, committed_positions
 from tidelog.copying.offset_map_file import map_path, read_state
 from tidelog.copying.planning import PlannedPartition, plan_copy
 from tidelog.copying.source_batches import CopyRules
-from tidelog.copying.target_topics import TopicShape, ensure_topics, shapes_of_cluster, shapes_of_folder
+from tidelog.copying.target_topics import TopicShape, ensure_topics, shapes_of
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from tidelog.formats.json_files import make_folder, read_json, understanding, write_new_json
-from tidelog.formats.names import PARTITION_METADATA, log_dir_name
-from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.model import TopicPartition
-from tidelog.reader.log_dir import LogDir
-from tidelog.sources.brokers import AnySplit, scan_cluster
+from tidelog.sources.opening import kind_of, open_source, settled
+from tidelog.sources.source import Source
 from tidelog.sources.split import Split
-from tidelog.storage.folder.meta_properties import known_cluster_id
 from tidelog.times import format_time
 
 FILE_NAME = "replay.json"
@@ -62,10 +58,9 @@ class ReplayRequest:
     time: TimeRule = TimeRule.PRODUCER
 
     def __post_init__(self) -> None:
-        if not is_address(self.source):
-            # Workers have working folders of their own.
-            object.__setattr__(self, "source", os.fspath(Path(self.source).absolute()))
-        if not is_address(self.target):
+        # Workers have working folders of their own.
+        object.__setattr__(self, "source", settled(self.source))
+        if not kind_of(self.target).is_cluster:
             raise InvalidArgumentError("the target of a replay is brokers", found=self.target, expected="host:port")
         if self.start_ms is not None and self.end_ms is not None and self.end_ms < self.start_ms:
             raise InvalidArgumentError(
@@ -159,13 +154,13 @@ def _write(replay: Replay, folder: Path) -> bool:
 def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
     if folder.exists() and any(folder.glob("*.offsetmap")):
         raise InvalidArgumentError("the folder holds offset maps of something else", path=folder)
-    shape, source_cluster = _look_at_source(request)
-    is_alike = source_cluster is not None and source_cluster == target.cluster_id and request.topic == request.target_topic
-    if is_alike and (is_address(request.source) or _is_folder_of(request, target)):
-        raise InvalidArgumentError("a replay into the very topic that it reads", found=request.topic)
-    planned = plan_copy(
-        request.source, request.topic, start_ms=request.start_ms, end_ms=request.end_ms, partitions=request.partitions
-    )
+    with open_source(request.source) as source:
+        shape = shapes_of(source, [request.topic])[request.topic]
+        if _is_of(source, target) and request.topic == request.target_topic and _is_same_topic(source, request.topic, target):
+            raise InvalidArgumentError("a replay into the very topic that it reads", found=request.topic)
+        planned = plan_copy(
+            source, request.topic, start_ms=request.start_ms, end_ms=request.end_ms, partitions=request.partitions
+        )
     configs = {**KEPT, **{key: value for key, value in shape.configs.items() if key == "max.message.bytes"}}
     if request.target_topic not in target.topics():
         ensure_topics(target, {request.target_topic: TopicShape(shape.partitions, configs)})
@@ -178,26 +173,18 @@ def _begin(request: ReplayRequest, target: Cluster, folder: Path) -> Replay:
     return replay
 
 
-def _look_at_source(request: ReplayRequest) -> tuple[TopicShape, str | None]:
-    """Return the source topic's shape, and its cluster's id where there is one."""
-    if not is_address(request.source):
-        log_dir = LogDir(request.source)
-        return shapes_of_folder(log_dir, [request.topic])[request.topic], known_cluster_id(log_dir.path)
-    cluster = scan_cluster(request.source)
-    try:
-        shape = shapes_of_cluster(cluster, [request.topic])[request.topic]
-        return shape, cluster.cluster_id
-    finally:
-        cluster.close()
+def _is_of(source: Source, target: Cluster) -> bool:
+    """Whether the source is the target's cluster, or a folder or a copy of one of its brokers."""
+    cluster_id = source.cluster_id()
+    return cluster_id is not None and cluster_id == target.cluster_id
 
 
-def _is_folder_of(request: ReplayRequest, target: Cluster) -> bool:
-    """Whether a folder of the target's own cluster, or a copy of it, has the target's topic; not one that was deleted since."""
-    there = target.topics().get(request.target_topic)
-    if there is None:
-        return False
-    log_dir = LogDir(request.source)
-    known = read_topic_id(log_dir.path / log_dir_name(request.topic, log_dir.partitions(request.topic)[0]) / PARTITION_METADATA)
+def _is_same_topic(source: Source, topic: str, target: Cluster) -> bool:
+    """Whether the target has the very topic, and not another one of that name: the source may hold one that was deleted since."""
+    there = target.topics().get(topic)
+    if source.cluster is not None or there is None:
+        return source.cluster is not None
+    known = source.topic_ids([TopicPartition(topic, source.partitions(topic)[0])]).get(topic)
     return known is None or there.topic_id.int == 0 or known == there.topic_id
 
 
@@ -205,17 +192,13 @@ def _range(part: PlannedPartition) -> tuple[int, int]:
     """Return the offsets to be read; in a folder the plan says where the first batch of the window may be."""
     if not part.splits:
         return part.end_offset, part.end_offset
-    return max(part.start_offset, _first_offset(part.splits[0])), part.end_offset
-
-
-def _first_offset(split: AnySplit) -> int:
-    return split.runs[0].first.base_offset if isinstance(split, Split) else split.start_offset
+    return max(part.start_offset, part.splits[0].first_offset), part.end_offset
 
 
 def _check_same(replay: Replay, request: ReplayRequest, target: Cluster, folder: Path) -> None:
     """Raise InvalidArgumentError where the folder belongs to another replay. Addresses may change, clusters may not."""
     same = replace(request, target=replay.request.target, source=replay.request.source)
-    if is_address(request.source) != is_address(replay.request.source) or same != replay.request:
+    if kind_of(request.source) != kind_of(replay.request.source) or same != replay.request:
         raise InvalidArgumentError(
             "the folder holds the map of another replay",
             path=folder / FILE_NAME,
@@ -281,7 +264,7 @@ def _tasks(replay: Replay, folder: Path, positions: Mapping[TopicPartition, int]
     return sorted(tasks, key=lambda task: task.size_bytes, reverse=True)
 
 
-def _task(replay: Replay, folder: Path, source: TopicPartition, splits: tuple[AnySplit, ...]) -> CopyTask:
+def _task(replay: Replay, folder: Path, source: TopicPartition, splits: tuple[Split, ...]) -> CopyTask:
     start, end = replay.ranges[source.partition]
     return CopyTask(
         job_id=replay.job_id,
@@ -299,4 +282,5 @@ def _task(replay: Replay, folder: Path, source: TopicPartition, splits: tuple[An
 def _planned(request: ReplayRequest, offsets: Mapping[int, tuple[int, int]]) -> Iterable[PlannedPartition]:
     if not offsets:
         return ()
-    return plan_copy(request.source, request.topic, start_ms=request.start_ms, end_ms=request.end_ms, offsets=dict(offsets))
+    with open_source(request.source) as source:
+        return plan_copy(source, request.topic, start_ms=request.start_ms, end_ms=request.end_ms, offsets=dict(offsets))

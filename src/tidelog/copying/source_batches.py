@@ -20,22 +20,18 @@ out (`next_offset`): a copy that is broken off begins again there.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from tidelog.client.reading.partition_fetcher import PartitionFetcher
 from tidelog.copying.column_rebuilding import Rebuilder, SourceRun, TimeRule, shifted, time_array
-from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME, BatchHeader, check_crc
 from tidelog.records.builder import pack_header_v2
 from tidelog.records.columns import Columns
-from tidelog.sources.brokers import AnySplit, BrokerSplit, scan_cluster
-from tidelog.sources.chunks import Chunks
-from tidelog.sources.reader import LocatedBatch, read_batches
+from tidelog.sources.reading import Reading
 from tidelog.sources.report import ScanReport
 from tidelog.sources.split import Split
 
@@ -77,7 +73,7 @@ class CopyCounts:
 
 
 def copied_batches(
-    splits: Sequence[AnySplit], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
+    splits: Sequence[Split], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
 ) -> Iterator[CopiedBatch]:
     """Yield what becomes of the records of one partition's splits, in order, from `start_offset` on.
 
@@ -92,50 +88,39 @@ def copied_batches(
 
 
 def copied_or_skipped(
-    splits: Sequence[AnySplit], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
+    splits: Sequence[Split], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
 ) -> Iterator[CopiedBatch | None]:
     """The same, and None behind each batch of the source: gigabytes may lie between two that are wanted."""
     counts = CopyCounts() if counts is None else counts
-    chunks = Chunks()
-    for split in splits:
-        if split.end_offset <= start_offset:
-            continue
-        copier = _SplitCopier(split, rules, max(start_offset, split.start_offset), counts)
-        yield from copier.copy(chunks)
+    with Reading() as reading:
+        for split in splits:
+            if split.end_offset > start_offset:
+                wanted = replace(split, start_offset=max(start_offset, split.start_offset))
+                yield from _SplitCopier(wanted, rules, counts).copy(reading)
 
 
 class _SplitCopier:
     """One split's way through."""
 
-    def __init__(self, split: AnySplit, rules: CopyRules, start_offset: int, counts: CopyCounts) -> None:
+    def __init__(self, split: Split, rules: CopyRules, counts: CopyCounts) -> None:
         self._split = split
         self._rules = rules
         self._counts = counts
-        self._low, self._end = start_offset, split.end_offset
+        self._low, self._end = split.start_offset, split.end_offset
         time = split.time
         self._is_timed = time.is_bounded
-        bounds = (time.start_ms, time.end_ms, start_offset, split.end_offset)
+        bounds = (time.start_ms, time.end_ms, self._low, self._end)
         self._probe = Columns(*bounds, names=("timestamp", "create_time"), check_crc=False)
         self._rebuilder = Rebuilder(Columns(*bounds, check_crc=False), rules.time, rules.shift_ms)
-        self._path = str(split) if isinstance(split, BrokerSplit) else split.path
-        self._next_offset = start_offset
+        self._path = split.place
+        self._next_offset = self._low
 
-    def copy(self, chunks: Chunks) -> Iterator[CopiedBatch | None]:
-        with contextlib.ExitStack() as opened:
-            for header, buffer, index in self._located(chunks, opened):
-                yield from self._take(header, buffer, index)
-                yield None
-                self._next_offset = max(self._next_offset, header.last_offset + 1)
-            yield from self._flush()
-
-    def _located(self, chunks: Chunks, opened: contextlib.ExitStack) -> Iterable[LocatedBatch]:
-        split = self._split
-        if isinstance(split, Split):
-            return read_batches(split, ScanReport(), chunks)
-        cluster = scan_cluster(split.brokers)
-        opened.callback(cluster.close)
-        key = TopicPartition(split.topic, split.partition)
-        return PartitionFetcher(cluster, key, self._low, self._end, isolation=split.isolation, allocate=chunks.take)
+    def copy(self, reading: Reading) -> Iterator[CopiedBatch | None]:
+        for header, buffer, index in self._split.batches(reading, ScanReport()):
+            yield from self._take(header, buffer, index)
+            yield None
+            self._next_offset = max(self._next_offset, header.last_offset + 1)
+        yield from self._flush()
 
     def _take(self, header: BatchHeader, buffer: memoryview, index: int) -> Iterator[CopiedBatch]:
         if header.is_control or (header.magic == 2 and header.record_count == 0):

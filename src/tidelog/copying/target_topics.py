@@ -27,6 +27,7 @@ from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import FoundOffset
 from tidelog.records.batch import LOG_APPEND_TIME
+from tidelog.sources.source import Source
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.wire.codec import Message
 from tidelog.wire.error_codes import ErrorCode
@@ -101,6 +102,15 @@ class TopicChange:
     had_partitions: int
     """0: it is new."""
     partitions: int
+
+
+def shapes_of(source: Source, topics: Iterable[str]) -> dict[str, TopicShape]:
+    """Return the shapes of a source's topics, as far as it knows them. Raises as `shapes_of_cluster`, `shapes_of_folder`."""
+    if source.cluster is not None:
+        return shapes_of_cluster(source.cluster, topics)
+    if source.log_dir is not None:
+        return shapes_of_folder(source.log_dir, topics)
+    return {name: TopicShape(max(source.partitions(name)) + 1) for name in topics}
 
 
 def shapes_of_cluster(cluster: Cluster, topics: Iterable[str]) -> dict[str, TopicShape]:

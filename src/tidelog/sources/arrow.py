@@ -16,9 +16,6 @@ from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
 from tidelog.records.columns import BinaryBuffers, Columns, TimeBuffers, ViewBuffers
 from tidelog.sources.schema import HEADERS, TIMESTAMP, scan_schema
 
-BATCH_ROWS = 16_384
-"""Rows of an Arrow batch, if the caller does not say: what the processor's cache holds while it is made."""
-
 MIN_BATCH_ROWS = 10_000
 """Arrow batches with fewer rows are put together."""
 

@@ -7,7 +7,7 @@
 | until | `log_end`: everything on disk; `high_watermark`: what was on every replica when the checkpoint was written |
 | offsets | `{partition: (first, end)}`, end exclusive, each of the two may be None |
 
-`plan` and `brokers` use this.
+`plan` checks requests with this; the kinds of sources clip and choose partitions with it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tidelog.clock import Clock, SystemClock
+from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
-from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.times import Time, format_time, parse_time
 
 LOG_END = "log_end"
@@ -84,25 +83,6 @@ def check_offsets(offsets: OffsetRanges | None) -> OffsetRanges:
     return offsets or {}
 
 
-def check_plan(
-    start: Time | None,
-    end: Time | None,
-    isolation: str,
-    offsets: OffsetRanges | None,
-    until: str,
-    split_bytes: int | None,
-    min_splits: int | None,
-    clock: Clock | None,
-) -> tuple[TimeRange, OffsetRanges]:
-    """Return the bounds of a plan with these arguments, wherever it reads; raise InvalidArgumentError for what makes no sense."""
-    check_choice("isolation", isolation, (READ_UNCOMMITTED, READ_COMMITTED))
-    check_choice("until", until, (LOG_END, HIGH_WATERMARK))
-    check_positive("split_bytes", split_bytes)
-    check_positive("min_splits", min_splits)
-    ranges = check_offsets(offsets)
-    return time_range(start, end, SystemClock() if clock is None else clock), ranges
-
-
 def clip(
     name: str, start_offset: int, end_offset: int, wanted: tuple[int | None, int | None] | None, notes: list[str]
 ) -> tuple[int, int]:
@@ -125,8 +105,6 @@ def wanted_partitions(existing: Iterable[int], partitions: Iterable[int] | None,
     A partition that is named but does not exist is in the result; opening it is what fails.
     """
     if partitions is not None:
-        if isinstance(partitions, int):
-            raise InvalidArgumentError("partitions must be a list", found=partitions, expected=f"[{partitions}]")
         wanted = set(partitions)
         stray = sorted(set(offsets or ()) - wanted)
         if stray:

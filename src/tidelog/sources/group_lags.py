@@ -28,7 +28,7 @@ from tidelog.groups.positions import are_positions
 from tidelog.model import OFFSETS_TOPIC, Isolation
 from tidelog.ordered_map import ordered_map
 from tidelog.reader.missing import MissingOffsets
-from tidelog.sources.folder_groups import FolderGroups
+from tidelog.sources.files.folder_groups import FolderGroups
 
 TASK_GROUPS = 50
 """A task asks for no more groups, one after the other: some ten requests each."""

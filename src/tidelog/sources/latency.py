@@ -26,8 +26,7 @@ from tidelog.formats.batch_walk import walk
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.records.columns import Columns
-from tidelog.sources.reader import read_split
-from tidelog.sources.split import Split
+from tidelog.sources.files.folder_split import FolderSplit
 
 LATENCY = "latency"
 LATENESS = "lateness"
@@ -51,7 +50,7 @@ _GROUPS = 500_000
 """Counts in memory above which equal ones are put together, and passed on if that leaves many."""
 
 
-def largest_create_time(split: Split) -> int:
+def largest_create_time(split: FolderSplit) -> int:
     """Return the largest timestamp of a split's records with CreateTime (epoch ms), -1 without any.
 
     Batch headers tell it, but where the log start cuts a batch. Checksums are left to `count_delays`, which reads everything.
@@ -72,7 +71,7 @@ def largest_create_time(split: Split) -> int:
     return largest
 
 
-def count_delays(split: Split, largest_before: int = NO_TIMESTAMP) -> Iterator[pa.RecordBatch]:
+def count_delays(split: FolderSplit, largest_before: int = NO_TIMESTAMP) -> Iterator[pa.RecordBatch]:
     """Yield how often which delay occurs in a split (`SCHEMA`).
 
     `largest_before` is the largest CreateTime of the partition before the split (`largest_create_time`).
@@ -81,7 +80,7 @@ def count_delays(split: Split, largest_before: int = NO_TIMESTAMP) -> Iterator[p
     kept: list[pa.Table] = []
     groups = 0
     doubtful = _doubtful_offsets(split)
-    for batch in read_split(split, _COLUMNS):
+    for batch in split.read(_COLUMNS):
         largest_before, delays = _delays(batch, largest_before, doubtful)
         kept.append(_counted(delays.append_column("records", pa.repeat(pa.scalar(1, pa.int64()), len(delays)))))
         groups += len(kept[-1])
@@ -95,7 +94,7 @@ def count_delays(split: Split, largest_before: int = NO_TIMESTAMP) -> Iterator[p
         yield from _counted(pa.concat_tables(kept)).to_batches()
 
 
-def _doubtful_offsets(split: Split) -> list[tuple[int, int]]:
+def _doubtful_offsets(split: FolderSplit) -> list[tuple[int, int]]:
     """Return the offsets, first and last, of v1 batches with LogAppendTime."""
     found: list[tuple[int, int]] = []
     next_offset = split.base_offset

@@ -1,90 +1,30 @@
-"""Which batches a scan must read, and the splits that cover them.
-
-What is left out without reading it, all of it exactly:
-
-| left out | because |
-|---|---|
-| segments before the start offset or behind the end offset | of their base offsets |
-| segments whose largest timestamp is before `start` | it is verified against the log, never taken from an index alone |
-| the head of a segment | its last time index entry before `start` says that nothing up to there is later |
-
-There is no such rule for `end`: Kafka keeps no smallest timestamps, and a late record may lie anywhere behind `start`. Where a
-segment has a time map, `pruning` leaves out on both sides what the map covers, and the table is about what follows.
-
-A segment that begins with a batch without timestamps (message format v0, or a producer that sent none) is always read from its
-start when there is a time bound: what is left out there has to be counted, and the time index knows nothing of it.
-
-| isolation, until | the end of a partition is |
-|---|---|
-| read_uncommitted, log_end | the end of the log |
-| read_uncommitted, high_watermark | the high-watermark checkpoint; the end of the log where there is none |
-| read_committed | the last stable offset, or the above if that is smaller |
-"""
+"""The plan of a scan, of whatever kind the source is: what `tidelog.scan` is asked, checked, and the splits that answer it."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable
 
-from tidelog.clock import Clock
-from tidelog.model import NO_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
-from tidelog.reader.log import Log
-from tidelog.reader.log_dir import LogDir
-from tidelog.reader.missing import MissingOffsets
-from tidelog.reader.salvaged_segment import SalvagedSegment
-from tidelog.reader.segment import Segment
-from tidelog.reader.segment_time import largest_timestamp, start_position
-from tidelog.reader.time_map_file import AnyPath, TimeMaps
-from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, OffsetRanges, TimeRange, check_plan, clip, wanted_partitions
-from tidelog.sources.cut import Extent, around_damage, cut_runs, extent_of
-from tidelog.sources.pruning import prune
-from tidelog.sources.report import ScanReport
-from tidelog.sources.split import AbortedRange, BatchMark, Run, Split
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import InvalidArgumentError
+from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, check_isolation
+from tidelog.reader.time_map_file import AnyPath
+from tidelog.sources.bounds import (
+    HIGH_WATERMARK,
+    LOG_END,
+    OffsetRanges,
+    check_choice,
+    check_offsets,
+    check_positive,
+    time_range,
+)
+from tidelog.sources.opening import Address, open_source
+from tidelog.sources.scan_plan import ScanPlan, ScanRequest
+from tidelog.sources.split import Split
 from tidelog.times import Time
-
-Source = str | os.PathLike[str] | LogDir
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRange:
-    """What a plan takes from one partition: offsets `[start_offset, end_offset)`, and where the log stood."""
-
-    partition: int
-    start_offset: int
-    end_offset: int
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int | None
-    segments: int
-    segments_read: int
-    size_bytes: int
-    """Bytes of all its segments."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScanPlan:
-    """Splits in reading order: by partition, then by position in the log."""
-
-    topic: str
-    time: TimeRange
-    splits: tuple[Split, ...]
-    partitions: tuple[PartitionRange, ...]
-    notes: tuple[str, ...]
-    """What the caller should know about what was asked for and what is there, one sentence each."""
-    known: ScanReport
-    """What is known without reading: of blocks that time maps rule out, and what is missing from the folder. Add it to what
-    reading the splits reports."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the log that will be read."""
-        return sum(split.size_bytes for split in self.splits)
 
 
 def plan(
-    source: Source,
+    source: Address,
     topic: str,
     *,
     start: Time | None = None,
@@ -98,185 +38,66 @@ def plan(
     min_splits: int | None = None,
     clock: Clock | None = None,
     skip_damaged: bool = False,
-) -> ScanPlan:
+) -> ScanPlan[Split]:
     """Plan a scan of one topic; the arguments are those of `tidelog.scan`.
 
-    A split covers at most one segment, and about `split_bytes` of it if that is given. If that makes fewer than `min_splits`,
-    they are cut smaller, as far as there are batches to cut between. With `skip_damaged` all that may be read is checked here,
-    and the splits leave out what is damaged.
+    A split is about `split_bytes` large, if that is given; of a folder it covers at most one segment. If that makes fewer than
+    `min_splits`, they are cut smaller, as far as there are batches to cut between. With `skip_damaged` all that may be read is
+    checked here, and the splits leave out what is damaged.
 
     Raises:
-        InvalidArgumentError: an argument makes no sense.
+        InvalidArgumentError: an argument makes no sense, or the source cannot do it.
         NotFoundError: no such folder, topic or partition.
         CorruptDataError, SegmentChangedError, StorageError: what opening the log met.
+        BrokerUnreachableError, BrokerError, ProtocolError: what brokers answered.
     """
-    time, ranges_of = check_plan(start, end, isolation, offsets, until, split_bytes, min_splits, clock)
-    log_dir = source if isinstance(source, LogDir) else LogDir(source, skip_damaged=skip_damaged)
-    if skip_damaged and not log_dir.skip_damaged:
-        log_dir = LogDir(log_dir.path, skip_damaged=True)
-    numbers = wanted_partitions(log_dir.partitions(topic), partitions, offsets)
-    maps = TimeMaps(time_map_dir)
-    notes: list[str] = []
-    known = ScanReport()
-    if partitions is None and not offsets and not time.is_empty:
-        known.missing += tuple(log_dir.missing_partitions(topic))
-    parts: list[_Part] = []
-    ranges = []
-    for number in numbers:
-        with log_dir.log(topic, number) as log:
-            partition, found = _plan_partition(log, time, isolation, until, ranges_of.get(number), maps, notes, known)
-        ranges.append(partition)
-        parts += found
-    target_bytes = _target_bytes(sum(part.size_bytes for part in parts), split_bytes, min_splits)
-    splits = tuple(split for part in parts for split in part.splits(target_bytes))
-    return ScanPlan(topic, time, splits, tuple(ranges), tuple(notes), known)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What is read of one segment, before it is cut."""
-
-    log: Log
-    segment: Segment
-    extents: tuple[Extent, ...]
-    time: TimeRange
-    start_offset: int
-    end_offset: int
-    aborted: tuple[AbortedRange, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(extent.size_bytes for extent in self.extents)
-
-    def splits(self, target_bytes: int | None) -> Iterator[Split]:
-        identity = self.segment.identity
-        high_watermark = self.log.high_watermark
-        for pieces in cut_runs(self.segment, self.extents, target_bytes):
-            first, last = pieces[0].first, pieces[-1].last
-            yield Split(
-                topic=self.log.topic,
-                partition=self.log.partition,
-                path=os.fspath(self.segment.log_path),
-                base_offset=self.segment.base_offset,
-                device=identity.device,
-                inode=identity.inode,
-                runs=tuple(Run(BatchMark.of(piece.first), BatchMark.of(piece.last)) for piece in pieces),
-                time=self.time,
-                start_offset=self.start_offset,
-                end_offset=self.end_offset,
-                high_watermark=high_watermark,
-                aborted=tuple(
-                    txn for txn in self.aborted if txn.first_offset <= last.last_offset and txn.last_offset >= first.base_offset
-                ),
-            )
-        self.segment.close()
-
-
-def _plan_partition(
-    log: Log,
-    time: TimeRange,
-    isolation: str,
-    until: str,
-    wanted: tuple[int | None, int | None] | None,
-    maps: TimeMaps,
-    notes: list[str],
-    known: ScanReport,
-) -> tuple[PartitionRange, list[_Part]]:
-    """Return what is taken from one partition, and what must be read for it; `notes` and `known` are added to."""
-    log.check_names()
-    end_offset = log.log_end_offset
-    if until == HIGH_WATERMARK and log.high_watermark is not None:
-        end_offset = min(end_offset, log.high_watermark)
-    if isolation == READ_COMMITTED:
-        end_offset = min(end_offset, log.last_stable_offset)
-    start_offset, end_offset = clip(f"{log.topic}-{log.partition}", log.log_start_offset, end_offset, wanted, notes)
-    if log.high_watermark is not None and end_offset > max(log.high_watermark, start_offset):
-        past = f"[{max(log.high_watermark, start_offset)}, {end_offset})"
-        notes.append(f"{log.topic}-{log.partition}: offsets {past} lie past the high-watermark checkpoint")
-    if not time.is_empty:
-        known.missing += tuple(_missing(log, isolation, wanted))
-        known.left_out += tuple(log.left_out(start_offset, end_offset))
-    parts = []
-    copies = 0
-    if start_offset < end_offset and not time.is_empty:
-        aborted: tuple[AbortedRange, ...] = ()
-        if isolation == READ_COMMITTED:
-            found = log.aborted_transactions(start_offset, end_offset)
-            aborted = tuple(AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found)
-        for segment in log.segments:
-            if _is_outside(segment, start_offset, end_offset):
-                continue
-            without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
-            is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map tells nothing of damage.
-            pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None
-            if pruned is None:
-                extents = without_map()
-            else:
-                extents = pruned.extents + _extents_in_time(segment, time, start_offset, end_offset, pruned.covered_bytes)
-                known += pruned.known
-                copies += pruned.is_of_copy
-            if isinstance(segment, SalvagedSegment):
-                extents = around_damage(segment, extents)
-            if extents:
-                parts.append(_Part(log, segment, extents, time, start_offset, end_offset, aborted))
-            segment.close()  # A log may have more segments than a process may have descriptors.
-    if copies:
-        notes.append(
-            f"{log.topic}-{log.partition}: {copies} time maps were made of another copy of the log, and are compared with it; "
-            "`tidelog index rebuild` ends that"
-        )
-    return (
-        PartitionRange(
-            partition=log.partition,
-            start_offset=start_offset,
-            end_offset=end_offset,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            high_watermark=log.high_watermark,
-            segments=len(log.segments),
-            segments_read=len(parts),
-            size_bytes=sum(segment.size_bytes for segment in log.segments),
-        ),
-        parts,
+    request = scan_request(
+        topic,
+        start=start,
+        end=end,
+        partitions=partitions,
+        isolation=isolation,
+        offsets=offsets,
+        until=until,
+        time_map_dir=time_map_dir,
+        split_bytes=split_bytes,
+        min_splits=min_splits,
+        clock=clock,
     )
+    with open_source(source, skip_damaged=skip_damaged) as opened:
+        return opened.plan(request)
 
 
-def _missing(log: Log, isolation: str, wanted: tuple[int | None, int | None] | None) -> list[MissingOffsets]:
-    """Return what is missing that could change what is delivered of a partition."""
-    first, end = wanted or (None, None)
-    if isolation == READ_COMMITTED:
-        first = None  # A transaction's beginning, or its marker, may be among them.
-    return log.missing(first or 0, end)
-
-
-def _is_outside(segment: Segment, start_offset: int, end_offset: int) -> bool:
-    """Whether the base offsets say that a segment holds nothing in `[start_offset, end_offset)`."""
-    next_base_offset = segment.next_base_offset
-    return segment.base_offset >= end_offset or (next_base_offset is not None and next_base_offset <= start_offset)
-
-
-def _extents_in_time(
-    segment: Segment, time: TimeRange, start_offset: int, end_offset: int, position: int = 0
-) -> tuple[Extent, ...]:
-    """Return the batches from `position` on that must be read, at most one run; the table in the module's docstring."""
-    if position > 0 and position >= segment.end_position:
-        return ()
-    if time.start_ms is not None and _has_timestamps_first(segment):
-        if largest_timestamp(segment, at_least=time.start_ms).timestamp < time.start_ms:
-            return ()
-        position = max(position, start_position(segment, time.start_ms))
-    extent = extent_of(segment, start_offset, end_offset, position)
-    return () if extent is None else (extent,)
-
-
-def _has_timestamps_first(segment: Segment) -> bool:
-    first = next(segment.headers(check_crc=True), None)
-    return first is not None and first.max_timestamp != NO_TIMESTAMP
-
-
-def _target_bytes(size_bytes: int, split_bytes: int | None, min_splits: int | None) -> int | None:
-    """Return how large a split may be, None for no bound."""
-    if min_splits is None:
-        return split_bytes
-    even = max(1, -(-size_bytes // min_splits))
-    return even if split_bytes is None else min(even, split_bytes)
+def scan_request(
+    topic: str,
+    *,
+    start: Time | None = None,
+    end: Time | None = None,
+    partitions: Iterable[int] | None = None,
+    isolation: str = READ_UNCOMMITTED,
+    offsets: OffsetRanges | None = None,
+    until: str = LOG_END,
+    time_map_dir: AnyPath | None = None,
+    split_bytes: int | None = None,
+    min_splits: int | None = None,
+    clock: Clock | None = None,
+) -> ScanRequest:
+    """Return what is asked for, with relative times resolved. Raises InvalidArgumentError for what makes no sense anywhere."""
+    check_choice("isolation", isolation, (READ_UNCOMMITTED, READ_COMMITTED))
+    check_choice("until", until, (LOG_END, HIGH_WATERMARK))
+    check_positive("split_bytes", split_bytes)
+    check_positive("min_splits", min_splits)
+    check_offsets(offsets)
+    if isinstance(partitions, int):
+        raise InvalidArgumentError("partitions must be a list", found=partitions, expected=f"[{partitions}]")
+    return ScanRequest(
+        topic=topic,
+        time=time_range(start, end, SystemClock() if clock is None else clock),
+        partitions=None if partitions is None else tuple(partitions),
+        isolation=check_isolation(isolation),
+        offsets=offsets,
+        until=until,
+        time_map_dir=time_map_dir,
+        split_bytes=split_bytes,
+        min_splits=min_splits,
+    )

@@ -1,159 +1,90 @@
-"""A split: runs of whole batches of one segment, and how to tell that they are still the same when they are read.
+"""A split: a piece of one partition that is planned now and read later, perhaps by another process on another machine.
 
-A plan is made now and read later, perhaps by another process on another machine, while a broker may append to the
-log, roll it, compact it, truncate it or delete its files. A split therefore remembers how its batches looked:
+Each kind of source has its own class of splits. It says how the piece's batches are got (`batches`); everything else is the same
+for all: `read` makes Arrow batches of them. A split is small and can be pickled.
 
-| remembered | tells |
-|---|---|
-| path, device, inode | the very same file: nothing more to ask about replacement |
-| first batch of a run: position, size, | that the file, or a copy of the folder elsewhere, begins the run as |
-| offset, checksum | planned |
-| last batch: the same | that nothing in the run has changed: a truncation always takes the end, a compaction moves it |
-
-Most splits are one run. A plan with a time map leaves out what lies between several.
-
-A compaction that removed anything in front of the last batch has moved that batch, and one that only rewrote a batch has
-changed its checksum, so that both marks together with the walk between them (it must land exactly on the last mark) leave
-no room for fewer rows without an error. The very same file is looked for first, under its name and under `.deleted`, the name
-that a broker gives to a replaced or expired segment for a minute; then any file of that name that fits. If none does, it is one
-`SegmentChangedError`.
-
-`plan` makes splits, `reader` reads them. A split is a few hundred bytes and can be pickled.
+Importing this loads nothing heavy: `read` imports Arrow.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tidelog.errors import CorruptBatchError, SegmentChangedError
-from tidelog.formats import names
-from tidelog.formats.files import FileIdentity, ReadOnlyFile
-from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
+from tidelog.records.batch import BatchHeader
 from tidelog.sources.bounds import TimeRange
+from tidelog.sources.reading import BATCH_ROWS, Reading
+from tidelog.sources.report import ScanReport
 
-_REPLACED = "segment was replaced between plan and read"
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-
-@dataclass(frozen=True, slots=True)
-class BatchMark:
-    """A batch as the plan saw it."""
-
-    position: int
-    size: int
-    base_offset: int
-    crc: int
-
-    @classmethod
-    def of(cls, header: BatchHeader) -> BatchMark:
-        return cls(header.position, header.size, header.base_offset, header.crc)
+LocatedBatch = tuple[BatchHeader, memoryview, int]
+"""A batch's header, memory that holds it whole, and where in that it starts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Neighbouring batches, from the first to the last, both included."""
-
-    first: BatchMark
-    last: BatchMark
-
-    @property
-    def start_position(self) -> int:
-        return self.first.position
-
-    @property
-    def end_position(self) -> int:
-        return self.last.position + self.last.size
-
-    @property
-    def size_bytes(self) -> int:
-        return self.end_position - self.start_position
-
-
-@dataclass(frozen=True, slots=True)
-class AbortedRange:
-    """Batches of this producer with base offsets in `first_offset..last_offset` (inclusive) belong to an aborted transaction."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Runs of whole batches of one segment, in order, and what to take from them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split(ABC):
+    """Some batches of a partition, in offset order, and what to take from them."""
 
     topic: str
     partition: int
-    path: str
-    """Path of the `.log` file."""
-    base_offset: int
-    """Base offset of the segment."""
-    device: int
-    inode: int
-    runs: tuple[Run, ...]
-    """At least one."""
-    time: TimeRange
     start_offset: int
-    """Records below it are left out: the log start may lie inside a batch."""
+    """Records below it are left out: it may lie inside a batch."""
     end_offset: int
     """Records at or above it are left out."""
-    high_watermark: int | None
-    """Offset of the high-watermark checkpoint, None where the folder has none."""
-    aborted: tuple[AbortedRange, ...] = ()
+    time: TimeRange
+    size_bytes: int
+    """Bytes of the log that are read; an estimate where these are not known."""
+    high_watermark: int | None = None
+    """Records at or above it are counted: perhaps not every replica has them. None where that is not known."""
 
     @property
-    def start_position(self) -> int:
-        return self.runs[0].start_position
+    def place(self) -> str:
+        """Where the records are, for messages: a file, or what names it as well."""
+        return str(self)
 
     @property
-    def end_position(self) -> int:
-        return self.runs[-1].end_position
+    def first_offset(self) -> int:
+        """The first offset that may be delivered."""
+        return self.start_offset
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the log that are read."""
-        return sum(run.size_bytes for run in self.runs)
+    @abstractmethod
+    def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]:
+        """Yield the batches, without those of aborted transactions if the plan is read_committed.
 
-    def open(self) -> ReadOnlyFile:
-        """Open the segment and make sure that it still holds the run as planned. The caller closes it.
+        Control batches may be among them, and what lies outside of the split's bounds at either end. `report` gets the bytes and
+        the batches that are read. Raises OffsetOutOfRangeError or SegmentChangedError where records are gone since the plan.
+        """
+
+    def read(
+        self,
+        columns: Iterable[str] | None = None,
+        *,
+        batch_rows: int = BATCH_ROWS,
+        views: bool = False,
+        report: ScanReport | None = None,
+        reading: Reading | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records as Arrow batches with the schema `scan_schema(columns, views=views)`, in offset order.
+
+        Batches have `batch_rows` rows at most and 10,000 at least; fewer only at the end, and where records are so large
+        that 32 MiB hold fewer. `reading` keeps what several splits share; it is the caller's to close.
 
         Raises:
-            SegmentChangedError: the segment vanished, shrank or was replaced.
+            SegmentChangedError, OffsetOutOfRangeError: records are gone, or others, since the plan.
+            CorruptDataError: damaged batches, with path and position. What the source's connections raise.
         """
-        try:
-            return self._open(FileIdentity(self.device, self.inode))
-        except SegmentChangedError:
-            return self._open(None)
+        from tidelog.sources.reader import read_split
 
-    def _open(self, identity: FileIdentity | None) -> ReadOnlyFile:
-        plain = self.path.removesuffix(names.SWAP_SUFFIX)
-        others = [Path(plain + suffix) for suffix in ("", names.DELETED_SUFFIX, names.SWAP_SUFFIX)]
-        file = ReadOnlyFile(Path(self.path), identity, [path for path in others if path != Path(self.path)])
-        try:
-            self._verify(file)
-        except BaseException:
-            file.close()
-            raise
-        return file
+        return read_split(self, columns, batch_rows=batch_rows, views=views, report=report, reading=reading)
 
-    def _verify(self, file: ReadOnlyFile) -> None:
-        size = file.size_bytes()
-        if size < self.end_position:
-            expected = f"at least {self.end_position}"
-            raise SegmentChangedError(
-                "segment shrank between plan and read", path=self.path, found=f"{size} bytes", expected=expected
-            )
-        # The marks are looked at even in the very same file: a broker may have truncated it and appended other batches since.
-        for mark in (self.runs[0].first, self.runs[-1].last):
-            data = file.read(mark.position, HEADER_BYTES)
-            try:
-                found = BatchMark.of(read_header(data, 0, mark.position, self.path))
-            except CorruptBatchError as error:
-                raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=error.message) from error
-            if found != mark:
-                raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=found, expected=mark)
+    def pin(self, reading: Reading) -> None:
+        """Open what the split reads, where that keeps it from being deleted. Raises SegmentChangedError."""
+        return
 
-    def __str__(self) -> str:
-        runs = "" if len(self.runs) == 1 else f" in {len(self.runs):,} runs"
-        where = f"bytes {self.start_position:,}..{self.end_position:,}{runs}"
-        return f"{self.topic}-{self.partition}/{Path(self.path).name} {where}"
+    def after_loss(self, reached: int, reading: Reading) -> Split | None:
+        """Return what can still be read behind `reached`, where records were deleted; None where the rest is gone."""
+        return None

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain, repeat
-from typing import Any
 
 import pyarrow as pa
 
-from tidelog.client.connections.addresses import is_address
-from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock
-from tidelog.errors import InvalidArgumentError, SegmentChangedError
-from tidelog.formats.files import ReadOnlyFile
 from tidelog.model import READ_UNCOMMITTED
 from tidelog.reader.time_map_file import AnyPath
-from tidelog.sources.arrow import BATCH_ROWS, coalesce
+from tidelog.sources.arrow import coalesce
 from tidelog.sources.bounds import LOG_END, OffsetRanges, check_positive
-from tidelog.sources.brokers import BrokerPlan, plan_from_brokers, read_broker_rows, scan_cluster
-from tidelog.sources.chunks import Chunks
-from tidelog.sources.plan import ScanPlan, Source, plan
+from tidelog.sources.opening import Address, open_source
+from tidelog.sources.plan import scan_request
 from tidelog.sources.reader import read_rows
+from tidelog.sources.reading import BATCH_ROWS, Reading
 from tidelog.sources.report import ScanReport
+from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 from tidelog.sources.schema import resolve_columns, scan_schema
+from tidelog.sources.source import Source
+from tidelog.sources.split import Split
 from tidelog.times import MAX_TIME_MS, Time, doubtful_unit
 
 logger = logging.getLogger("tidelog.sources")
@@ -33,12 +30,9 @@ PINNED_SPLITS = 256
 """How many splits have their file opened as soon as they are planned: retention takes a log's oldest segments, and an open
 file outlives its deletion. The rest is opened when it is read, so that a log of many segments costs no descriptor each."""
 
-PLAN_ATTEMPTS = 5
-"""How often a plan is made before a folder is given up in which files vanish faster than they can be opened."""
-
 
 def scan(
-    source: Source,
+    source: Address,
     topic: str,
     start: Time | None = None,
     end: Time | None = None,
@@ -89,87 +83,50 @@ def scan(
     """
     names = resolve_columns(columns)
     check_positive("batch_rows", batch_rows)
-    report = ScanReport() if report is None else report
-    arguments: dict[str, Any] = {
-        "start": start,
-        "end": end,
-        "partitions": partitions,
-        "isolation": isolation,
-        "offsets": offsets,
-        "until": until,
-        "time_map_dir": time_map_dir,
-        "clock": clock,
-    }
     for name, time in (("start", start), ("end", end)):
         doubt = doubtful_unit(time) if isinstance(time, int) and time < MAX_TIME_MS else None
         if doubt is not None:
             logger.warning("%s: %s %s", topic, name, doubt)
-    if isinstance(source, str) and is_address(source):
-        if skip_damaged:
-            raise InvalidArgumentError("skip_damaged is for folders: what a broker sends is checked by the broker")
-        cluster = scan_cluster(source)
-        try:
-            broker_plan = plan_from_brokers(source, topic, cluster=cluster, **arguments)
-        except BaseException:
-            cluster.close()
-            raise
-        batches = _read_from_brokers(broker_plan, cluster, names, batch_rows, views, report)
-    else:
-        scan_plan, pinned = _plan_and_pin(partial(plan, source, topic, skip_damaged=skip_damaged, **arguments))
-        batches = _read(scan_plan, pinned, names, batch_rows, views, report)
+    request = scan_request(
+        topic,
+        start=start,
+        end=end,
+        partitions=partitions,
+        isolation=isolation,
+        offsets=offsets,
+        until=until,
+        time_map_dir=time_map_dir,
+        clock=clock,
+    )
+    opened = open_source(source, skip_damaged=skip_damaged)
+    reading = opened.reading
+    try:
+        scan_plan = opened.planned(partial(_plan_and_pin, opened, request, reading))
+    except BaseException:
+        opened.close()
+        raise
+    batches = _read(scan_plan, names, batch_rows, views, ScanReport() if report is None else report, reading)
     return pa.RecordBatchReader.from_batches(scan_schema(names, views=views), batches)
 
 
-def _plan_and_pin(make_plan: Callable[[], ScanPlan]) -> tuple[ScanPlan, list[ReadOnlyFile]]:
-    """Plan, and open the files of the first splits at once; plan again where one is gone already: no row is out yet."""
-    for attempt in range(1, PLAN_ATTEMPTS + 1):
-        pinned: list[ReadOnlyFile] = []
-        try:
-            scan_plan = make_plan()
-            pinned.extend(split.open() for split in scan_plan.splits[:PINNED_SPLITS])
-        except SegmentChangedError:
-            for file in pinned:
-                file.close()
-            if attempt == PLAN_ATTEMPTS:
-                raise
-        else:
-            break
-    return scan_plan, pinned
+def _plan_and_pin(source: Source, request: ScanRequest, reading: Reading) -> ScanPlan[Split]:
+    """Plan, and open the files of the first splits at once. Raises SegmentChangedError where one is gone: no row is out yet."""
+    reading.unpin()
+    scan_plan = source.plan(request)
+    for split in scan_plan.splits[:PINNED_SPLITS]:
+        split.pin(reading)
+    return scan_plan
 
 
 def _read(
-    scan_plan: ScanPlan, pinned: list[ReadOnlyFile], names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport
+    scan_plan: ScanPlan[Split], names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport, reading: Reading
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of all splits, and say on the log what their reader should know."""
+    """Yield the batches of all splits, with what is kept for all of them, and log what their reader should know."""
     for note in scan_plan.notes:
         logger.warning("%s", note)
     report += scan_plan.known
-    chunks = Chunks()
-    one_after_the_other = (
-        batch
-        for split, file in zip(scan_plan.splits, chain(pinned, repeat(None)), strict=False)
-        for batch in read_rows(split, names, batch_rows, views, report, chunks, file)
-    )
-    yield from coalesce(one_after_the_other, batch_rows)
-    for notice in report.notices():
-        logger.warning("%s: %s", scan_plan.topic, notice)
-
-
-def _read_from_brokers(
-    scan_plan: BrokerPlan, cluster: Cluster, names: tuple[str, ...], batch_rows: int, views: bool, report: ScanReport
-) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of all splits over connections that are kept for all of them, and say what their reader should know."""
-    for note in scan_plan.notes:
-        logger.warning("%s", note)
-    chunks = Chunks()
-    rows = (
-        batch
-        for split in scan_plan.splits
-        for batch in read_broker_rows(split, names, batch_rows, views, report, chunks, cluster)
-    )
-    try:
+    with reading:
+        rows = (batch for split in scan_plan.splits for batch in read_rows(split, names, batch_rows, views, report, reading))
         yield from coalesce(rows, batch_rows)
-    finally:
-        cluster.close()
     for notice in report.notices():
         logger.warning("%s: %s", scan_plan.topic, notice)

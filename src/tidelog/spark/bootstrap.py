@@ -30,8 +30,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.client.connections.addresses import is_address
-from tidelog.client.reading.partition_bounds import bounds_for_times
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import (
     CorruptDataError,
@@ -42,12 +40,8 @@ from tidelog.errors import (
 )
 from tidelog.formats.json_files import read_json, understanding, write_json, write_new_json
 from tidelog.model import EARLIEST, READ_COMMITTED, TopicPartition
-from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
-from tidelog.reader.time_search import find_offset
-from tidelog.sources.bounds import HIGH_WATERMARK
-from tidelog.sources.brokers import scan_cluster
-from tidelog.sources.plan import plan
+from tidelog.sources.opening import kind_of, open_source, settled
 from tidelog.times import Time, format_time, parse_time
 
 if TYPE_CHECKING:
@@ -166,7 +160,7 @@ class Cut:
         place with the same offsets: a broker's own data folder, or a copy of it. Raises InvalidArgumentError.
         """
         _check_options(options)
-        if source is None and is_address(self.source):
+        if source is None and kind_of(self.source).is_cluster:
             self._check_ids(_partitions_now(self.source, self.topics))
         return spark.read.format("tidelog").options(**(self.history_options(source) | options)).load()
 
@@ -213,42 +207,19 @@ def take_cut(
     clock = SystemClock() if clock is None else clock
     taken_ms = clock.now_ms()
     start_ms = None if start is None else parse_time(start, clock)
-    place = os.fspath(source)
-    if is_address(place):
-        return _cut_of_brokers(place, names, start_ms, taken_ms)
-    cut = _cut_of_folder(os.fspath(Path(place).absolute()), names, start_ms, taken_ms)
+    place = settled(source)
+    with open_source(place) as opened:
+        keys = [TopicPartition(name, number) for name in names for number in opened.partitions(name)]
+        if start_ms is not None and opened.log_dir is not None:
+            opened.find(dict.fromkeys(keys, start_ms), READ_COMMITTED)  # Raises where the records of a partition have no times.
+        found = opened.bounds(keys, start_ms, READ_COMMITTED)
+        ids = {name: str(topic_id) for name, topic_id in opened.topic_ids(keys).items()} if opened.cluster is not None else {}
+    cuts = {key: bounds.end_offset for key, bounds in found.items()}
+    starts = {key: min(bounds.start_offset, bounds.end_offset) for key, bounds in found.items()}
+    cut = Cut(place, start_ms, taken_ms, starts, cuts, ids)
     for missing in missing_of_cut(cut):
         warnings.warn(str(missing), IncompleteLogWarning, stacklevel=2)
     return cut
-
-
-def _cut_of_brokers(brokers: str, topics: list[str], start_ms: int | None, taken_ms: int) -> Cut:
-    cluster = scan_cluster(brokers)
-    try:
-        states = {name: cluster.topic_now(name) for name in topics}
-        keys = [TopicPartition(name, number) for name, state in states.items() for number in state.partitions]
-        found = bounds_for_times(cluster, keys, start_ms, "read_committed")
-    finally:
-        cluster.close()
-    cuts = {key: bounds.end_offset for key, bounds in found.items()}
-    starts = {key: min(bounds.start_offset, bounds.end_offset) for key, bounds in found.items()}
-    return Cut(brokers, start_ms, taken_ms, starts, cuts, {name: str(state.topic_id) for name, state in states.items()})
-
-
-def _cut_of_folder(folder: str, topics: list[str], start_ms: int | None, taken_ms: int) -> Cut:
-    log_dir = LogDir(folder)
-    starts: dict[TopicPartition, int] = {}
-    cuts: dict[TopicPartition, int] = {}
-    for name in topics:
-        for held in plan(log_dir, name, isolation=READ_COMMITTED, until=HIGH_WATERMARK).partitions:
-            key = TopicPartition(name, held.partition)
-            cuts[key] = held.end_offset
-            starts[key] = held.start_offset
-            if start_ms is not None:
-                with log_dir.log(name, held.partition) as log:
-                    at = find_offset(log, start_ms, "read_committed")
-                starts[key] = held.end_offset if at is None else max(held.start_offset, min(at.offset, held.end_offset))
-    return Cut(folder, start_ms, taken_ms, starts, cuts)
 
 
 def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
@@ -256,32 +227,28 @@ def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
 
     What begins behind the cut is nothing to it, but for a log whose end is missing.
     """
-    place = cut.source if source is None else source
-    if is_address(place):
-        return []
-    log_dir = LogDir(place)
-    missing = [one for name in cut.topics for one in log_dir.missing_partitions(name)]
-    for key, end in cut.cuts.items():
-        with log_dir.log(*key) as log:
-            missing += [one for one in log_dir.missing_of(log) if one.first_offset < end or one.kind == "end"]
+    with open_source(cut.source if source is None else source) as opened:
+        log_dir = opened.log_dir
+        if log_dir is None:
+            return []
+        missing = [one for name in cut.topics for one in log_dir.missing_partitions(name)]
+        for key, end in cut.cuts.items():
+            with log_dir.log(*key) as log:
+                missing += [one for one in log_dir.missing_of(log) if one.first_offset < end or one.kind == "end"]
     return missing
 
 
 def _partitions_now(source: str, topics: Iterable[str]) -> dict[str, tuple[str, list[int]]]:
     """Return each topic's id, as far as it has one here, and its partitions."""
-    if not is_address(source):
-        log_dir = LogDir(source)
-        return {name: (NO_ID, log_dir.partitions(name)) for name in topics}
-    cluster = scan_cluster(source)
-    try:
-        states = {name: cluster.topic_now(name) for name in topics}
-    finally:
-        cluster.close()
-    return {name: (str(state.topic_id), list(state.partitions)) for name, state in states.items()}
+    with open_source(source) as opened:
+        numbers = {name: opened.partitions(name) for name in topics}
+        keys = [TopicPartition(name, number) for name, each in numbers.items() for number in each]
+        ids = opened.topic_ids(keys) if opened.cluster is not None else {}
+    return {name: (str(ids.get(name, NO_ID)), each) for name, each in numbers.items()}
 
 
 def _place(source: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": source} if is_address(source) else {"path": source}
+    return {"kafka.bootstrap.servers": source} if kind_of(source).is_cluster else {"path": source}
 
 
 def _check_options(options: Mapping[str, str]) -> None:

@@ -11,22 +11,21 @@
 
 What a folder should hold and does not is an error too, or with `failOnDataLoss=false` a notice.
 
-Offsets for times are found by `tidelog.reader.time_search` in a folder, and by the brokers where these are read from. Only the
-driver comes here.
+Offsets for times are the source's answers (`Source.find`). Only the driver comes here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from tidelog.model import EARLIEST, INTERNAL_TOPICS, LATEST, TopicPartition
-from tidelog.reader.log_dir import LogDir
+from tidelog.model import EARLIEST, INTERNAL_TOPICS, LATEST, Isolation, TopicPartition
 from tidelog.reader.missing import MissingOffsets
+from tidelog.sources.bounds import LOG_END
+from tidelog.sources.source import Ends, Source
 from tidelog.spark.java_pattern import compile_java_pattern
 from tidelog.spark.options import Bound, ReadOptions
-from tidelog.spark.places import Partition, Place, Topics
 from tidelog.times import format_time
 
 OffsetRange = tuple[int | None, int | None]
@@ -38,47 +37,46 @@ MOST_NAMED = 5
 _log = logging.getLogger("tidelog.spark")
 
 
-def select_partitions(options: ReadOptions, place: Topics, *, warns: bool = True) -> list[TopicPartition]:
-    """Return the partitions to read, sorted.
+def select_partitions(options: ReadOptions, existing: Mapping[str, list[int]], *, warns: bool = True) -> list[TopicPartition]:
+    """Return the partitions to read, sorted, of those that exist.
 
     Raises UnknownTopicOrPartitionError for a topic or partition that is named but not there. A pattern may match nothing.
     """
-    existing = place.topics()
     if options.assigned is not None:
         for topic, partition in options.assigned:
-            _require(existing, topic, options.place)
+            _require(existing, topic, options.source)
             if partition not in existing[topic]:
                 raise UnknownTopicOrPartitionError(
                     f"no partition {partition} of topic {topic}",
-                    path=options.place,
+                    path=options.source,
                     expected=f"one of {', '.join(map(str, sorted(existing[topic])))}",
                 )
         return sorted(options.assigned)
     if options.topics is not None:
         for topic in options.topics:
-            _require(existing, topic, options.place)
+            _require(existing, topic, options.source)
         topics: Iterable[str] = options.topics
     else:
         assert options.pattern is not None
         pattern = compile_java_pattern(options.pattern)
         topics = [topic for topic in existing if topic not in INTERNAL_TOPICS and pattern.search(topic)]
         if not topics and warns:
-            _log.warning("subscribePattern %s matches no topic in %s", options.pattern, options.place)
+            _log.warning("subscribePattern %s matches no topic in %s", options.pattern, options.source)
     return sorted(TopicPartition(topic, partition) for topic in topics for partition in existing[topic])
 
 
-def _require(existing: dict[str, list[int]], topic: str, path: str) -> None:
+def _require(existing: Mapping[str, list[int]], topic: str, path: str) -> None:
     if topic not in existing:
         names = sorted(existing)
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         raise UnknownTopicOrPartitionError(f"no topic {topic}", path=path, expected=f"one of {shown}" if names else None)
 
 
-def missing_partitions(options: ReadOptions, log_dir: LogDir) -> list[MissingOffsets]:
-    """Return the partitions that a load asks for and a folder should hold, and does not. Assigned ones were looked for before."""
+def missing_partitions(options: ReadOptions, source: Source) -> list[MissingOffsets]:
+    """Return the partitions that a load asks for and a source should hold, and does not. Assigned ones were looked for before."""
     if options.assigned is not None:
         return []
-    missing = log_dir.missing_partitions()
+    missing = source.missing_partitions()
     if options.topics is not None:
         return [one for one in missing if one.topic in options.topics]
     assert options.pattern is not None
@@ -95,14 +93,18 @@ def report_missing(options: ReadOptions, missing: Iterable[MissingOffsets]) -> N
         raise OffsetOutOfRangeError(
             f"records are missing from the folder: {'; '.join(texts[:MOST_NAMED])}{more} "
             "(failOnDataLoss=false reads what there is)",
-            path=options.path,
+            path=options.source,
         )
     for one in found:
         _log.warning("%s", one.sentence)
 
 
-def resolve_ranges(options: ReadOptions, place: Place, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+def resolve_ranges(
+    options: ReadOptions, source: Source, partitions: list[TopicPartition], until: str = LOG_END
+) -> dict[TopicPartition, OffsetRange]:
     """Return each partition's offset range. Logs are opened only where a bound asks for it.
+
+    `until` says where what can be read ends: a batch reads all that there is.
 
     Raises:
         InvalidArgumentError: a bound per partition that names other partitions than are read; a start behind its end.
@@ -117,16 +119,30 @@ def resolve_ranges(options: ReadOptions, place: Place, partitions: list[TopicPar
         for partition in partitions
         if (options.starting.of(partition), options.ending.of(partition)) != (EARLIEST, LATEST)
     ]
-    times: list[dict[tuple[str, int], int]] = [
-        {partition: bound.of(partition) for partition in bounded} for bound in (options.starting, options.ending) if bound.by_time
-    ]
-    for partition, log in zip(bounded, place.open(bounded, times), strict=True):
-        first, behind = _start(options, log, partition), _end(options, log, partition)
+    if not bounded:
+        return ranges
+    held = source.ends(bounded, options.isolation, until)
+    firsts, lasts = (_found(source, bound, bounded, options.isolation, until) for bound in (options.starting, options.ending))
+    for key in bounded:
+        if key not in held:
+            raise UnknownTopicOrPartitionError(f"partition {key.partition} of topic {key.topic!r} is gone", path=options.source)
+        first = _start(options, source, held[key], key, firsts.get(key))
+        behind = _end(options, held[key], key, lasts.get(key))
         if first is not None and behind is not None and first > behind:
-            _check_order(options, partition, first, behind)
+            _check_order(options, key, first, behind)
             behind = first
-        ranges[partition] = first, behind
+        ranges[key] = first, behind
     return ranges
+
+
+def _found(
+    source: Source, bound: Bound, keys: list[TopicPartition], isolation: Isolation, until: str
+) -> dict[TopicPartition, int | None]:
+    """Return the first offsets for a bound by time, None where no record is that late; nothing for one by offset."""
+    if not bound.by_time:
+        return {}
+    found = source.find({key: bound.of(key) for key in keys}, isolation, until)
+    return {key: None if first is None else first.offset for key, first in found.items()}
 
 
 def _check_names(bound: Bound, partitions: list[TopicPartition]) -> None:
@@ -142,15 +158,14 @@ def _check_names(bound: Bound, partitions: list[TopicPartition]) -> None:
     raise InvalidArgumentError(f"option {bound.option} must name every partition that is read and no other: {'; '.join(given)}")
 
 
-def _start(options: ReadOptions, log: Partition, partition: TopicPartition) -> int | None:
+def _start(options: ReadOptions, source: Source, held: Ends, partition: TopicPartition, found: int | None) -> int | None:
     bound = options.starting
     value = bound.of(partition)
     if not bound.by_time:
         if value == LATEST:
-            return log.log_end_offset
-        return None if value == EARLIEST else _inside(options, bound, log, partition, value)
-    found = log.find(value)
-    report_missing(options, log.missing_before(found))
+            return held.end_offset
+        return None if value == EARLIEST else _inside(options, bound, held, partition, value)
+    report_missing(options, source.missing_in({partition: (0, found)}))
     if found is not None:
         return found
     if options.error_without_match:
@@ -158,15 +173,15 @@ def _start(options: ReadOptions, log: Partition, partition: TopicPartition) -> i
             f"option {bound.option}: no record of {partition[0]}-{partition[1]} reaches {value} ({format_time(value)}); "
             "startingOffsetsByTimestampStrategy=latest reads nothing from such a partition"
         )
-    return log.log_end_offset
+    return held.end_offset
 
 
-def _end(options: ReadOptions, log: Partition, partition: TopicPartition) -> int | None:
+def _end(options: ReadOptions, held: Ends, partition: TopicPartition, found: int | None) -> int | None:
     bound = options.ending
+    if bound.by_time:
+        return found
     value = bound.of(partition)
-    if not bound.by_time:
-        return None if value == LATEST else _inside(options, bound, log, partition, value)
-    return log.find(value)
+    return None if value == LATEST else _inside(options, bound, held, partition, value)
 
 
 def _check_order(options: ReadOptions, partition: TopicPartition, first: int, behind: int) -> None:
@@ -180,8 +195,8 @@ def _check_order(options: ReadOptions, partition: TopicPartition, first: int, be
     _log.warning("%s; nothing is read from it", message)
 
 
-def _inside(options: ReadOptions, bound: Bound, log: Partition, partition: TopicPartition, offset: int) -> int:
-    first, end = log.log_start_offset, log.log_end_offset
+def _inside(options: ReadOptions, bound: Bound, held: Ends, partition: TopicPartition, offset: int) -> int:
+    first, end = held.log_start_offset, held.end_offset
     if first <= offset <= end:
         return offset
     message = f"option {bound.option}: offset {offset} is outside {partition[0]}-{partition[1]}, which holds {first} to {end}"

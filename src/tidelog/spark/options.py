@@ -27,10 +27,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from tidelog.client.connections.addresses import is_address
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import EARLIEST, LATEST, Isolation, TopicPartition
+from tidelog.sources import opening
+from tidelog.sources.opening import Kind
 from tidelog.spark.java_pattern import compile_java_pattern
 from tidelog.spark.option_values import (
     BROKERS,
@@ -126,10 +127,10 @@ class Bound:
 class ReadOptions:
     """A load, with everything said that the user left out. Exactly one of topics, pattern and assigned is set."""
 
-    path: str | None
-    """The data folder; None where brokers are read from."""
-    brokers: str | None
-    """Those, `host:port` with commas between."""
+    source: str
+    """The data folder, or brokers, `host:port` with commas between: what `sources.opening` opens."""
+    reads_files: bool
+    """Whether the source's segment files are seen."""
     topics: tuple[str, ...] | None
     pattern: str | None
     assigned: tuple[TopicPartition, ...] | None
@@ -146,11 +147,6 @@ class ReadOptions:
     skip_damaged: bool
     notices: tuple[str, ...]
 
-    @property
-    def place(self) -> str:
-        """Where it reads from, for messages."""
-        return self.path or self.brokers or ""
-
 
 def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool = False) -> ReadOptions:
     """Read a load's options.
@@ -158,8 +154,8 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     Raises InvalidArgumentError, naming the option, for whatever is wrong with them.
     """
     given = {key.lower(): value for key, value in options.items()}
-    brokers = _brokers(given)
-    notices = _refuse_unknown(given, brokers, is_stream)
+    kind = _kind(given)
+    notices = _refuse_unknown(given, kind, is_stream)
     subscription = _subscription(given)
     if is_stream:
         for name in BATCH_OPTIONS:
@@ -173,8 +169,8 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
     return ReadOptions(
-        path=_path(given) if brokers is None else None,
-        brokers=brokers,
+        source=_source(given, kind),
+        reads_files=kind.reads_files,
         topics=subscription[0],
         pattern=subscription[1],
         assigned=subscription[2],
@@ -206,18 +202,28 @@ def _doubts(given: Mapping[str, str], starting: Bound, ending: Bound) -> list[st
     return [f"option {name}: {doubt}" for name, number in numbers if (doubt := doubtful_unit(number)) is not None]
 
 
-def _brokers(given: Mapping[str, str]) -> str | None:
-    """Return the brokers to read from, None where a folder is named: a job of the connector's keeps its other options then."""
-    path = given.get("path", "").strip()
-    option, text = ("path", path) if path else (BROKERS, given.get(BROKERS, "").strip())
-    if not text or (path and not is_address(path)):
-        return None
-    found = broker_addresses(given, option, text)
-    if "timemapdir" in given:
+def _kind(given: Mapping[str, str]) -> Kind:
+    """Return of which kind the source is. Where a path is named, a job of the connector's keeps its other options."""
+    path, brokers = given.get("path", "").strip(), given.get(BROKERS, "").strip()
+    kind = opening.BROKERS if brokers and not path else opening.kind_of(path)
+    if kind.is_cluster:
+        broker_addresses(given, *(("path", path) if path else (BROKERS, brokers)))
+    if not kind.reads_files and "timemapdir" in given:
         raise InvalidArgumentError("option timeMapDir: time maps belong to files, brokers have none")
-    if boolean(given, "skipDamaged", False):
+    if not kind.reads_files and boolean(given, "skipDamaged", False):
         raise InvalidArgumentError("option skipDamaged is for files: what a broker sends is checked by the broker")
-    return found
+    return kind
+
+
+def _source(given: Mapping[str, str], kind: Kind) -> str:
+    path = given.get("path", "").strip()
+    if kind.is_cluster:
+        return path or given[BROKERS].strip()
+    if not path:
+        raise InvalidArgumentError(
+            'option path is missing: .option("path", the Kafka data folder), or .load(folder), or kafka.bootstrap.servers'
+        )
+    return folder(given, "path") if kind.is_local else kind.settled(path)
 
 
 class _NoClock:
@@ -227,12 +233,12 @@ class _NoClock:
         raise InvalidArgumentError("a stream that is started again must mean the same time: an absolute one is needed")
 
 
-def _refuse_unknown(given: Mapping[str, str], brokers: str | None, is_stream: bool) -> tuple[str, ...]:
+def _refuse_unknown(given: Mapping[str, str], kind: Kind, is_stream: bool) -> tuple[str, ...]:
     known = {name.lower() for name in (OPTIONS | STREAM_OPTIONS if is_stream else OPTIONS)}
     harmless = {name.lower(): name for name in (_IGNORED_EVERYWHERE if is_stream else IGNORED)}
     ignored, unknown = [], []
     for key in given:
-        if key == _ISOLATION_OF_CLIENT or (brokers is not None and key in _USED_WITH_BROKERS):
+        if key == _ISOLATION_OF_CLIENT or (kind.is_cluster and key in _USED_WITH_BROKERS):
             continue
         if key in harmless or key.startswith(CLIENT):
             ignored.append(harmless.get(key, key))
@@ -246,15 +252,7 @@ def _refuse_unknown(given: Mapping[str, str], brokers: str | None, is_stream: bo
         )
     if not ignored:
         return ()
-    return (f"options without effect on {'files' if brokers is None else 'this source'}: {', '.join(sorted(ignored))}",)
-
-
-def _path(given: Mapping[str, str]) -> str:
-    if not given.get("path", "").strip():
-        raise InvalidArgumentError(
-            'option path is missing: .option("path", the Kafka data folder), or .load(folder), or kafka.bootstrap.servers'
-        )
-    return folder(given, "path")
+    return (f"options without effect on {'files' if kind.reads_files else 'this source'}: {', '.join(sorted(ignored))}",)
 
 
 def _subscription(

@@ -160,16 +160,21 @@ class TidelogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition's splits as Arrow batches with exactly the schema that Spark expects."""
-        from tidelog.sources.brokers import read_any_split
+        from tidelog.sources.reading import Reading
         from tidelog.sources.report import ScanReport
         from tidelog.spark.columns import scan_columns
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
 
         task: Task = partition.value
         names, report = scan_columns(self.options.columns), ScanReport()
-        rows = (batch for split in task for batch in read_any_split(split, names, batch_rows=BATCH_ROWS, report=report))
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            with Reading() as reading:
+                for split in task:
+                    yield from split.read(names, batch_rows=BATCH_ROWS, report=report, reading=reading)
+
         where = f"{task[0]} to {task[-1]}" if len(task) > 1 else "".join(map(str, task))
-        return spark_rows(rows, self.options.columns, report, where)
+        return spark_rows(rows(), self.options.columns, report, where)
 
 
 def _warn_of_rows() -> None:

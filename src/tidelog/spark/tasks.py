@@ -6,31 +6,32 @@
 | many small segments | several of them, one after the other, together at most `TASK_BYTES` |
 | little in all | its share: there are at least as many tasks as wanted, as far as there are batches to cut between |
 
-Of brokers' logs a piece is a range of offsets, and its bytes are an estimate. A task costs Spark tens of milliseconds, whatever
-it reads. Tasks are in the order of topic, partition and offset.
+Where no files are seen a piece is a range of offsets, and its bytes are an estimate. A task costs Spark tens of milliseconds,
+whatever it reads. Tasks are in the order of topic, partition and offset.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 from tidelog.reader.missing import MissingOffsets
-from tidelog.sources.brokers import AnySplit, BrokerPlan, plan_from_brokers
-from tidelog.sources.plan import ScanPlan, plan
+from tidelog.sources.bounds import TimeRange
+from tidelog.sources.opening import open_source
+from tidelog.sources.scan_plan import ScanRequest
+from tidelog.sources.source import Source
+from tidelog.sources.split import Split
 from tidelog.spark.bounds import OffsetRange, missing_partitions, report_missing, resolve_ranges, select_partitions
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.places import BrokerPlace, FolderPlace, place_of
 
 TASK_BYTES = 128 * 1024 * 1024
 """Most bytes of log that one task reads, but for a single batch that is larger: as much as Spark's own file sources take."""
 
 SIFTED_TASK_BYTES = 2 * TASK_BYTES
-"""The same for what is read of brokers because they cannot tell where a time range ends: most of it is skipped."""
+"""The same for what is read because nothing says where a time range ends, as of brokers: most of it is skipped."""
 
-Task = tuple[AnySplit, ...]
+Task = tuple[Split, ...]
 
 _log = logging.getLogger("tidelog.spark")
 
@@ -38,18 +39,18 @@ _log = logging.getLogger("tidelog.spark")
 def plan_tasks(options: ReadOptions, wanted: int) -> list[Task]:
     """Resolve a load's options against what is there and return its tasks, at least `wanted` of them where that is possible.
 
-    Raises what `select_partitions`, `resolve_ranges` and `tidelog.sources.plan.plan` raise.
+    Raises what `select_partitions`, `resolve_ranges` and `Source.plan` raise.
     """
-    with place_of(options) as place:
-        return _plan(options, place, wanted)
+    with open_source(options.source, skip_damaged=options.skip_damaged) as source:
+        return _plan(options, source, wanted)
 
 
-def _plan(options: ReadOptions, place: FolderPlace | BrokerPlace, wanted: int) -> list[Task]:
+def _plan(options: ReadOptions, source: Source, wanted: int) -> list[Task]:
     by_topic: dict[str, dict[int, OffsetRange]] = defaultdict(dict)
-    for (topic, partition), found in resolve_ranges(options, place, select_partitions(options, place)).items():
+    for (topic, partition), found in resolve_ranges(options, source, select_partitions(options, source.topics())).items():
         by_topic[topic][partition] = found
     shares = dict.fromkeys(by_topic, wanted if len(by_topic) == 1 else 1)
-    planned = {topic: _plan_topic(options, place, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}
+    planned = {topic: _plan_topic(options, source, topic, offsets, shares[topic]) for topic, offsets in by_topic.items()}
     if sum(len(splits) for splits, _, _ in planned.values()) < wanted:
         # Cut again: shares by size, and twice of that, because the planner rounds the pieces of a segment either way.
         sizes = {topic: sum(split.size_bytes for split in splits) for topic, (splits, _, _) in planned.items()}
@@ -57,9 +58,9 @@ def _plan(options: ReadOptions, place: FolderPlace | BrokerPlace, wanted: int) -
         for topic, offsets in by_topic.items():
             share = -(-2 * wanted * sizes[topic] // total)
             if share > len(planned[topic][0]):
-                planned[topic] = _plan_topic(options, place, topic, offsets, share)
-    missing = missing_partitions(options, place.log_dir) if isinstance(place, FolderPlace) else []
-    report_missing(options, [*missing, *(one for _, _, missing in planned.values() for one in missing)])
+                planned[topic] = _plan_topic(options, source, topic, offsets, share)
+    lost = missing_partitions(options, source)
+    report_missing(options, [*lost, *(one for _, _, missing in planned.values() for one in missing)])
     for _, notes, _ in planned.values():
         for note in notes:
             _log.warning("%s", note)
@@ -67,23 +68,19 @@ def _plan(options: ReadOptions, place: FolderPlace | BrokerPlace, wanted: int) -
 
 
 def _plan_topic(
-    options: ReadOptions, place: FolderPlace | BrokerPlace, topic: str, offsets: dict[int, OffsetRange], min_splits: int
-) -> tuple[Sequence[AnySplit], Iterable[str], Iterable[MissingOffsets]]:
-    make_plan: Callable[..., ScanPlan | BrokerPlan]
-    if isinstance(place, FolderPlace):
-        make_plan = partial(plan, place.log_dir, topic, time_map_dir=options.time_map_dir)
-    else:
-        assert options.brokers is not None
-        make_plan = partial(plan_from_brokers, options.brokers, topic, cluster=place.cluster)
-    planned = make_plan(
-        start=options.start_ms,
-        end=options.end_ms,
-        partitions=list(offsets),
+    options: ReadOptions, source: Source, topic: str, offsets: dict[int, OffsetRange], min_splits: int
+) -> tuple[Sequence[Split], Iterable[str], Iterable[MissingOffsets]]:
+    request = ScanRequest(
+        topic=topic,
+        time=TimeRange(options.start_ms, options.end_ms),
+        partitions=tuple(offsets),
         isolation=options.isolation,
         offsets=offsets,
+        time_map_dir=options.time_map_dir,
         split_bytes=_task_bytes(options),
         min_splits=min_splits,
     )
+    planned = source.plan(request)
     missing, planned.known.missing = planned.known.missing, ()
     damaged, planned.known.left_out = map(str, planned.known.left_out), ()
     in_blocks = (f"{topic}: {notice} (in blocks that time maps rule out)" for notice in planned.known.notices())
@@ -91,10 +88,10 @@ def _plan_topic(
 
 
 def _task_bytes(options: ReadOptions) -> int:
-    return TASK_BYTES if options.brokers is None or options.end_ms is None else SIFTED_TASK_BYTES
+    return TASK_BYTES if options.reads_files or options.end_ms is None else SIFTED_TASK_BYTES
 
 
-def pack(splits: Sequence[AnySplit], wanted: int, task_bytes: int = TASK_BYTES) -> list[Task]:
+def pack(splits: Sequence[Split], wanted: int, task_bytes: int = TASK_BYTES) -> list[Task]:
     """Put neighbours together up to `task_bytes`, as long as there stay `wanted` tasks, or one for each split."""
     limit_bytes = min(task_bytes, sum(split.size_bytes for split in splits) // wanted)
     tasks = _pack(splits, limit_bytes)
@@ -105,8 +102,8 @@ def pack(splits: Sequence[AnySplit], wanted: int, task_bytes: int = TASK_BYTES) 
     return tasks
 
 
-def _pack(splits: Sequence[AnySplit], limit_bytes: int) -> list[Task]:
-    tasks: list[list[AnySplit]] = []
+def _pack(splits: Sequence[Split], limit_bytes: int) -> list[Task]:
+    tasks: list[list[Split]] = []
     filled = 0
     for split in splits:
         if not tasks or filled + split.size_bytes > limit_bytes:

@@ -24,7 +24,7 @@ from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
-from tidelog.sources.folder_groups import FolderGroups
+from tidelog.sources.files.folder_groups import FolderGroups
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.steps import run_steps
 from tidelog.wire.error_codes import ErrorCode

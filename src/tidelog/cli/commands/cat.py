@@ -7,7 +7,7 @@ early is too. Records come in offset order, partition by partition, and stream: 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -27,15 +27,16 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.notices import INCOMPLETE
 from tidelog.cli.printing.output import STDOUT, open_output, stdout_is_terminal
 from tidelog.cli.printing.progress import ProgressBar
-from tidelog.client.connections.addresses import is_address
+from tidelog.sources.opening import kind_of, open_source
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.sources.brokers import BrokerPlan
-    from tidelog.sources.plan import ScanPlan
+    from tidelog.sources.reading import Reading
     from tidelog.sources.report import ScanReport
+    from tidelog.sources.scan_plan import ScanPlan
+    from tidelog.sources.split import Split
 
 FORMATS = ("text", "jsonl", "arrow", "parquet")
 
@@ -90,24 +91,24 @@ def command(
     if start is not None and end is not None and end.time_ms < start.time_ms:
         raise click.UsageError(f"the range ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
     format_name = format_name or SUFFIXES.get(Path(output or "").suffix.lower(), "text")
-    brokers = source if is_address(source) else None
-    if brokers is not None and (time_map_dir is not None or until_high_watermark):
+    kind = kind_of(source)
+    if not kind.reads_files and (time_map_dir is not None or until_high_watermark):
         raise click.UsageError("--time-map-dir and --until-high-watermark are for folders: brokers end at the high watermark.")
-    if brokers is not None and skip_damaged:
+    if not kind.reads_files and skip_damaged:
         raise click.UsageError("--skip-damaged is for folders: what a broker sends is checked by the broker.")
     if encoding is not None and format_name in BINARY_FORMATS:
         raise click.UsageError(f"--encoding is for text and jsonl: {format_name} holds bytes as they are.")
     echo_moment(start)
     echo_moment(end)
-    with open_output(
-        output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=None if brokers else source
-    ) as out:
-        from tidelog.sources.brokers import plan_from_brokers
-        from tidelog.sources.plan import plan
+    data_dir = source if kind.is_local else None
+    with (
+        open_output(output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=data_dir) as out,
+        ExitStack() as stack,
+    ):
+        from tidelog.sources.plan import scan_request
         from tidelog.sources.report import ScanReport
 
-        scan_plan = (plan_from_brokers if brokers else partial(plan, skip_damaged=skip_damaged))(
-            source,
+        request = scan_request(
             topic,
             start=None if start is None else start.time_ms,
             end=None if end is None else end.time_ms,
@@ -116,12 +117,16 @@ def command(
             until="high_watermark" if until_high_watermark else "log_end",
             time_map_dir=time_map_dir,
         )
+        opened = open_source(source, skip_damaged=skip_damaged)
+        reading = stack.enter_context(opened.reading)
+        scan_plan = opened.plan(request)
+        del opened  # What it knows of the folder's logs is not needed any more.
         # The plan's own notes are about offsets asked for, which this command does not, and about the high watermark: the
         # report counts the records behind that, in one note for all partitions.
         report = ScanReport()
         report += scan_plan.known
         with ProgressBar(f"cat {topic}", scan_plan.size_bytes, answer_on_stdout=output in (None, STDOUT)) as bar:
-            _write(_batches(scan_plan, report, bar), out, format_name, encoding or "utf8", output)
+            _write(_batches(scan_plan, report, bar, reading), out, format_name, encoding or "utf8", output)
     for text in report.notices():
         notices.note(text)
     if output not in (None, STDOUT):
@@ -130,13 +135,11 @@ def command(
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def _batches(scan_plan: ScanPlan | BrokerPlan, report: ScanReport, bar: ProgressBar) -> Iterator[pa.RecordBatch]:
-    from tidelog.sources.brokers import read_any_split
-
+def _batches(scan_plan: ScanPlan[Split], report: ScanReport, bar: ProgressBar, reading: Reading) -> Iterator[pa.RecordBatch]:
     for split in scan_plan.splits:
         before = bar.done_bytes
         start_bytes = report.bytes_read
-        for batch in read_any_split(split, report=report):
+        for batch in split.read(report=report, reading=reading):
             bar.advance(min(report.bytes_read - start_bytes, split.size_bytes) - (bar.done_bytes - before))
             yield batch
         bar.advance(split.size_bytes - (bar.done_bytes - before))

@@ -85,7 +85,7 @@ def list_command(source: str, as_json: bool) -> None:
         with connect(source) as client:
             listings = client.groups()
     else:
-        from tidelog.sources.folder_groups import FolderGroups
+        from tidelog.sources.files.folder_groups import FolderGroups
 
         folder = FolderGroups(source)
         listings, missing = folder.list(), folder.missing_commits()
@@ -131,7 +131,7 @@ def describe_command(
         with connect(source, clock=clock) as client:
             found = client.group_lag(group, isolation=isolation, window_ms=window_ms)
     else:
-        from tidelog.sources.folder_groups import FolderGroups
+        from tidelog.sources.files.folder_groups import FolderGroups
 
         folder = FolderGroups(source)
         found = folder.describe(group, clock.now_ms(), isolation, window_ms)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -27,8 +27,7 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import table
 from tidelog.cli.printing.missing import end_with_missing, print_missing
 from tidelog.cli.printing.output import print_lines
-from tidelog.client.connections.addresses import is_address
-from tidelog.reader.log_dir import LogDir
+from tidelog.sources.opening import kind_of, open_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,11 +86,11 @@ def run_job(
     not written below it: the first of those folders, if no other is named. `tell` says what is to be said before the summary.
     """
     if data_dir is None:
-        data_dir = next((str(place) for place in places if not _is_brokers(place)), None)
+        data_dir = next((str(place) for place in places if kind_of(place).is_local), None)
     if options.rows_target is not None:
         check_target(options.rows_target, data_dir)
     for place in dict.fromkeys(places):
-        _check_is_there(place)
+        open_source(place).close()
     from tidelog.spark.jobs.job_session import job_session
 
     began = time.monotonic()
@@ -109,19 +108,6 @@ def run_job(
     if faults:
         raise click.exceptions.Exit(FAULTS_FOUND)
     end_with_missing(result.missing)
-
-
-def _is_brokers(place: str | Path) -> TypeGuard[str]:
-    return isinstance(place, str) and is_address(place)
-
-
-def _check_is_there(place: str | Path) -> None:
-    if _is_brokers(place):
-        from tidelog.sources.brokers import scan_cluster
-
-        scan_cluster(place).close()
-    else:
-        LogDir(place)
 
 
 def _print_started(spark: SparkSession, took_s: float) -> None:

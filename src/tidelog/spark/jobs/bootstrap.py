@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.client.connections.addresses import is_address
 from tidelog.errors import IncompleteLogWarning, InvalidArgumentError
+from tidelog.sources.opening import settled
 from tidelog.spark.bootstrap import Cut, missing_of_cut, take_cut
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 from tidelog.times import Time
@@ -44,7 +44,7 @@ def cut_at(
             return cut, True
         # Another job has taken one meanwhile: that one counts, or its history would end elsewhere than the stream begins.
     cut = Cut.load(path)
-    place = source if is_address(source) else os.fspath(Path(source).absolute())
+    place = settled(source)
     if set(cut.topics) != set(topics) or cut.source != place:
         raise InvalidArgumentError("the file has another cut", path=path, found=cut, expected=f"{', '.join(topics)} of {place}")
     return cut, False

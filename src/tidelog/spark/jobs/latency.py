@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.sources.split import Split
+from tidelog.sources.files.folder_split import FolderSplit
 from tidelog.spark.jobs.bundles import bundle
 from tidelog.spark.jobs.distribute import Progress, run_arrow_tasks, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
@@ -40,7 +40,7 @@ _FIGURES = ("records", "p50_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "ahead"
 
 
 class _Task(NamedTuple):
-    split: Split
+    split: FolderSplit
     largest_before: int
 
 
@@ -59,12 +59,13 @@ def latency(
     import pyarrow as pa
 
     from tidelog.reader.log_dir import LogDir
+    from tidelog.sources.files.folder_plan import plan_folder
     from tidelog.sources.latency import SCHEMA
-    from tidelog.sources.plan import plan
+    from tidelog.sources.plan import scan_request
 
     log_dir = LogDir(directory)
     topics = sorted(log_dir.topics()) if topic is None else [topic]
-    plans = [plan(log_dir, name, partitions=partitions) for name in topics]
+    plans = [plan_folder(log_dir, scan_request(name, partitions=partitions)) for name in topics]
     missing = logged_missing(one for each in plans for one in each.known.missing)
     splits = [split for each in plans for split in each.splits]
     tasks = _bundled(spark, _with_largest_before(spark, splits))
@@ -77,7 +78,7 @@ def latency(
     return JobResult(rows, Summary((*places, *_FIGURES), tuple(tuple(row) for row in whole)), missing=missing)
 
 
-def _with_largest_before(spark: SparkSession, splits: list[Split]) -> list[_Task]:
+def _with_largest_before(spark: SparkSession, splits: list[FolderSplit]) -> list[_Task]:
     """Return the splits with the largest CreateTime of their partition before each."""
     from tidelog.model import NO_TIMESTAMP
     from tidelog.sources.latency import largest_create_time
@@ -103,7 +104,7 @@ def _bundled(spark: SparkSession, tasks: list[_Task]) -> list[list[_Task]]:
     return bundle(tasks, lambda task: task.split.size_bytes, spark.sparkContext.defaultParallelism)
 
 
-def _place(split: Split) -> tuple[str, int]:
+def _place(split: FolderSplit) -> tuple[str, int]:
     return split.topic, split.partition
 
 

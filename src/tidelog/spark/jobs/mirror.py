@@ -25,30 +25,26 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.client.connections.addresses import is_address
 from tidelog.client.connections.cluster import Cluster
-from tidelog.client.reading.offsets import list_offsets
 from tidelog.clock import Clock, SystemClock
 from tidelog.copying.copier import CLIENT_ID, CopyResult, CopyTask, committed_positions, copy_partition
 from tidelog.copying.mirror_folder import MirrorIdentity, SeenGroups, claim_folder, write_groups
 from tidelog.copying.mirror_groups import JOB_PREFIX, offsets_of_folder_groups, offsets_of_groups, sync_group
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
 from tidelog.copying.planning import PlannedPartition, plan_copy
-from tidelog.copying.target_topics import ensure_topics, shapes_of_cluster, shapes_of_folder
+from tidelog.copying.target_topics import ensure_topics, shapes_of
 from tidelog.errors import InvalidArgumentError, NotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from tidelog.model import EARLIEST, LATEST, TopicPartition
-from tidelog.reader.log_dir import LogDir
+from tidelog.model import TopicPartition
 from tidelog.reader.missing import MissingOffsets
-from tidelog.reader.time_search import FoundOffset
+from tidelog.sources.opening import kind_of, open_source, settled
 from tidelog.spark.jobs.distribute import Progress, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
-from tidelog.storage.folder.meta_properties import known_cluster_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,35 +145,33 @@ class _Mirror:
         self._spark = spark
         # Workers may stand elsewhere.
         options = replace(options, map_dir=os.path.abspath(options.map_dir))  # noqa: PTH100  # links stay as they are
-        if not is_address(options.source):
-            options = replace(options, source=os.path.abspath(options.source))  # noqa: PTH100
+        options = replace(options, source=settled(options.source))
         self._options = options
         self._clock = clock
         self._progress = progress
         self._rows: dict[TopicPartition, _Row] = {}
         self._target = opened.enter_context(Cluster.at(options.target, CLIENT_ID)).reach()
         self._target.refresh(None)
-        self._source: Cluster | None = None
         self._missing_partitions: set[MissingOffsets] = set()
-        source_id, target_id = options.source, self._target.cluster_id or options.target
-        source_cluster: str | None
-        if is_address(options.source):
-            self._source = opened.enter_context(Cluster.at(options.source, CLIENT_ID)).reach()
-            self._source.refresh(None)
-            source_cluster = source_id = self._source.cluster_id or options.source
+        self._source = source = opened.enter_context(open_source(options.source))
+        source_cluster, target_id = source.cluster_id(), self._target.cluster_id or options.target
+        if source.cluster is not None:
+            source.cluster.refresh(None)
+            job = source_id = source_cluster = source.cluster_id() or options.source
         else:
-            source_cluster = known_cluster_id(Path(options.source))
+            source_id = os.path.abspath(options.source) if kind_of(options.source).is_local else options.source  # noqa: PTH100
+            job = _folder_id(source_id)
         if source_cluster == target_id and not options.prefix:
             raise InvalidArgumentError("source and target are the same cluster: topics need another name there, with a prefix")
-        self._job_id = options.job_id or JOB_PREFIX + (source_id if self._source is not None else _folder_id(source_id))
+        self._job_id = options.job_id or JOB_PREFIX + job
         claim_folder(options.map_dir, MirrorIdentity(self._job_id, source_id, target_id, options.prefix))
 
     def round(self) -> None:
         """Copy what is new."""
+        self._source.refresh()
         there = self._source_topics()
         topics = self._wanted(there)
-        if self._source is None:
-            self._look_for_partitions(topics)
+        self._look_for_partitions(topics)
         self._make_topics({topic: there[topic] for topic in topics})
         tasks = [task for topic in topics for task in self._plan(topic, there[topic])]
         tasks.sort(key=lambda task: -task.size_bytes)
@@ -199,25 +193,25 @@ class _Mirror:
     def _missing(self) -> Iterator[MissingOffsets]:
         """Yield what the source folder lacks of what was mirrored: it has been logged."""
         yield from self._missing_partitions
-        if self._source is None:
-            log_dir = LogDir(self._options.source)
+        log_dir = self._source.log_dir
+        if log_dir is not None:
             for key in sorted(self._rows):
                 with contextlib.suppress(NotFoundError), log_dir.log(*key) as log:
                     yield from log_dir.missing_of(log)
 
-    def _look_for_partitions(self, topics: Iterable[str]) -> None:
-        log_dir = LogDir(self._options.source)
-        found = {one for topic in topics for one in log_dir.missing_partitions(topic)}
+    def _look_for_partitions(self, topics: Sequence[str]) -> None:
+        found = {one for one in self._source.missing_partitions() if one.topic in topics}
         logged_missing(sorted(found - self._missing_partitions, key=lambda one: (one.topic, one.partition)))
         self._missing_partitions |= found
 
     def _source_topics(self) -> dict[str, list[int]]:
         """Return the source's topics, without those that are about the cluster itself, and their partitions."""
-        if self._source is None:
-            found = LogDir(self._options.source).topics()
+        if self._source.cluster is None:
+            found = self._source.topics()
         else:
-            topics = self._source.topics()
-            found = {name: sorted(topic.partitions) for name, topic in topics.items() if not topic.is_internal}
+            found = {
+                name: sorted(topic.partitions) for name, topic in self._source.cluster.topics().items() if not topic.is_internal
+            }
         return {name: numbers for name, numbers in found.items() if not name.startswith("__")}
 
     def _wanted(self, there: Mapping[str, list[int]]) -> list[str]:
@@ -245,10 +239,7 @@ class _Mirror:
         ]
         if not lacking:
             return
-        if self._source is not None:
-            shapes = shapes_of_cluster(self._source, lacking)
-        else:
-            shapes = shapes_of_folder(LogDir(options.source), lacking)
+        shapes = shapes_of(self._source, lacking)
         shapes = {options.prefix + name: shape for name, shape in shapes.items()}
         for change in ensure_topics(self._target, shapes, replication_factor=options.replication_factor):
             what = f"{change.partitions} partitions"
@@ -267,10 +258,10 @@ class _Mirror:
                 if known.runs or known.next_source_offset > known.start_offset:
                     positions[source] = known.next_source_offset  # which the target has forgotten
         offsets = {source.partition: (positions.get(source), None) for source in targets}
-        ends = self._log_ends(targets)
-        for planned in plan_copy(options.source, topic, offsets=offsets, cluster=self._source):
+        ends = self._source.ends(targets)
+        for planned in plan_copy(self._source, topic, offsets=offsets):
             source, position = planned.source, positions.get(planned.source)
-            self._note(planned, targets[source], position, *ends[source])
+            self._note(planned, targets[source], position, ends[source].log_start_offset, ends[source].log_end_offset)
             if position is None:
                 OffsetMapWriter(options.map_dir, source, options.prefix + topic, start_offset=planned.start_offset).close()
             if planned.start_offset < planned.end_offset:
@@ -284,23 +275,6 @@ class _Mirror:
                     target=targets[source],
                     map_dir=options.map_dir,
                 )
-
-    def _log_ends(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the log start and the log end (brokers: the high watermark) of partitions of the source."""
-        found = {}
-        if self._source is not None:
-            starts = list_offsets(self._source, dict.fromkeys(keys, EARLIEST))
-            for key, end in list_offsets(self._source, dict.fromkeys(keys, LATEST)).items():
-                start = starts[key]
-                assert isinstance(start, FoundOffset)
-                assert isinstance(end, FoundOffset)
-                found[key] = start.offset, end.offset
-            return found
-        log_dir = LogDir(self._options.source)
-        for key in keys:
-            with log_dir.log(*key) as log:
-                found[key] = log.log_start_offset, log.log_end_offset
-        return found
 
     def _note(
         self, planned: PlannedPartition, target: TopicPartition, position: int | None, log_start_offset: int, log_end_offset: int
@@ -336,8 +310,8 @@ class _Mirror:
         groups = self._options.groups
         if groups is not None and not groups:
             return
-        if self._source is not None:
-            offsets = offsets_of_groups(self._source, groups)
+        if self._source.cluster is not None:
+            offsets = offsets_of_groups(self._source.cluster, groups)
         else:
             offsets = offsets_of_folder_groups(self._options.source, groups)
         write_groups(self._options.map_dir, SeenGroups(self._clock.now_ms(), offsets))

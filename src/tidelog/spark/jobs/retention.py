@@ -178,14 +178,13 @@ def _scanned_create_time(log_dir: LogDir, log: Log, facts: SegmentFacts) -> Keep
     import pyarrow.compute as pc
 
     from tidelog.sources.plan import plan
-    from tidelog.sources.reader import read_split
 
     latest: Keeper | None = None
     offsets = {log.partition: (max(facts.base_offset, log.log_start_offset), facts.end_offset)}
     if offsets[log.partition][0] >= facts.end_offset:
         return None
     for split in plan(log_dir, log.topic, offsets=offsets).splits:
-        for batch in read_split(split, ("offset", "create_time")):
+        for batch in split.read(("offset", "create_time")):
             times = batch.column("create_time").cast(pa.int64())
             time_ms = pc.max(times).as_py()
             if time_ms is not None and (latest is None or time_ms > latest.timestamp):

@@ -6,7 +6,6 @@
 | `offsets` | a stream's position as JSON, the connector's |
 | `admission` | how much of what is there a batch takes; pure |
 | `batch_ranges` | which offsets a batch reads, and what was lost; pure |
-| `places`, `folder_place`, `broker_place` | where the log is: what stays open between two batches |
 | `stream_tasks` | the tasks of a batch, and how one is read |
 | `reader` | what Spark calls |
 """

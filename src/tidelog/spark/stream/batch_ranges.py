@@ -19,18 +19,11 @@ from typing import NamedTuple
 
 from tidelog.errors import OffsetOutOfRangeError
 from tidelog.model import MAX_OFFSET, TopicPartition
+from tidelog.sources.source import Ends
 from tidelog.spark.stream.offsets import Positions
 
 MAX_NAMED = 5
 """How many losses an error names one by one."""
-
-
-class Span(NamedTuple):
-    """What a partition holds: offsets `[start_offset, end_offset)` can be read now, others up to `log_end_offset` are there."""
-
-    start_offset: int
-    end_offset: int
-    log_end_offset: int
 
 
 class Reach(NamedTuple):
@@ -46,7 +39,7 @@ class Reach(NamedTuple):
 
 
 def reaches(
-    positions: Positions, spans: Mapping[TopicPartition, Span], recreated: Set[TopicPartition]
+    positions: Positions, spans: Mapping[TopicPartition, Ends], recreated: Set[TopicPartition]
 ) -> tuple[dict[TopicPartition, Reach], list[str]]:
     """Return what the next batch may read, and what was lost, a sentence each.
 
@@ -58,20 +51,20 @@ def reaches(
         position = positions.get(key)
         if position is None:
             losses += _below(key, 0, span, span.end_offset)
-            found[key] = Reach(None, span.start_offset, span.end_offset)
+            found[key] = Reach(None, span.log_start_offset, span.end_offset)
         elif key in recreated or position > span.log_end_offset:
             losses.append(
                 f"{_name(key)} ends at {span.log_end_offset}, the stream was at {position}"
                 + (": it was deleted and created again" if key in recreated else ": it was cut, or deleted and created again")
             )
             # Less than the position, see the module; the rest comes with the batch behind that.
-            start, most = span.start_offset, position - 1
+            start, most = span.log_start_offset, position - 1
             if start >= most:
                 start, most = position, MAX_OFFSET
             found[key] = Reach(position, start, max(start, min(span.end_offset, most)))
         else:
             losses += _below(key, position, span, span.end_offset)
-            start = max(position, span.start_offset)
+            start = max(position, span.log_start_offset)
             found[key] = Reach(position, start, max(start, span.end_offset))
     return found, losses
 
@@ -89,7 +82,7 @@ def ends(reached: Mapping[TopicPartition, Reach], taken: Mapping[TopicPartition,
 
 
 def batch_ranges(
-    start: Positions, end: Positions, spans: Mapping[TopicPartition, Span], *, is_first: bool = False
+    start: Positions, end: Positions, spans: Mapping[TopicPartition, Ends], *, is_first: bool = False
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
     """Return the offsets `[first, behind)` that the batch between two positions reads, and what was lost, a sentence each.
 
@@ -107,9 +100,9 @@ def batch_ranges(
             continue
         first = position or 0
         if stop < first:
-            first = span.start_offset
+            first = span.log_start_offset
         losses += _below(key, first, span, stop)
-        first = max(first, span.start_offset)
+        first = max(first, span.log_start_offset)
         if stop > max(first, span.log_end_offset):
             behind = max(first, span.log_end_offset)
             losses.append(f"{_name(key)} offsets [{behind}, {stop}), {stop - behind:,} of them: the log ends at {behind}")
@@ -129,11 +122,11 @@ def loss(losses: list[str], place: str) -> OffsetOutOfRangeError:
     )
 
 
-def _below(key: TopicPartition, first: int, span: Span, stop: int) -> list[str]:
-    behind = min(span.start_offset, max(first, stop))
+def _below(key: TopicPartition, first: int, span: Ends, stop: int) -> list[str]:
+    behind = min(span.log_start_offset, max(first, stop))
     if first >= behind:
         return []
-    return [f"{_name(key)} offsets [{first}, {behind}), {behind - first:,} of them: the log starts at {span.start_offset}"]
+    return [f"{_name(key)} offsets [{first}, {behind}), {behind - first:,} of them: the log starts at {span.log_start_offset}"]
 
 
 def _gone(key: TopicPartition, position: int) -> str:

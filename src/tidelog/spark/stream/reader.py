@@ -9,7 +9,7 @@
 | `commit`, `reportLatestOffset` | after a batch | there |
 | `read` | one task | a worker |
 
-What the process keeps: connections or opened logs (`places`), how far the log's time came (`admission.TimeLimit`), which
+What the process keeps: connections or opened logs (the `Source`), how far the log's time came (`admission.TimeLimit`), which
 topics were seen. All of it can be lost: after a restart the checkpoint's offsets are enough.
 
 Where a query starts at the latest records, its first batch is empty on purpose: it only brings the start into the checkpoint.
@@ -22,7 +22,8 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.clock import SteadyClock, SystemClock
@@ -30,14 +31,17 @@ from tidelog.errors import UnknownTopicOrPartitionError
 from tidelog.extras import imported_from
 from tidelog.model import EARLIEST, LATEST, TopicPartition
 from tidelog.reader.missing import MissingOffsets
-from tidelog.spark.bounds import report_missing, resolve_ranges, select_partitions
+from tidelog.reader.salvage import LeftOut
+from tidelog.sources.bounds import HIGH_WATERMARK
+from tidelog.sources.opening import open_source
+from tidelog.sources.source import Ends, Source
+from tidelog.spark.bounds import missing_partitions, report_missing, resolve_ranges, select_partitions
 from tidelog.spark.plain_errors import plainly
 from tidelog.spark.stream.admission import WINDOW_OFFSETS, TimeLimit, TriggerDelay, Window, share, within_bytes
-from tidelog.spark.stream.batch_ranges import Reach, Span, batch_ranges, ends, loss, reaches
+from tidelog.spark.stream.batch_ranges import Reach, batch_ranges, ends, loss, reaches
 from tidelog.spark.stream.offsets import Document, from_json, to_json
-from tidelog.spark.stream.places import StreamPlace
 from tidelog.spark.stream.stream_options import StreamOptions
-from tidelog.spark.tasks import TASK_BYTES
+from tidelog.spark.stream.stream_tasks import batch_splits, plan_batch, read_task
 
 with imported_from("spark", "PySpark"):
     from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -61,12 +65,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, default_parallelism: int | None) -> None:
         self.options = options
         self.default_parallelism = default_parallelism
-        self._place: StreamPlace | None = None
-        self._target: dict[TopicPartition, Span] | None = None
-        self._seen: dict[TopicPartition, Span] = {}
+        self._source: Source | None = None
+        self._target: dict[TopicPartition, Ends] | None = None
+        self._seen: dict[TopicPartition, Ends] = {}
         self._is_fresh_look = self._has_looked = False
         self._ids: dict[str, uuid.UUID] = {}
         self._reported: set[MissingOffsets] = set()
+        self._reported_damage: set[LeftOut] = set()
         self._initial: Document = {}
         self._is_first = False
         self._is_anchored = True
@@ -85,7 +90,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._look()
         later = {key: span for key, span in self._target.items() if span.end_offset < span.log_end_offset}
-        if later and self.options.read.brokers is None:
+        if later and self.options.read.reads_files:
             key, span = next(iter(later.items()))
             _log.warning(
                 "%d partitions hold more than may be read now, e.g. %s-%d offsets [%d, %d): past the high-watermark checkpoint, "
@@ -129,8 +134,6 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plainly
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
         """Return the tasks of the batch between two positions; none where there is nothing."""
-        from tidelog.spark.stream.stream_tasks import plan_batch
-
         options = self.options.read
         if start == end:
             return []
@@ -142,7 +145,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report_losses(losses)
         self._report_missing(self._opened().missing_in(ranges))
         tasks = plan_batch(
-            self._opened(),
+            partial(batch_splits, self._opened(), options, reported=self._reported_damage),
             ranges,
             wanted=options.min_partitions or self.default_parallelism or os.cpu_count() or 1,
             is_wanted_by_user=options.min_partitions is not None,
@@ -156,7 +159,6 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from tidelog.sources.report import ScanReport
         from tidelog.spark.columns import scan_columns
         from tidelog.spark.reading import BATCH_ROWS, spark_rows
-        from tidelog.spark.stream.stream_tasks import read_task
 
         columns, report = self.options.read.columns, ScanReport()
         rows = read_task(partition.value, scan_columns(columns), BATCH_ROWS, report)
@@ -170,44 +172,47 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: the checkpoint is what counts."""
 
     def stop(self) -> None:
-        if self._place is not None:
-            self._place.close()
-            self._place = None
+        if self._source is not None:
+            self._source.close()
+            self._source = None
 
     # --- The log as it is
 
-    def _opened(self) -> StreamPlace:
-        if self._place is None:
-            from tidelog.spark.stream.broker_place import BrokerStreamPlace
-            from tidelog.spark.stream.folder_place import FolderStreamPlace
+    def _opened(self) -> Source:
+        if self._source is None:
+            self._source = open_source(self.options.read.source, skip_damaged=self.options.read.skip_damaged)
+        return self._source
 
-            read = self.options.read
-            self._place = FolderStreamPlace(read) if read.brokers is None else BrokerStreamPlace(read)
-        return self._place
+    def _topics(self) -> dict[str, list[int]]:
+        """Return the partitions of each topic that may be read, as they are now."""
+        options, source = self.options.read, self._opened()
+        source.refresh()
+        if options.pattern is not None:
+            return source.topics()
+        return source.topics(sorted(options.topics or {topic for topic, _ in options.assigned or ()}))
 
-    def _look(self, before: Collection[TopicPartition] = ()) -> dict[TopicPartition, Span]:
+    def _look(self, before: Collection[TopicPartition] = ()) -> dict[TopicPartition, Ends]:
         """Return what the partitions that are read hold now; `before` are those that the query has read."""
-        place, options = self._opened(), self.options.read
+        source, options, existing = self._opened(), self.options.read, self._topics()
         try:
-            keys = select_partitions(options, place, warns=not self._has_looked)
+            keys = select_partitions(options, existing, warns=not self._has_looked)
         except UnknownTopicOrPartitionError:
             # A query may outlive its topics, if nobody minds losses.
             if options.fail_on_data_loss or not before:
                 raise
-            existing = place.topics()
             keys = [key for key in self._named(existing) if key[1] in existing.get(key[0], ())]
-        self._seen = place.spans(keys)
-        self._report_missing(place.missing(self._seen))
+        self._seen = source.ends(keys, options.isolation, HIGH_WATERMARK)
+        self._report_missing([*missing_partitions(options, source), *source.missing_after(self._seen)])
         self._is_fresh_look = self._has_looked = True
         return self._seen
 
-    def _named(self, existing: dict[str, list[int]]) -> list[TopicPartition]:
+    def _named(self, existing: Mapping[str, list[int]]) -> list[TopicPartition]:
         options = self.options.read
         if options.assigned is not None:
             return sorted(options.assigned)
         return sorted(TopicPartition(topic, number) for topic in options.topics or () for number in existing.get(topic, ()))
 
-    def _recreated(self, positions: dict[TopicPartition, int], spans: dict[TopicPartition, Span]) -> set[TopicPartition]:
+    def _recreated(self, positions: dict[TopicPartition, int], spans: dict[TopicPartition, Ends]) -> set[TopicPartition]:
         """Return the partitions whose topic is another one than this process knew under the name."""
         now = self._opened().topic_ids(spans)
         return {key for key in positions if key.topic in now and self._ids.get(key.topic, now[key.topic]) != now[key.topic]}
@@ -226,7 +231,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not losses:
             return
         if self.options.read.fail_on_data_loss:
-            raise loss(losses, self.options.read.place)
+            raise loss(losses, self.options.read.source)
         for text in losses:
             _log.warning("records were lost before the stream read them: %s", text)
 
@@ -235,19 +240,23 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _starts(self) -> dict[TopicPartition, int]:
         options = self.options.read
         spans = self._look() if self._target is None else self._target
-        place = self._opened()
+        source = self._opened()
         if options.starting.option == "startTime":
             assert options.start_ms is not None
-            starts = place.starts_for(spans, options.start_ms)
+            bounds = source.bounds(spans, options.start_ms, options.isolation)
+            # What only read_committed withholds as yet may be found too; a stream starts within what it may read.
+            starts = {key: min(one.start_offset, one.end_offset) for key, one in bounds.items()}
         else:
-            resolved = resolve_ranges(options, place, list(spans))
-            starts = {key: first if (first := resolved[key][0]) is not None else span.start_offset for key, span in spans.items()}
+            resolved = resolve_ranges(options, source, list(spans), HIGH_WATERMARK)
+            starts = {
+                key: first if (first := resolved[key][0]) is not None else span.log_start_offset for key, span in spans.items()
+            }
         bound = options.starting
         # The same whenever it is looked up; what startTime skips, its filter leaves out anyway.
         self._is_anchored = bound.option == "startTime" or (not bound.by_time and all(bound.of(key) != LATEST for key in spans))
         # What is missing before a start that was given as an offset is no loss; times were looked up, and told of it.
         asked = {key for key in spans if bound.option == "startTime" or (not bound.by_time and bound.of(key) == EARLIEST)}
-        self._report_missing(place.missing_in({key: (0, starts[key]) for key in asked}))
+        self._report_missing(source.missing_in({key: (0, starts[key]) for key in asked}))
         if self._target is not None:
             # Nothing that came since is to be read, and where a query starts is no loss.
             starts = {key: min(start, self._target[key].end_offset) for key, start in starts.items()}
@@ -286,13 +295,17 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _unpacked_bytes_each(self, key: TopicPartition, reach: Reach) -> float:
         """Return what a row of the next offsets takes in memory."""
-        place, behind = self._opened(), min(reach.end_offset, reach.start_offset + WINDOW_OFFSETS)
+        behind = min(reach.end_offset, reach.start_offset + WINDOW_OFFSETS)
         rows = size_bytes = 0
-        for split in place.splits({key: (reach.start_offset, behind)}, 1, TASK_BYTES):
-            for batch in place.read(split, ("key", "value", "headers")):
-                rows += batch.num_rows
-                size_bytes += batch.nbytes
+        for batch in self._sample(key, reach.start_offset, behind, ("key", "value", "headers")):
+            rows += batch.num_rows
+            size_bytes += batch.nbytes
         return size_bytes / max(1, rows)
+
+    def _sample(self, key: TopicPartition, first: int, behind: int, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        source = self._opened()
+        for split in batch_splits(source, self.options.read, {key: (first, behind)}, self._reported_damage):
+            yield from split.read(columns, reading=source.reading)
 
     def _within_time(self, reached: dict[TopicPartition, Reach], time_limit: TimeLimit) -> dict[TopicPartition, int]:
         windows = {key: self._window(key, reach.start_offset, reach.end_offset) for key, reach in reached.items()}
@@ -301,21 +314,17 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {key: reach.offsets for key, reach in reached.items()}
         end_ms, least = limited
         asked = {key: (first, reached[key].end_offset) for key, first in least.items()}
-        found, is_whole = self._opened().reach(asked, end_ms)
+        found, is_whole = self._opened().reach(asked, end_ms, self.options.read.isolation)
         if not is_whole:
             time_limit.cut()
         return {key: found[key] - reach.start_offset if key in found else 0 for key, reach in reached.items()}
 
     def _window(self, key: TopicPartition, first: int, behind: int) -> Window:
-        place, behind = self._opened(), min(behind, first + WINDOW_OFFSETS)
-        batches = [
-            batch
-            for split in place.splits({key: (first, behind)}, 1, TASK_BYTES)
-            for batch in place.read(split, ("offset", "timestamp"))
-        ]
+        behind = min(behind, first + WINDOW_OFFSETS)
+        batches = list(self._sample(key, first, behind, ("offset", "timestamp")))
         offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
         timestamps = [ms for batch in batches for ms in batch.column("timestamp").cast("int64").fill_null(-1).to_pylist()]
         return Window(offsets, timestamps, behind)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_place": None}
+        return self.__dict__ | {"_source": None}

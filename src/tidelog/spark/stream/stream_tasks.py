@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
-from tidelog.client.connections.cluster import Cluster
-from tidelog.client.reading.offsets import NotFound, list_offsets
 from tidelog.errors import OffsetOutOfRangeError, SegmentChangedError
-from tidelog.model import EARLIEST, TopicPartition
-from tidelog.sources.brokers import AnySplit, BrokerSplit, read_broker_split, scan_cluster
-from tidelog.sources.reader import read_split
+from tidelog.model import TopicPartition
+from tidelog.reader.salvage import LeftOut
+from tidelog.sources.bounds import TimeRange
+from tidelog.sources.reading import Closable, Reading
 from tidelog.sources.report import ScanReport
-from tidelog.spark.stream.places import StreamPlace
+from tidelog.sources.source import Source
+from tidelog.sources.split import Split
+from tidelog.spark.options import ReadOptions
 from tidelog.spark.tasks import TASK_BYTES, pack
 
 LEAST_TASK_BYTES = 1024 * 1024
@@ -31,20 +33,52 @@ LEAST_TASK_BYTES = 1024 * 1024
 
 _log = logging.getLogger("tidelog.spark")
 
-_clusters: dict[str, Cluster] = {}
+_connections: dict[Hashable, Closable] = {}
 """Of a worker, which runs one task after the other: connections outlive the tasks."""
+
+
+class SplitsOf(Protocol):
+    """Returns the splits that read ranges of offsets, `min_splits` of them if there is enough to cut."""
+
+    def __call__(self, ranges: Mapping[TopicPartition, tuple[int, int]], *, min_splits: int = 1) -> Sequence[Split]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTask:
     """What one task reads: splits, in order."""
 
-    splits: tuple[AnySplit, ...]
+    splits: tuple[Split, ...]
     fail_on_data_loss: bool
 
 
+def batch_splits(
+    source: Source,
+    options: ReadOptions,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    reported: set[LeftOut],
+    *,
+    min_splits: int = 1,
+) -> list[Split]:
+    """Return the splits that read ranges of offsets of a stream's source; damage that they read around is logged once."""
+    report = ScanReport()
+    splits = source.splits(
+        ranges,
+        TimeRange(options.start_ms, None),
+        options.isolation,
+        split_bytes=TASK_BYTES,
+        min_splits=min_splits,
+        time_map_dir=options.time_map_dir,
+        report=report,
+    )
+    for one in report.left_out:
+        if one not in reported:
+            reported.add(one)
+            _log.warning("%s", one)
+    return splits
+
+
 def plan_batch(
-    place: StreamPlace,
+    splits_of: SplitsOf,
     ranges: Mapping[TopicPartition, tuple[int, int]],
     *,
     wanted: int,
@@ -56,7 +90,7 @@ def plan_batch(
     if not ranges:
         return []
     if max_task_offsets is None:
-        splits = place.splits(ranges, wanted, TASK_BYTES)
+        splits = splits_of(ranges, min_splits=wanted)
         if not is_wanted_by_user:
             wanted = max(1, min(wanted, sum(split.size_bytes for split in splits) // LEAST_TASK_BYTES))
         return [StreamTask(task, fail_on_data_loss) for task in pack(splits, wanted)] if splits else []
@@ -65,60 +99,38 @@ def plan_batch(
         pieces = -(-(behind - first) // max_task_offsets)
         cuts = [first + (behind - first) * piece // pieces for piece in range(pieces + 1)]
         for low, high in itertools.pairwise(cuts):
-            splits = place.splits({key: (low, high)}, 1, TASK_BYTES)
+            splits = splits_of({key: (low, high)})
             tasks += [StreamTask((split,), fail_on_data_loss) for split in splits]
     return tasks
 
 
 def read_task(task: StreamTask, columns: tuple[str, ...], batch_rows: int, report: ScanReport) -> Iterator[pa.RecordBatch]:
     """Yield a task's records. Raises OffsetOutOfRangeError, SegmentChangedError where they are gone, and what reading raises."""
-    for split in task.splits:
-        if task.fail_on_data_loss:
-            yield from _read(split, columns, batch_rows, report)
-        else:
-            yield from _read_what_is_there(split, columns, batch_rows, report)
-
-
-def _read(split: AnySplit, columns: tuple[str, ...], batch_rows: int, report: ScanReport) -> Iterator[pa.RecordBatch]:
-    if isinstance(split, BrokerSplit):
-        cluster = _cluster(split.brokers)
-        return read_broker_split(split, columns, batch_rows=batch_rows, report=report, cluster=cluster)
-    return read_split(split, columns, batch_rows=batch_rows, report=report)
-
-
-def _cluster(brokers: str) -> Cluster:
-    if brokers not in _clusters:
-        _clusters[brokers] = scan_cluster(brokers)
-    return _clusters[brokers]
+    with Reading(_connections) as reading:
+        for split in task.splits:
+            if task.fail_on_data_loss:
+                yield from split.read(columns, batch_rows=batch_rows, report=report, reading=reading)
+            else:
+                yield from _read_what_is_there(split, columns, batch_rows, report, reading)
 
 
 def _read_what_is_there(
-    split: AnySplit, columns: tuple[str, ...], batch_rows: int, report: ScanReport
+    split: Split, columns: tuple[str, ...], batch_rows: int, report: ScanReport, reading: Reading
 ) -> Iterator[pa.RecordBatch]:
     """Yield what a split still holds, a batch at a time: rows that are out stay out, and what is lost is told by offset."""
     names = columns if "offset" in columns else (*columns, "offset")
-    reached = split.start_offset if isinstance(split, BrokerSplit) else split.runs[0].first.base_offset
+    reached = split.first_offset
     while True:
         try:
-            for batch in _read(split, names, batch_rows, report):
+            for batch in split.read(names, batch_rows=batch_rows, report=report, reading=reading):
                 reached = batch.column("offset")[-1].as_py() + 1
                 yield batch if names is columns else batch.select(columns)
             return
         except (OffsetOutOfRangeError, SegmentChangedError) as error:
             lost = error
-        start = _start_behind(split, reached)
-        if start is None:
+        rest = split.after_loss(reached, reading)
+        if rest is None:
             _log.warning("%s: left out, lost from offset %d on: %s", split, reached, lost)
             return
-        _log.warning("%s: offsets [%d, %d) are lost: %s", split, reached, start, lost)
-        assert isinstance(split, BrokerSplit)
-        split, reached = replace(split, start_offset=start), start
-
-
-def _start_behind(split: AnySplit, reached: int) -> int | None:
-    """Return where a partition's log begins again behind `reached` and inside a split; None where the rest of it is gone."""
-    if not isinstance(split, BrokerSplit):
-        return None
-    key = TopicPartition(split.topic, split.partition)
-    start = list_offsets(_cluster(split.brokers), {key: EARLIEST})[key]
-    return start.offset if not isinstance(start, NotFound) and reached < start.offset < split.end_offset else None
+        _log.warning("%s: offsets [%d, %d) are lost: %s", split, reached, rest.start_offset, lost)
+        split, reached = rest, rest.start_offset

@@ -9,7 +9,7 @@ The batches at the ends of each run that is read are looked at once more here.
 
 Records without a timestamp are in no bounded range, and a scan counts those that it leaves out. In a block that is not read the
 map has counted them; but where only a part of the block counts (an offset bound inside it, or aborted transactions that are
-withheld), it is read after all. Only `plan` uses this.
+withheld), it is read after all. Only `folder_plan` uses this.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tidelog.formats.time_map import TimeMap
 from tidelog.reader.segment import Segment
 from tidelog.reader.time_map_file import FoundMap, TimeMaps, check_blocks, first_batch, last_batch, note_unused
 from tidelog.sources.bounds import TimeRange
-from tidelog.sources.cut import Extent
+from tidelog.sources.files.cut import Extent
+from tidelog.sources.files.runs import AbortedRange
 from tidelog.sources.report import ScanReport
-from tidelog.sources.split import AbortedRange
 
 
 @dataclass(frozen=True, slots=True)

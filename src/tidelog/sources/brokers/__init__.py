@@ -1,0 +1,1 @@
+"""Brokers as a source: the source, its splits, its groups."""

@@ -1,0 +1,135 @@
+"""Brokers of one cluster as a source: what a scan of a folder does with files, this one does by asking.
+
+Any Kafka-compatible broker will do. The rows are the same as from the folder, with three differences that lie in the protocol:
+
+| | a folder | brokers |
+|---|---|---|
+| what is read of a range of time | blocks that may match, by time index and map | everything from the first match to the end |
+| the end | the log end, or the high-watermark checkpoint | the high watermark; read_committed: the last stable offset |
+| a split is | runs of batches of one segment | a range of offsets |
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.reading.offsets import NotFound, OffsetAnswer, list_offsets
+from tidelog.client.reading.partition_bounds import bounds_for_times
+from tidelog.client.reading.sizes import log_sizes
+from tidelog.clock import SteadyClock
+from tidelog.errors import ProtocolError, UnknownTopicOrPartitionError, UnsupportedForMessageFormatError
+from tidelog.model import EARLIEST, LATEST, READ_UNCOMMITTED, Isolation, TopicPartition
+from tidelog.reader.time_search import FoundOffset
+from tidelog.sources.bounds import LOG_END, TimeRange
+from tidelog.sources.brokers.broker_split import BrokerSplit, scan_cluster
+from tidelog.sources.offset_cuts import OffsetPiece
+from tidelog.sources.offset_source import OffsetSource
+from tidelog.sources.source import Bounds, Ends
+
+SIZES_MS = 60_000
+"""How long a stream takes the sizes of partitions for true."""
+
+_NO_ID = uuid.UUID(int=0)
+
+
+class BrokerSource(OffsetSource):
+    """See the module. `brokers` is `host:port`, several with commas between. Raises BrokerUnreachableError at once."""
+
+    cluster: Cluster
+
+    def __init__(self, brokers: str) -> None:
+        super().__init__(brokers)
+        self.cluster = self.reading.connection(brokers, partial(scan_cluster, brokers))
+        self._bytes_each: Mapping[TopicPartition, float] = {}
+        self._sized_ms: int | None = None
+        self._clock = SteadyClock()
+
+    def topics(self, names: Collection[str] | None = None) -> dict[str, list[int]]:
+        if names is None:
+            return {name: list(topic.partitions) for name, topic in self.cluster.topics().items()}
+        self.cluster.refresh(names)
+        found: dict[str, list[int]] = {}
+        for name in names:
+            try:
+                found[name] = list(self.cluster.topic(name).partitions)
+            except UnknownTopicOrPartitionError:
+                continue
+        return found
+
+    def partitions(self, topic: str) -> list[int]:
+        return sorted(self.cluster.topic(topic).partitions)
+
+    def ends(
+        self, keys: Collection[TopicPartition], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
+    ) -> dict[TopicPartition, Ends]:
+        # The end first: what is appended meanwhile is outside.
+        ends = list_offsets(self.cluster, dict.fromkeys(keys, LATEST), isolation)
+        marks = ends if isolation == READ_UNCOMMITTED else list_offsets(self.cluster, dict.fromkeys(keys, LATEST))
+        starts = list_offsets(self.cluster, dict.fromkeys(keys, EARLIEST))
+        found: dict[TopicPartition, Ends] = {}
+        for key in keys:
+            start = self._offset(starts[key], key)
+            end = max(start, self._offset(ends[key], key))
+            found[key] = Ends(start, end, max(end, self._offset(marks[key], key)))
+        return found
+
+    def _offset(self, answer: OffsetAnswer, key: TopicPartition) -> int:
+        if isinstance(answer, NotFound):
+            raise ProtocolError("the broker reports no end of a log", path=self.address, found=f"{key.topic}-{key.partition}")
+        return answer.offset
+
+    def find(
+        self, targets: Mapping[TopicPartition, int], isolation: Isolation = READ_UNCOMMITTED, until: str = LOG_END
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        found: dict[TopicPartition, FoundOffset | None] = {}
+        for key, answer in list_offsets(self.cluster, targets, isolation).items():
+            if answer is NotFound.NO_TIMESTAMPS:
+                raise UnsupportedForMessageFormatError(f"{key.topic}-{key.partition}: {answer.value}", path=self.address)
+            found[key] = None if isinstance(answer, NotFound) else answer
+        return found
+
+    def bounds(
+        self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation
+    ) -> dict[TopicPartition, Bounds]:
+        # "None is that late" is not always true of brokers, see there.
+        return {key: Bounds(*held) for key, held in bounds_for_times(self.cluster, keys, start_ms, isolation).items()}
+
+    def reach(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], time_ms: int, isolation: Isolation
+    ) -> tuple[dict[TopicPartition, int], bool]:
+        try:
+            return super().reach(ranges, time_ms, isolation)
+        except UnsupportedForMessageFormatError:
+            return {key: end for key, (_, end) in ranges.items()}, True
+
+    def split(self, piece: OffsetPiece, time: TimeRange, isolation: Isolation) -> BrokerSplit:
+        return BrokerSplit(
+            brokers=self.address,
+            topic=piece.key.topic,
+            partition=piece.key.partition,
+            start_offset=piece.start_offset,
+            end_offset=piece.end_offset,
+            time=time,
+            isolation=isolation,
+            size_bytes=piece.size_bytes,
+        )
+
+    def sizes(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return log_sizes(self.cluster, keys)
+
+    def bytes_each(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
+        # Asked for before each batch of a stream, and only for the size of its tasks.
+        now_ms = self._clock.now_ms()
+        if self._sized_ms is None or now_ms - self._sized_ms >= SIZES_MS or not self._bytes_each.keys() >= set(keys):
+            self._bytes_each, self._sized_ms = super().bytes_each(keys), now_ms
+        return self._bytes_each
+
+    def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
+        ids = {name: self.cluster.topic(name).topic_id for name in {key.topic for key in keys}}
+        return {name: topic_id for name, topic_id in ids.items() if topic_id != _NO_ID}
+
+    def cluster_id(self) -> str | None:
+        return self.cluster.cluster_id

@@ -1,0 +1,72 @@
+"""A split of what brokers hold: a range of offsets of one partition, fetched from its leader.
+
+Records that are deleted between plan and read are an OffsetOutOfRangeError, never just fewer rows. What a compaction takes
+meanwhile, nobody can see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tidelog.client.connections.cluster import Cluster
+from tidelog.client.reading.offsets import NotFound, list_offsets
+from tidelog.client.reading.partition_fetcher import PartitionFetcher
+from tidelog.model import EARLIEST, Isolation, TopicPartition
+from tidelog.sources.reading import Reading
+from tidelog.sources.report import ScanReport
+from tidelog.sources.split import LocatedBatch, Split
+
+CLIENT_ID = "tidelog-scan"
+
+
+def scan_cluster(brokers: str) -> Cluster:
+    """Return the cluster that a scan of these brokers talks to. Raises InvalidArgumentError, BrokerUnreachableError at once."""
+    return Cluster.at(brokers, CLIENT_ID).reach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSplit(Split):
+    """Offsets `[start_offset, end_offset)` of a partition, and what to take from them. Small, and can be pickled."""
+
+    brokers: str
+    """Some of the cluster's brokers, `host:port` with commas between."""
+    isolation: Isolation
+
+    def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]:
+        fetcher = PartitionFetcher(
+            self._cluster(reading),
+            self._key,
+            self.start_offset,
+            self.end_offset,
+            isolation=self.isolation,
+            allocate=reading.chunks.take,
+        )
+        bytes_read = 0
+        try:
+            for batch in fetcher:
+                if fetcher.bytes_read != bytes_read:
+                    report.bytes_read += fetcher.bytes_read - bytes_read
+                    bytes_read = fetcher.bytes_read
+                yield batch
+        finally:
+            report.bytes_read += fetcher.bytes_read - bytes_read
+            report.batches += fetcher.batches
+            report.aborted_batches += fetcher.aborted_batches
+
+    def after_loss(self, reached: int, reading: Reading) -> BrokerSplit | None:
+        start = list_offsets(self._cluster(reading), {self._key: EARLIEST})[self._key]
+        if isinstance(start, NotFound) or not reached < start.offset < self.end_offset:
+            return None
+        return replace(self, start_offset=start.offset)
+
+    @property
+    def _key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def _cluster(self, reading: Reading) -> Cluster:
+        return reading.connection(self.brokers, partial(scan_cluster, self.brokers))
+
+    def __str__(self) -> str:
+        return f"{self.brokers} {self.topic}-{self.partition} offsets {self.start_offset:,}..{self.end_offset:,}"

@@ -1,0 +1,130 @@
+"""The batches of a split of a folder, read from its segment in chunks and checked against what the plan saw.
+
+What the walk must find: offsets that only grow, and as each run's first and last batch exactly those that the plan saw there.
+Batches of aborted transactions are left out: their producer and offset are in one of the split's aborted ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.formats.batch_walk import check_crc_by_pieces
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
+from tidelog.sources.chunks import CHUNK_BYTES, Chunks
+from tidelog.sources.files.runs import BatchMark
+from tidelog.sources.report import ScanReport
+
+if TYPE_CHECKING:
+    from tidelog.sources.files.folder_split import FolderSplit
+    from tidelog.sources.split import LocatedBatch
+
+LARGE_BATCH_BYTES = 64 * 1024 * 1024
+"""A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""
+
+
+def folder_batches(file: ReadOnlyFile, split: FolderSplit, report: ScanReport, chunks: Chunks) -> Iterator[LocatedBatch]:
+    """Yield the batches of a split as they lie in the log, without those of aborted transactions.
+
+    Control batches are among them, and what lies outside of the split's bounds at either end. Only what is left out has had
+    its checksum looked at.
+    """
+    batches = _walk(file, split, report, chunks)
+    return _without_aborted(batches, split, report) if split.aborted else batches
+
+
+def _without_aborted(batches: Iterable[LocatedBatch], split: FolderSplit, report: ScanReport) -> Iterator[LocatedBatch]:
+    """Yield the batches that no aborted transaction wrote; the others are checked all the same, and counted."""
+    aborted = _Aborted(split)
+    for header, chunk, index in batches:
+        if aborted.withholds(header):
+            check_crc(header, chunk[index : index + header.size], split.path)
+            report.aborted_batches += 1
+        else:
+            yield header, chunk, index
+
+
+def _walk(file: ReadOnlyFile, split: FolderSplit, report: ScanReport, chunks: Chunks) -> Iterator[LocatedBatch]:
+    """Yield each batch of the split: its header, a chunk that holds it whole, and where in the chunk it starts."""
+    path = split.path
+    next_offset = split.runs[0].first.base_offset
+    for run in split.runs:
+        position, end = run.start_position, run.end_position
+        first_position, header = position, None
+        read_bytes = CHUNK_BYTES
+        while position < end:
+            chunk = chunks.take(min(read_bytes, end - position))
+            _fill(chunk, file, position)
+            report.bytes_read += len(chunk)
+            start = position
+            for header in iter_headers(chunk, position, path):
+                first_offset = header.base_offset
+                if first_offset < next_offset:
+                    raise CorruptBatchError(
+                        "offsets go backward",
+                        path=path,
+                        position=header.position,
+                        found=first_offset,
+                        expected=f"at least {next_offset}",
+                    )
+                if header.position == first_position:
+                    _check_mark(header, run.first, path)
+                yield header, chunk, header.position - start
+                next_offset = header.last_offset + 1
+                position = header.position + header.size
+                report.batches += 1
+            if position < end:
+                read_bytes = _bytes_to_read(file, chunk, position - start, position, end)
+        _check_mark(header, run.last, path)
+
+
+def _check_mark(header: BatchHeader | None, mark: BatchMark, path: str) -> None:
+    """Raise SegmentChangedError unless the batch is the one that the plan saw there."""
+    if header is None or BatchMark.of(header) != mark:
+        raise SegmentChangedError("segment was replaced while it was read", path=path, position=mark.position)
+
+
+def _bytes_to_read(file: ReadOnlyFile, chunk: memoryview, index: int, position: int, end: int) -> int:
+    """Return how much to read next, from `position`, where the whole batches of `chunk` end, at `index`.
+
+    A chunk; but where the next batch is so large that much of a chunk would be read twice, that batch and one more header.
+    """
+    if index > 0 and len(chunk) - index < HEADER_BYTES:
+        return CHUNK_BYTES
+    header = read_header(chunk, index, position, file.path)
+    if header.end_position > end:
+        raise CorruptBatchError(
+            "batch reaches beyond its place",
+            path=file.path,
+            position=position,
+            found=f"{header.size} bytes",
+            expected=f"at most {end - position}",
+        )
+    if header.size > LARGE_BATCH_BYTES:
+        check_crc_by_pieces(file, header)
+    return CHUNK_BYTES if header.size < CHUNK_BYTES // 4 else header.size + HEADER_BYTES
+
+
+def _fill(chunk: memoryview, file: ReadOnlyFile, position: int) -> None:
+    count = file.read_into(position, chunk)
+    if count < len(chunk):
+        raise SegmentChangedError(
+            "segment shrank while it was read", path=file.path, position=position, found=f"{count} bytes", expected=len(chunk)
+        )
+
+
+class _Aborted:
+    """Which batches a read_committed scan withholds because their transaction was aborted."""
+
+    def __init__(self, split: FolderSplit) -> None:
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for txn in split.aborted:
+            self._ranges.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
+
+    def withholds(self, header: BatchHeader) -> bool:
+        """Whether the batch holds records of an aborted transaction. Transactions of one producer never overlap."""
+        if header.is_control or not header.is_transactional:
+            return False
+        return any(first <= header.base_offset <= last for first, last in self._ranges.get(header.producer_id, ()))

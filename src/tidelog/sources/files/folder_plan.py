@@ -1,0 +1,219 @@
+"""Which batches a scan of a folder must read, and the splits that cover them.
+
+What is left out without reading it, all of it exactly:
+
+| left out | because |
+|---|---|
+| segments before the start offset or behind the end offset | of their base offsets |
+| segments whose largest timestamp is before `start` | it is verified against the log, never taken from an index alone |
+| the head of a segment | its last time index entry before `start` says that nothing up to there is later |
+
+There is no such rule for `end`: Kafka keeps no smallest timestamps, and a late record may lie anywhere behind `start`. Where a
+segment has a time map, `pruning` leaves out on both sides what the map covers, and the table is about what follows.
+
+A segment that begins with a batch without timestamps (message format v0, or a producer that sent none) is always read from its
+start when there is a time bound: what is left out there has to be counted, and the time index knows nothing of it.
+
+| isolation, until | the end of a partition is |
+|---|---|
+| read_uncommitted, log_end | the end of the log |
+| read_uncommitted, high_watermark | the high-watermark checkpoint; the end of the log where there is none |
+| read_committed | the last stable offset, or the above if that is smaller |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from tidelog.model import NO_TIMESTAMP, READ_COMMITTED, Isolation
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.salvaged_segment import SalvagedSegment
+from tidelog.reader.segment import Segment
+from tidelog.reader.segment_time import largest_timestamp, start_position
+from tidelog.reader.time_map_file import TimeMaps
+from tidelog.sources.bounds import HIGH_WATERMARK, TimeRange, clip, wanted_partitions
+from tidelog.sources.files.cut import Extent, around_damage, cut_runs, extent_of
+from tidelog.sources.files.folder_split import FolderSplit
+from tidelog.sources.files.pruning import prune
+from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
+from tidelog.sources.report import ScanReport
+from tidelog.sources.scan_plan import PartitionRange, ScanPlan, ScanRequest
+
+
+def plan_folder(log_dir: LogDir, request: ScanRequest) -> ScanPlan[FolderSplit]:
+    """Plan a scan of one topic of a folder.
+
+    A split covers at most one segment. Of a folder that is read around damage all that may be read is checked here, and the
+    splits leave out what is damaged.
+
+    Raises:
+        NotFoundError: no such topic or partition, or no such folder of time maps.
+        CorruptDataError, SegmentChangedError, StorageError: what opening the log met.
+    """
+    topic, time = request.topic, request.time
+    numbers = wanted_partitions(log_dir.partitions(topic), request.partitions, request.offsets)
+    maps = TimeMaps(request.time_map_dir)
+    notes: list[str] = []
+    known = ScanReport()
+    if request.partitions is None and not request.offsets and not time.is_empty:
+        known.missing += tuple(log_dir.missing_partitions(topic))
+    parts: list[_Part] = []
+    ranges = []
+    for number in numbers:
+        with log_dir.log(topic, number) as log:
+            partition, found = _plan_partition(log, request, maps, notes, known)
+        ranges.append(partition)
+        parts += found
+    target_bytes = _target_bytes(sum(part.size_bytes for part in parts), request.split_bytes, request.min_splits)
+    splits = tuple(split for part in parts for split in part.splits(target_bytes))
+    return ScanPlan(topic=topic, time=time, splits=splits, partitions=tuple(ranges), notes=tuple(notes), known=known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is read of one segment, before it is cut."""
+
+    log: Log
+    segment: Segment
+    extents: tuple[Extent, ...]
+    time: TimeRange
+    start_offset: int
+    end_offset: int
+    aborted: tuple[AbortedRange, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(extent.size_bytes for extent in self.extents)
+
+    def splits(self, target_bytes: int | None) -> Iterator[FolderSplit]:
+        identity = self.segment.identity
+        high_watermark = self.log.high_watermark
+        for pieces in cut_runs(self.segment, self.extents, target_bytes):
+            first, last = pieces[0].first, pieces[-1].last
+            yield FolderSplit(
+                topic=self.log.topic,
+                partition=self.log.partition,
+                path=os.fspath(self.segment.log_path),
+                base_offset=self.segment.base_offset,
+                device=identity.device,
+                inode=identity.inode,
+                runs=tuple(Run(BatchMark.of(piece.first), BatchMark.of(piece.last)) for piece in pieces),
+                time=self.time,
+                start_offset=self.start_offset,
+                end_offset=self.end_offset,
+                size_bytes=sum(piece.size_bytes for piece in pieces),
+                high_watermark=high_watermark,
+                aborted=tuple(
+                    txn for txn in self.aborted if txn.first_offset <= last.last_offset and txn.last_offset >= first.base_offset
+                ),
+            )
+        self.segment.close()
+
+
+def _plan_partition(
+    log: Log, request: ScanRequest, maps: TimeMaps, notes: list[str], known: ScanReport
+) -> tuple[PartitionRange, list[_Part]]:
+    """Return what is taken from one partition, and what must be read for it; `notes` and `known` are added to."""
+    time, isolation, wanted = request.time, request.isolation, request.offsets_of(log.partition)
+    log.check_names()
+    end_offset = log.log_end_offset
+    if request.until == HIGH_WATERMARK and log.high_watermark is not None:
+        end_offset = min(end_offset, log.high_watermark)
+    if isolation == READ_COMMITTED:
+        end_offset = min(end_offset, log.last_stable_offset)
+    start_offset, end_offset = clip(f"{log.topic}-{log.partition}", log.log_start_offset, end_offset, wanted, notes)
+    if log.high_watermark is not None and end_offset > max(log.high_watermark, start_offset):
+        past = f"[{max(log.high_watermark, start_offset)}, {end_offset})"
+        notes.append(f"{log.topic}-{log.partition}: offsets {past} lie past the high-watermark checkpoint")
+    if not time.is_empty:
+        known.missing += tuple(_missing(log, isolation, wanted))
+        known.left_out += tuple(log.left_out(start_offset, end_offset))
+    parts = []
+    copies = 0
+    if start_offset < end_offset and not time.is_empty:
+        aborted: tuple[AbortedRange, ...] = ()
+        if isolation == READ_COMMITTED:
+            found = log.aborted_transactions(start_offset, end_offset)
+            aborted = tuple(AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found)
+        for segment in log.segments:
+            if _is_outside(segment, start_offset, end_offset):
+                continue
+            without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
+            is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map tells nothing of damage.
+            pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None
+            if pruned is None:
+                extents = without_map()
+            else:
+                extents = pruned.extents + _extents_in_time(segment, time, start_offset, end_offset, pruned.covered_bytes)
+                known += pruned.known
+                copies += pruned.is_of_copy
+            if isinstance(segment, SalvagedSegment):
+                extents = around_damage(segment, extents)
+            if extents:
+                parts.append(_Part(log, segment, extents, time, start_offset, end_offset, aborted))
+            segment.close()  # A log may have more segments than a process may have descriptors.
+    if copies:
+        notes.append(
+            f"{log.topic}-{log.partition}: {copies} time maps were made of another copy of the log, and are compared with it; "
+            "`tidelog index rebuild` ends that"
+        )
+    return (
+        PartitionRange(
+            partition=log.partition,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            segments=len(log.segments),
+            segments_read=len(parts),
+            size_bytes=sum(segment.size_bytes for segment in log.segments),
+        ),
+        parts,
+    )
+
+
+def _missing(log: Log, isolation: Isolation, wanted: tuple[int | None, int | None]) -> list[MissingOffsets]:
+    """Return what is missing that could change what is delivered of a partition."""
+    first, end = wanted
+    if isolation == READ_COMMITTED:
+        first = None  # A transaction's beginning, or its marker, may be among them.
+    return log.missing(first or 0, end)
+
+
+def _is_outside(segment: Segment, start_offset: int, end_offset: int) -> bool:
+    """Whether the base offsets say that a segment holds nothing in `[start_offset, end_offset)`."""
+    next_base_offset = segment.next_base_offset
+    return segment.base_offset >= end_offset or (next_base_offset is not None and next_base_offset <= start_offset)
+
+
+def _extents_in_time(
+    segment: Segment, time: TimeRange, start_offset: int, end_offset: int, position: int = 0
+) -> tuple[Extent, ...]:
+    """Return the batches from `position` on that must be read, at most one run; the table in the module's docstring."""
+    if position > 0 and position >= segment.end_position:
+        return ()
+    if time.start_ms is not None and _has_timestamps_first(segment):
+        if largest_timestamp(segment, at_least=time.start_ms).timestamp < time.start_ms:
+            return ()
+        position = max(position, start_position(segment, time.start_ms))
+    extent = extent_of(segment, start_offset, end_offset, position)
+    return () if extent is None else (extent,)
+
+
+def _has_timestamps_first(segment: Segment) -> bool:
+    first = next(segment.headers(check_crc=True), None)
+    return first is not None and first.max_timestamp != NO_TIMESTAMP
+
+
+def _target_bytes(size_bytes: int, split_bytes: int | None, min_splits: int | None) -> int | None:
+    """Return how large a split may be, None for no bound."""
+    if min_splits is None:
+        return split_bytes
+    even = max(1, -(-size_bytes // min_splits))
+    return even if split_bytes is None else min(even, split_bytes)

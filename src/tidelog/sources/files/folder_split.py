@@ -1,0 +1,127 @@
+"""A split of a folder: runs of whole batches of one segment, and how to tell that they are still the same when they are read.
+
+A plan is made now and read later, perhaps by another process on another machine, while a broker may append to the
+log, roll it, compact it, truncate it or delete its files. A split therefore remembers how its batches looked:
+
+| remembered | tells |
+|---|---|
+| path, device, inode | the very same file: nothing more to ask about replacement |
+| first batch of a run: position, size, | that the file, or a copy of the folder elsewhere, begins the run as |
+| offset, checksum | planned |
+| last batch: the same | that nothing in the run has changed: a truncation always takes the end, a compaction moves it |
+
+Most splits are one run. A plan with a time map leaves out what lies between several.
+
+A compaction that removed anything in front of the last batch has moved that batch, and one that only rewrote a batch has
+changed its checksum, so that both marks together with the walk between them (it must land exactly on the last mark) leave
+no room for fewer rows without an error. The very same file is looked for first, under its name and under `.deleted`, the name
+that a broker gives to a replaced or expired segment for a minute; then any file of that name that fits. If none does, it is one
+`SegmentChangedError`.
+
+`folder_plan` makes splits, `folder_batches` walks through them. A split is a few hundred bytes and can be pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelog.errors import CorruptBatchError, SegmentChangedError
+from tidelog.formats import names
+from tidelog.formats.files import FileIdentity, ReadOnlyFile
+from tidelog.records.batch import HEADER_BYTES, read_header
+from tidelog.sources.files.folder_batches import folder_batches
+from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
+from tidelog.sources.reading import Reading
+from tidelog.sources.report import ScanReport
+from tidelog.sources.split import LocatedBatch, Split
+
+_REPLACED = "segment was replaced between plan and read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderSplit(Split):
+    """Runs of whole batches of one segment, in order, and what to take from them."""
+
+    path: str
+    """Path of the `.log` file."""
+    base_offset: int
+    """Base offset of the segment."""
+    device: int
+    inode: int
+    runs: tuple[Run, ...]
+    """At least one."""
+    aborted: tuple[AbortedRange, ...] = ()
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @property
+    def first_offset(self) -> int:
+        return self.runs[0].first.base_offset
+
+    @property
+    def start_position(self) -> int:
+        return self.runs[0].start_position
+
+    @property
+    def end_position(self) -> int:
+        return self.runs[-1].end_position
+
+    def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]:
+        pinned = reading.pinned(self._pin, ReadOnlyFile)
+        with self.open() if pinned is None else pinned as file:
+            yield from folder_batches(file, self, report, reading.chunks)
+
+    def pin(self, reading: Reading) -> None:
+        reading.pin(self._pin, self.open())
+
+    @property
+    def _pin(self) -> tuple[str, int]:
+        return self.path, self.start_position
+
+    def open(self) -> ReadOnlyFile:
+        """Open the segment and make sure that it still holds the run as planned. The caller closes it.
+
+        Raises:
+            SegmentChangedError: the segment vanished, shrank or was replaced.
+        """
+        try:
+            return self._open(FileIdentity(self.device, self.inode))
+        except SegmentChangedError:
+            return self._open(None)
+
+    def _open(self, identity: FileIdentity | None) -> ReadOnlyFile:
+        plain = self.path.removesuffix(names.SWAP_SUFFIX)
+        others = [Path(plain + suffix) for suffix in ("", names.DELETED_SUFFIX, names.SWAP_SUFFIX)]
+        file = ReadOnlyFile(Path(self.path), identity, [path for path in others if path != Path(self.path)])
+        try:
+            self._verify(file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _verify(self, file: ReadOnlyFile) -> None:
+        size = file.size_bytes()
+        if size < self.end_position:
+            expected = f"at least {self.end_position}"
+            raise SegmentChangedError(
+                "segment shrank between plan and read", path=self.path, found=f"{size} bytes", expected=expected
+            )
+        # The marks are looked at even in the very same file: a broker may have truncated it and appended other batches since.
+        for mark in (self.runs[0].first, self.runs[-1].last):
+            data = file.read(mark.position, HEADER_BYTES)
+            try:
+                found = BatchMark.of(read_header(data, 0, mark.position, self.path))
+            except CorruptBatchError as error:
+                raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=error.message) from error
+            if found != mark:
+                raise SegmentChangedError(_REPLACED, path=self.path, position=mark.position, found=found, expected=mark)
+
+    def __str__(self) -> str:
+        runs = "" if len(self.runs) == 1 else f" in {len(self.runs):,} runs"
+        where = f"bytes {self.start_position:,}..{self.end_position:,}{runs}"
+        return f"{self.topic}-{self.partition}/{Path(self.path).name} {where}"

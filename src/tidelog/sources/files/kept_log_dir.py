@@ -1,0 +1,83 @@
+"""A data folder that keeps its opened logs, for a reader that comes back to it.
+
+A partition is opened again only where something changed: files came or went, the last segment grew, a checkpoint moved. What
+did not change costs a listing of names.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from tidelog.formats import names
+from tidelog.model import TopicPartition
+from tidelog.reader.log import Log
+from tidelog.reader.log_dir import LogDir
+
+
+class _Look(NamedTuple):
+    """What was seen of a partition's folder: where it is the same, nothing has changed."""
+
+    files: frozenset[str]
+    last: tuple[int, int, int]
+    """The last segment's inode, size and time of change (ns)."""
+    log_start_offset: int | None
+    high_watermark: int | None
+
+
+class KeptLogDir(LogDir):
+    """A data folder that keeps its opened logs. `look` brings it up to date; until then it stays as it was seen."""
+
+    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
+        self._known: set[str] = set()
+        self._looked: set[TopicPartition] = set()
+        self._kept: dict[TopicPartition, tuple[_Look, Log]] = {}
+        super().__init__(path, skip_damaged=skip_damaged)
+
+    def look(self) -> None:
+        """See what is there now."""
+        for cached in ("_names", "_partitions", "log_start_offsets", "high_watermarks", "recovery_points", "cleaner_offsets"):
+            self.__dict__.pop(cached, None)
+        self._known &= set(self._names)
+        for key in self._kept.keys() - self._partitions:
+            self._kept.pop(key)[1].close()
+        self._looked = set()
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for _, log in self._kept.values():
+            log.close()
+
+    def log(self, topic: str, partition: int, message_format: int | None = None) -> Log:
+        """Return a partition's log as it was at the first call since the last `look`. Raises as `LogDir.log`."""
+        key = TopicPartition(topic, partition)
+        kept = self._kept.get(key)
+        if kept is not None and key in self._looked:
+            return kept[1]
+        now = self._look_at(key)
+        if kept is None or kept[0] != now:
+            log = super().log(topic, partition, message_format)
+            if kept is not None:
+                log.go_on_from(kept[1])
+                kept[1].close()
+            kept = self._kept[key] = now, log
+        self._looked.add(key)
+        return kept[1]
+
+    def _look_at(self, key: TopicPartition) -> _Look:
+        directory = self.directory(*key)
+        try:
+            with os.scandir(directory) as entries:
+                files = frozenset(entry.name for entry in entries if not entry.name.endswith(names.DELETED_SUFFIX))
+            last = max((name for name in files if name.endswith(names.LOG_SUFFIX)), default=None)
+            stat = None if last is None else (directory / last).stat()
+        except OSError:
+            # Going or changing: opening the log tells which, and nothing is kept of this look.
+            return _Look(frozenset(), (0, 0, -1), None, None)
+        seen = (0, 0, 0) if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return _Look(files, seen, self.log_start_offsets.get(key), self.high_watermarks.get(key))
+
+    def _holds_a_log(self, name: str) -> bool:
+        if name not in self._known and super()._holds_a_log(name):
+            self._known.add(name)
+        return name in self._known

@@ -1,0 +1,69 @@
+"""What a reader of splits keeps from one split to the next: buffers, connections, files that were opened early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, MutableMapping
+from types import TracebackType
+from typing import Protocol, TypeVar, cast
+
+from tidelog.sources.chunks import Chunks
+
+
+class Closable(Protocol):
+    """What can be kept."""
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+BATCH_ROWS = 16_384
+"""Rows of an Arrow batch, if the caller does not say: what the processor's cache holds while it is made."""
+
+
+class Reading:
+    """See the module. It belongs to one thread at a time.
+
+    `connections` are kept by whatever names them; a caller that reads for long may give the same ones to many readings, and
+    closes them itself. Else they are closed with the reading.
+    """
+
+    def __init__(self, connections: MutableMapping[Hashable, Closable] | None = None) -> None:
+        self.chunks = Chunks()
+        self._connections = {} if connections is None else connections
+        self._owns_connections = connections is None
+        self._pinned: dict[Hashable, Closable] = {}
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def connection(self, key: Hashable, connect: Callable[[], C]) -> C:
+        """Return what is kept under `key`; it is made by `connect` when it is first asked for."""
+        if key not in self._connections:
+            self._connections[key] = connect()
+        return cast("C", self._connections[key])
+
+    def pin(self, key: Hashable, file: Closable) -> None:
+        """Keep an opened file until it is taken."""
+        self._pinned[key] = file
+
+    def pinned(self, key: Hashable, kind: type[C]) -> C | None:
+        """Return the file that is kept under `key`, None without one. It is the caller's to close."""
+        file = self._pinned.pop(key, None)
+        assert file is None or isinstance(file, kind)
+        return file
+
+    def unpin(self) -> None:
+        """Close the files that nobody took."""
+        while self._pinned:
+            self._pinned.popitem()[1].close()
+
+    def close(self) -> None:
+        """Close everything that is the reading's own. Idempotent."""
+        self.unpin()
+        if self._owns_connections:
+            while self._connections:
+                self._connections.popitem()[1].close()

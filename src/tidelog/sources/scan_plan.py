@@ -1,0 +1,89 @@
+"""What a scan asks of a source, and the source's answer: its plan.
+
+`ScanRequest` is a topic, times, offsets, and where to end, all checked (`plan.scan_request`); `ScanPlan` has the splits that
+answer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tidelog.model import READ_UNCOMMITTED, Isolation
+from tidelog.reader.time_map_file import AnyPath
+from tidelog.sources.bounds import LOG_END, OffsetRanges, TimeRange
+from tidelog.sources.report import ScanReport
+from tidelog.sources.split import Split
+
+ALL_TIMES = TimeRange()
+
+S_co = TypeVar("S_co", bound=Split, covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What is to be read of a topic; `tidelog.scan` says what each of it means."""
+
+    topic: str
+    time: TimeRange = ALL_TIMES
+    partitions: tuple[int, ...] | None = None
+    """None: those that `offsets` names, else all."""
+    isolation: Isolation = READ_UNCOMMITTED
+    offsets: OffsetRanges | None = None
+    until: str = LOG_END
+    time_map_dir: AnyPath | None = None
+    split_bytes: int | None = None
+    """About how large a split may be."""
+    min_splits: int | None = None
+    """If there are fewer, they are cut smaller, as far as that is possible."""
+
+    def offsets_of(self, partition: int) -> tuple[int | None, int | None]:
+        """Return the first offset asked for of a partition and the end; None for no bound."""
+        return (self.offsets or {}).get(partition, (None, None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRange:
+    """What a plan takes from one partition: offsets `[start_offset, end_offset)`, and where the log stood."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    """Of brokers: the end of what they hand out."""
+    size_bytes: int
+    """Bytes of all its segments, 0 where a broker does not report them."""
+    high_watermark: int | None = None
+    """As the folder's checkpoint has it."""
+    segments: int = 0
+    segments_read: int = 0
+    """Both 0 where no files are seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan(Generic[S_co]):
+    """Splits in reading order: by partition, then by position in the log."""
+
+    topic: str
+    time: TimeRange
+    splits: tuple[S_co, ...]
+    partitions: tuple[PartitionRange, ...]
+    notes: tuple[str, ...] = ()
+    """What the caller should know about what was asked for and what is there, one sentence each."""
+    known: ScanReport = field(default_factory=ScanReport)
+    """What is known without reading: of blocks that time maps rule out, and what is missing from the folder. Add it to what
+    reading the splits reports."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the log that will be read; of brokers an estimate."""
+        return sum(split.size_bytes for split in self.splits)
+
+    def by_partition(self) -> Mapping[int, tuple[S_co, ...]]:
+        """Return the splits of each partition that the plan names, in order."""
+        found: dict[int, list[S_co]] = {one.partition: [] for one in self.partitions}
+        for split in self.splits:
+            found[split.partition].append(split)
+        return {partition: tuple(splits) for partition, splits in found.items()}
