@@ -142,27 +142,6 @@ def test_what_is_announced_takes_no_memory(broker: RunningBroker, client: RawCli
         assert memory_bytes() - before < 16 << 20
 
 
-def test_memory_of_all_requests_is_bounded(start_broker: StartBroker) -> None:
-    """queued.max.request.bytes: the third large request waits until one of the first two is complete."""
-    broker = start_broker(queued_max_request_bytes=3 << 20)
-    broker.create_topic("t", max_message_bytes=10 << 20)
-    frame = b"".join(request_chunks(produce(bytes(1_200_000)), 7, 1, "raw"))
-    with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(broker.client()) for _ in range(4)]
-        half = len(frame) // 2
-        for client in clients[:3]:
-            client.send_bytes(frame[:half])
-        serves(broker, clients[3])
-        used = broker.on_loop(lambda: broker.running.server.buffers.used_bytes)
-        assert used == 2 * (2 << 20)  # The second one goes beyond, as with Kafka.
-        serves(broker, clients[3])
-        for client in clients[:3]:
-            client.send_bytes(frame[half:])
-        for client in clients[:3]:
-            client.receive_frame()
-        assert broker.on_loop(lambda: broker.running.server.buffers.used_bytes) == 0
-
-
 # --- slow and silent peers
 
 

@@ -7,6 +7,7 @@
 | `max.connections.per.ip`, `….overrides` | closed at once |
 | `connections.max.idle.ms` | a connection on which nothing moved for so long is closed, unless it is the broker that is owed |
 | the memory of answers that nobody reads (`unsent_bytes`) | fetches are cut short; who has taken nothing for 10 s is closed |
+| the memory of large requests (`queued.max.request.bytes`, 512 MiB) | who has sent nothing of one for 10 s is closed |
 | `socket.request.max.bytes` | a frame that says it is larger: its connection is closed |
 
 Where connections have their half, or open files are short, a new connection takes the place of the one that is idle longest:
@@ -265,10 +266,20 @@ class BrokerServer:
             if unsent.used_bytes < unsent.max_bytes // 2:
                 break
 
+    def close_slow_senders(self, since: float) -> None:
+        """Close connections that have sent nothing of their large request `since`, where others wait for the memory."""
+        if self.buffers.is_waited_for:
+            for connection in tuple(self.connections.values()):
+                if connection.is_within_large_request and connection.active_at <= since:
+                    self.limited_log.warning("%s was closed: it sends no more of a large request, and others wait", connection)
+                    self._counters.connections_stalled_closed += 1
+                    connection.close()
+
     def _look_around(self) -> None:
         """Close who is idle, let memory go."""
         self.buffers.trim()
         self.close_stalled(monotonic() - STALLED_S)
+        self.close_slow_senders(monotonic() - STALLED_S)
         idle_ms = self.node.config.connections_max_idle_ms
         if idle_ms >= 0:
             oldest = monotonic() - idle_ms / 1000

@@ -11,7 +11,7 @@ came with one read are answered with one write.
 | a request is answered later | nothing is read | `respond` |
 | the peer does not take its answers | nothing is read: it gets no further ones | the last byte is sent |
 | other connections' turn: many requests came with one read | nothing is read | the loop came round |
-| no memory for a large request (`queued.max.request.bytes`) | nothing is read | another one gave its back |
+| no room for a large request (`queued.max.request.bytes`) | nothing is read | another one is over |
 
 So a connection never holds more than one request, what was read along with it (`SHARED_BYTES` at most, or as much as its last
 request had), and one turn's answers. A read goes into the memory that all connections share when the last request was small.
@@ -56,6 +56,8 @@ class Connection(AnswerWriter):
     """See the module. Belongs to its server, on the loop's thread."""
 
     __slots__ = (
+        "_buffers",
+        "_counted",
         "_filled",
         "_handle",
         "_is_ending",
@@ -95,6 +97,7 @@ class Connection(AnswerWriter):
         self.again_tries = 0
         self._socket = sock
         self._recv_into = sock.recv_into
+        self._buffers = server.buffers
         self._shared = server.buffers.shared
         self._handle = server.dispatcher.handle
         self._max_request_bytes = server.max_request_bytes
@@ -102,6 +105,7 @@ class Connection(AnswerWriter):
         self._rest: bytes = b""
         self._large: memoryview | None = None
         self._filled = 0
+        self._counted = 0
         self._limit = 0
         self._is_reading = True
         # Whose turn it is.
@@ -173,10 +177,13 @@ class Connection(AnswerWriter):
         try:
             if large is not None:
                 have = self._filled
+                if not self._buffers.may_go_on(self):
+                    self._wait_for_room()
+                    return
                 received = self._recv_into(large[have : self._limit])
-            elif self._limit > LARGE_BYTES and not self._rest and self._server.buffers.has_room:
+            elif self._limit > LARGE_BYTES and not self._rest and self._buffers.has_room:
                 # The last request was a large one: the next may well be as large.
-                self._large = large = self._server.buffers.take(self._limit)
+                self._large = large = self._buffers.take(self._limit)
                 have = self._filled = 0
                 received = self._recv_into(large[: self._limit])
             else:
@@ -201,6 +208,9 @@ class Connection(AnswerWriter):
         self.active_at = monotonic()
         self._counters.received_bytes += received
         filled = have + received
+        if large is self._large:
+            self._counted += received
+            self._buffers.used_bytes += received
         if large is self._large and filled < self._limit and have >= 4:
             self._filled = filled  # A large frame, and not all of it is there.
             return
@@ -271,16 +281,14 @@ class Connection(AnswerWriter):
             self._rest = bytes(buffer[position:end])
             self._release()
             return
-        buffers = self._server.buffers
+        buffers = self._buffers
         large = self._large
         if large is not None and len(large) >= max(total, left):
             if position:
                 large[:left] = buffer[position:end]
         elif large is None and not buffers.has_room:
             self._rest = bytes(buffer[position:end])
-            self._is_held = True
-            self._stop_reading()
-            buffers.when_room(self._have_room)
+            self._wait_for_room()
             return
         else:
             self._large = buffers.take(max(total, left))
@@ -288,13 +296,46 @@ class Connection(AnswerWriter):
             if large is not None:
                 buffers.give_back(large)
         self._filled = left
+        counted, self._counted = self._counted, left
+        buffers.used_bytes += left - counted
         self._limit = max(total, left)
 
     def _release(self) -> None:
         large, self._large = self._large, None
         self._filled = 0
         if large is not None:
-            self._server.buffers.give_back(large)
+            counted, self._counted = self._counted, 0
+            self._buffers.give_back(large)
+            self._buffers.discount(counted, self)
+
+    def _wait_for_room(self) -> None:
+        self._is_held = True
+        self._stop_reading()
+        self._buffers.when_room(self._have_room)
+
+    def keep_frame(self, data: memoryview, position: int, end: int) -> memoryview:
+        """Return `data[position:end]` of the frame that is being handled, as memory that is not read into again.
+
+        It counts until it is given to `discount`. A large frame is not copied.
+        """
+        if data is self._large and end == self._filled:
+            self._large = None
+            self._filled = 0
+            counted, self._counted = self._counted, 0
+            self._buffers.used_bytes += end - position
+            self._buffers.discount(counted, self)
+            return data[position:end]
+        self._buffers.used_bytes += end - position
+        return memoryview(bytearray(data[position:end]))
+
+    def discount(self, size: int) -> None:
+        """The memory of a frame that was kept is needed no more."""
+        self._buffers.discount(size)
+
+    @property
+    def is_within_large_request(self) -> bool:
+        """Whether a part of a large request has come, and the rest is the peer's to send."""
+        return self._large is not None and not self._is_held and not self._is_waiting
 
     def _release_if_empty(self) -> None:
         if self._large is not None and not self._filled:

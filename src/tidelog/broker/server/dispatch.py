@@ -184,7 +184,7 @@ class Dispatcher:
             try:
                 message = served.decode(data, body, end, AT_ONCE)
             except TooManyElementsError:
-                return self._read_elsewhere(connection, served, bytearray(data[body:end]))
+                return self._read_elsewhere(connection, served, connection.keep_frame(data, body, end))
             if again is not None:
                 again.remember(connection, message, data, body, end)
             return self._answer(connection, served, message)
@@ -215,14 +215,18 @@ class Dispatcher:
             answer = answer.response
         return served.finish(connection, answer)
 
-    def _read_elsewhere(self, connection: Connection, served: Served, frame: bytearray) -> Outcome:
+    def _read_elsewhere(self, connection: Connection, served: Served, frame: memoryview) -> Outcome:
         """Have a request of many elements read by another thread, and answer it then."""
 
         def go_on(result: Message | BaseException) -> None:
             slices = self._node.slices
 
+            def left(_: object) -> None:
+                connection.discount(len(frame))
+                self._node.wide_requests.leave()
+
             def leave() -> None:
-                self._node.heavy.run(partial(_discard_all, result), lambda _: self._node.wide_requests.leave())
+                self._node.heavy.run(partial(_discard_all, result), left)
 
             answer: list[Bytes] | Outcome
             slices.when_over = leave

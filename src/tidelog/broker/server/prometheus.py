@@ -110,7 +110,11 @@ def _of_connections(metrics: Metrics) -> Iterable[Metric]:
         ("connections_accepted", "Connections that were opened.", counters.connections_accepted),
         ("connections_refused", "Connections over a limit.", counters.connections_refused),
         ("connections_idle_closed", "Connections that were silent for too long.", counters.connections_idle_closed),
-        ("connections_stalled_closed", "Connections that did not read their answers.", counters.connections_stalled_closed),
+        (
+            "connections_stalled_closed",
+            "Connections that did not read their answers, or sent no more of a large request.",
+            counters.connections_stalled_closed,
+        ),
         ("malformed_requests", "Requests that break the protocol.", counters.malformed_requests),
         ("partitions_went_offline", "Partitions that an I/O error took offline.", counters.partitions_went_offline),
         ("partitions_came_back", "Partitions that came back by themselves.", counters.partitions_came_back),

@@ -8,8 +8,14 @@
 Buffers that were given back are kept, some of them: memory that was never touched costs a page fault for every 4 KiB, more than
 receiving the bytes. They are anonymous maps: a peer that announces 100 MiB and sends nothing costs nothing.
 
-`max_bytes` (`queued.max.request.bytes`) bounds what is taken at the same time, over all connections: who finds no room is called
-later. As in Kafka the last one may go beyond, by one request.
+What has come of large requests is counted, over all connections, from the first byte until the request is answered or its records
+are written; what is only announced is not. `max_bytes` (`queued.max.request.bytes`) bounds it:
+
+| once it is used up | |
+|---|---|
+| a connection whose request came first | goes on beyond, as with Kafka: so the bound is never for ever; one at a time |
+| all others | are not read; `when_room` calls them later |
+| one that others wait for, and that has sent nothing for `STALLED_S` | is closed: see `broker_server` |
 """
 
 from __future__ import annotations
@@ -25,14 +31,20 @@ LARGE_BYTES = 32 * 1024
 
 KEPT_BYTES = 16 * 1024 * 1024
 
+DEFAULT_MAX_BYTES = 512 * 1024 * 1024
+"""The bound where none is set. Kafka has none then."""
+
 
 class ReadBuffers:
-    """See the module. `max_bytes` below 1: no bound."""
+    """See the module. `max_bytes` below 1: `DEFAULT_MAX_BYTES`."""
 
     def __init__(self, max_bytes: int = -1) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
+        self.max_bytes = max_bytes if max_bytes > 0 else DEFAULT_MAX_BYTES
         self.used_bytes = 0
-        self._max_bytes = max_bytes
+        """What has come of large requests."""
+        self.beyond: object | None = None
+        """Who may go on though there is no room."""
         self._free: dict[int, list[memoryview]] = {}
         self._kept_bytes = 0
         self._was_used = False
@@ -40,14 +52,26 @@ class ReadBuffers:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may be taken."""
-        return self._max_bytes < 1 or self.used_bytes < self._max_bytes
+        """Whether one more may be begun."""
+        return self.used_bytes < self.max_bytes
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._waiting)
+
+    def may_go_on(self, who: object) -> bool:
+        """Whether `who`, who has begun, may read more: there is room, or it is the one that goes beyond."""
+        if self.used_bytes < self.max_bytes:
+            return True
+        if self.beyond is None:
+            self.beyond = who
+        return self.beyond is who
 
     def take(self, size: int) -> memoryview:
         """Return `size` bytes or more of memory. What is in there is left from others."""
         self._was_used = True
         size = 1 << (size - 1).bit_length()
-        self.used_bytes += size
         free = self._free.get(size)
         if free:
             self._kept_bytes -= size
@@ -57,11 +81,16 @@ class ReadBuffers:
     def give_back(self, buffer: memoryview) -> None:
         """Take it back from who used it; nobody may look at it any more."""
         size = len(buffer)
-        self.used_bytes -= size
         if self._kept_bytes + size <= KEPT_BYTES:
             self._kept_bytes += size
             self._free.setdefault(size, []).append(buffer)
-        if self._waiting and self.has_room:
+
+    def discount(self, size: int, who: object = None) -> None:
+        """So many bytes of `who` are needed no more: its request is over."""
+        self.used_bytes -= size
+        if self.beyond is who and who is not None:
+            self.beyond = None
+        if self._waiting and (self.has_room or self.beyond is None):
             waiting, self._waiting = self._waiting, []
             for callback in waiting:
                 callback()

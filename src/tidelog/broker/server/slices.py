@@ -46,6 +46,9 @@ SLICE_S = 0.004
 SHORT_SLICE_S = 0.0005
 """The first slice of a work in a round of the loop in which others had theirs."""
 
+SMALL_SLICES = 2
+"""What a work returns after so few of them is small: it is written on the loop. A busy machine makes two of one."""
+
 MAX_PREFETCHES = 64
 """So often in a row a work may find that bytes are not in memory. Then memory is short, and it does wait for the disk."""
 
@@ -179,7 +182,7 @@ def _nothing() -> None:
 class _Sliced:
     """A work that is not done. Either it waits for its turn, or for something that was asked for elsewhere."""
 
-    __slots__ = ("_error", "_prefetches", "_request", "_slices", "_value", "_when_over", "_work")
+    __slots__ = ("_error", "_is_alone", "_prefetches", "_request", "_slices", "_turns", "_value", "_when_over", "_work")
 
     def __init__(self, slices: Slices, request: Request, work: Work) -> None:
         self._slices = slices
@@ -188,6 +191,8 @@ class _Sliced:
         self._value: Any = None
         self._error: BaseException | None = None
         self._prefetches = 0
+        self._turns = 1
+        self._is_alone = True
         self._when_over, slices.when_over = slices.when_over, None
 
     def over(self) -> None:
@@ -217,6 +222,7 @@ class _Sliced:
         if wanted is None:
             return True
         if isinstance(wanted, Elsewhere):
+            self._is_alone = False
             self._slices._heavy.run(wanted.work, self._got)
         elif isinstance(wanted, Until):
             wanted.begin(self._got)
@@ -227,11 +233,12 @@ class _Sliced:
 
     def turn(self, until: float) -> None:
         """Have a slice; answer the request if that was the last one."""
+        self._turns += 1
         try:
             if self.run(until):
                 self._slices._ready.append(self)
         except StopIteration as end:
-            self._request.respond(end.value, is_wide=True)
+            self._request.respond(end.value, is_wide=self._turns > SMALL_SLICES or not self._is_alone)
             self.over()
         except Exception:
             self.over()

@@ -14,7 +14,7 @@ max.connections                        2147483647  all at once
 max.connections.per.ip                 2147483647  ... of one address
 max.connections.per.ip.overrides       none        host:count, several with commas
 connections.max.idle.ms                600000      a silent connection is closed after this
-queued.max.request.bytes               -1          bytes of requests in memory before no more is read; -1: no bound
+queued.max.request.bytes               -1          bytes of large requests that may have come before others wait; -1: 512 MiB
 auto.create.topics.enable              true        metadata creates the topics that it is asked for
 num.partitions                         1           of a topic that does not say
 default.replication.factor             1           the same
