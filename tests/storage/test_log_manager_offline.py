@@ -129,6 +129,44 @@ class TestWhileItRuns:
         with managed(tmp_path) as manager:
             assert offsets(manager.log("t", 0)) == list(range(3, 35))
 
+    @pytest.mark.parametrize("what", ["the log", "its folder", "the data folder"])
+    def test_files_that_somebody_moves_away(self, tmp_path: Path, what: str) -> None:
+        """Writes to them would go on, into nothing: they are refused until the files are back."""
+        clock, data = ManualClock(NOW_MS), tmp_path / "data"
+        moved = {"the log": data / "t-0" / f"{0:020}.log", "its folder": data / "t-0", "the data folder": data}[what]
+        with managed(data, clock) as manager:
+            manager.create_topic("t", 2, {"segment.bytes": 1000})
+            logs = [manager.log("t", number) for number in range(2)]
+            for log in logs:
+                fill(log, 3)
+            for _ in range(2):
+                clock.advance(5_000)
+                manager.tick()
+                fill(logs[0], 3)
+            assert not manager.offline_partitions()
+            moved.rename(tmp_path / "elsewhere")
+            clock.advance(5_000)
+            manager.tick()
+            offline = manager.offline_partitions()
+            assert list(offline) == [("t", 0)], "nothing was written to the other one since"
+            assert "somebody has removed the file that is written" in offline[TopicPartition("t", 0)]
+            with pytest.raises(LogOfflineError):
+                fill(logs[0], 1)
+            if what == "the log":
+                manager.tick()
+                (tmp_path / "elsewhere").rename(moved)
+                return
+            for _ in range(3):
+                clock.advance(5_000)
+                manager.tick()
+            assert list(manager.offline_partitions()) == [("t", 0)]
+            (tmp_path / "elsewhere").rename(moved)
+            for _ in range(4):
+                clock.advance(5_000)
+                manager.tick()
+            assert not manager.offline_partitions()
+            assert offsets(manager.log("t", 0)) == list(range(9))
+
     def test_a_checkpoint_that_cannot_be_written(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """It is tried again and again, and told once; the logs go on."""
         clock = ManualClock(NOW_MS)

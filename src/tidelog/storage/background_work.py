@@ -6,6 +6,7 @@
 | log-cleaner | compacted topics are compacted, and their old segments deleted (`log_cleaner`) | log.cleaner.backoff.ms |
 | log-flusher | logs are forced to the disk by flush.ms | log.flush.scheduler.… |
 | …-checkpoint | recovery points, log start offsets, high watermarks are written down (`dir_checkpoints`) | ….checkpoint.… |
+| removed-files | logs whose files somebody has removed go offline (`removed_files`) | replica.high.watermark.checkpoint.… |
 | time-map | segments that were finished are mapped (`time_map_writer`) | with the next tick |
 
 Topics without a configuration are neither kept by retention nor compacted. What meets an I/O error takes its log offline, which
@@ -35,6 +36,7 @@ from tidelog.storage.partition.log_events import LogEvents
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import Partitions
+from tidelog.storage.removed_files import RemovedFiles
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.time_map_writer import TimeMapWriter
@@ -73,6 +75,7 @@ class BackgroundWork(LogEvents):
         self.offline = OfflinePartitions(
             partitions, clock, scheduler, topics.folder_of, lambda key: not topics.is_deleting(key.topic)
         )
+        self._removed_files = RemovedFiles(partitions, scheduler)
         self.cleaner: LogCleaner | None = None
         if config.is_cleaner_enabled:
             manager = CleanerManager(directory, partitions.logs, clock, scheduler)
@@ -101,6 +104,7 @@ class BackgroundWork(LogEvents):
         self._scheduler.schedule(
             "high-watermark-checkpoint", partitions.note_high_watermarks, delay_ms=period_ms, period_ms=period_ms
         )
+        self._scheduler.schedule("removed-files", self._removed_files.look, delay_ms=period_ms, period_ms=period_ms)
         if self.cleaner is not None:
             self.cleaner.start(self._scheduler, backoff_ms=config.cleaner_backoff_ms, initial_delay_ms=delay_ms)
 

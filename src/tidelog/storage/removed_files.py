@@ -1,0 +1,52 @@
+"""Notices logs whose files somebody has removed while they are written: what is appended then lies in no folder, and is lost.
+
+The system goes on taking writes to a file without a name, so that only a look tells. Logs that have grown since the last look are
+looked at, on another thread where there is one. A log whose file is gone goes offline: its writers are refused, and it comes back
+when its folder does (`offline_partitions`), with what is there then. `background_work` owns one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidelog.errors import StorageError
+from tidelog.model import TopicPartition
+from tidelog.storage.partitions import Partitions
+from tidelog.storage.scheduler import Scheduler
+
+
+class RemovedFiles:
+    """See the module. `look` belongs to the logs' thread."""
+
+    def __init__(self, partitions: Partitions, scheduler: Scheduler) -> None:
+        self._partitions = partitions
+        self._scheduler = scheduler
+        self._ends: dict[TopicPartition, int] = {}
+
+    def look(self) -> None:
+        """Look at the logs that have grown since the last time."""
+        before, self._ends = self._ends, {}
+        grown = []
+        for key, log in self._partitions.online():
+            end = self._ends[key] = log.log_end_offset
+            if end != before.get(key, 0):
+                grown.append((key, log.segments.active.log.path))
+        if grown:
+            self._scheduler.aside(lambda: [(key, path) for key, path in grown if _is_gone(path)], self._missing)
+
+    def _missing(self, missing: object) -> None:
+        for key, path in missing if isinstance(missing, list) else ():
+            log = self._partitions.logs.get(key)
+            # Meanwhile it may be another log, or have rolled.
+            if log is not None and not log.is_offline and log.segments.active.log.path == path and _is_gone(path):
+                log.go_offline("look", StorageError("somebody has removed the file that is written", path=path))
+
+
+def _is_gone(path: Path) -> bool:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:  # Whether it is gone nobody knows; the next write tells.
+        return False
+    return False
