@@ -46,20 +46,27 @@ def show_bytes(data: bytes | None) -> str:
     r"""Return bytes as one harmless line of text, from which they can be told again; `<null>` for None.
 
     Printable UTF-8 is shown as it is, backslashes included. All else is quoted as a shell quotes it, `$'a\nb\xff'`: escapes mean
-    something in there only. So is what could be taken for such a quote, or for null.
+    something in there only. So is what could be taken for such a quote, for null, and what ends in a blank.
     """
     if data is None:
         return _NULL
     try:
         text = data.decode()
-        if text.isprintable() and text != _NULL and not text.startswith(_QUOTE):
+        if text.isprintable() and text[-1:] != " " and text != _NULL and not text.startswith(_QUOTE):
             return text
-        escaped = text.translate(_TEXT_ESCAPES)
+        escaped = _printable(text.translate(_TEXT_ESCAPES))
     except UnicodeDecodeError:
         # Bytes that are no UTF-8 become lone surrogates first, so that their own backslashes are not doubled.
         text = data.decode("utf-8", "surrogateescape").translate(_TEXT_ESCAPES)
-        escaped = "".join(f"\\x{ord(c) - 0xDC00:02x}" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in text)
+        escaped = "".join(f"\\x{ord(c) - 0xDC00:02x}" if 0xDC80 <= ord(c) <= 0xDCFF else _printable(c) for c in text)
     return f"{_QUOTE}{escaped}'"
+
+
+def _printable(text: str) -> str:
+    r"""Write out what takes no room or is no character yet: `\u200b`, `\U000e0001`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}" for c in text)
 
 
 def show_time(time_ms: int) -> str:
