@@ -219,6 +219,10 @@ def test_an_exact_range_takes_the_times_of_the_command_line() -> None:
     assert parse(startTime="now", endTime="now").start_ms == NOW_MS
     assert "option startTime: not a time" in refused(startTime="yesterday")
     assert "startTime (now) is later than endTime (-1s)" in refused(startTime="now", endTime="-1s")
+    assert "startTime 6 lies behind endingTimestamp 5" in refused(startTime="6", endingTimestamp="5")
+    assert "startTime 6 lies behind endingOffsetsByTimestamp 5 for orders-0" in refused(
+        startTime="6", endingOffsetsByTimestamp='{"orders":{"0":5}}'
+    )
 
 
 def test_columns() -> None:

@@ -168,6 +168,8 @@ def parse_options(options: Mapping[str, str], clock: Clock, *, is_stream: bool =
     start_ms, end_ms = time(given, "startTime", clock), time(given, "endTime", clock)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise InvalidArgumentError(f"option startTime ({given['starttime']}) is later than endTime ({given['endtime']})")
+    if start_ms is not None and ending.by_time:  # All before that offset is older than its time.
+        _check_bounds(Bound("startTime", everywhere=start_ms, by_time=True), ending)
     return ReadOptions(
         source=_source(given, kind),
         reads_files=kind.reads_files,
