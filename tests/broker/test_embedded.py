@@ -330,7 +330,10 @@ class TestWithoutAClient:
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [("log_retention_mss", "log.retention.ms"), ("num.partition", "num.partitions"), ("retention.m", "retention.ms")],
+    [
+        *(("log_retention_mss", "log.retention.ms"), ("num.partition", "num.partitions"), ("retention.m", "retention.ms")),
+        *(("group_initial_rebalance_delay", "group.initial.rebalance.delay.ms"), ("group.max.sise", "group.max.size")),
+    ],
 )
 def test_a_misspelt_property_names_the_right_one(wrong: str, right: str) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"did you mean {right}\?"):

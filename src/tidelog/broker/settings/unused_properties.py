@@ -85,7 +85,9 @@ zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type zookeeper.sync.t
 UNUSED_PROPERTIES = frozenset(_NAMES.split())
 """All by name."""
 
-_UNUSED_PREFIXES = re.compile(r"(?:listener\.name|rsm\.config|rlmm\.config|sasl|ssl|zookeeper|group|share|controller)\.")
+_GROUPS = r"group\.(?:consumer|share|streams|coordinator)"
+"""Not all of ``group.``: a misspelt name of those that are used here is none of Kafka's."""
+_UNUSED_PREFIXES = re.compile(rf"(?:listener\.name|rsm\.config|rlmm\.config|sasl|ssl|zookeeper|{_GROUPS}|share|controller)\.")
 """Properties with names of the user's, and families that newer releases add to."""
 
 GUARDS = (
