@@ -111,7 +111,7 @@ def draw_segments() -> Path:
 
     import tidelog
     from demo.draw import draw
-    from tidelog.reader.log_dir import LogDir
+    from tidelog.reader import LogDir
 
     table = tidelog.scan(LOG, "one-partition", columns=["offset", "timestamp"]).read_all()
     bases = [segment.base_offset for segment in LogDir(LOG).log("one-partition", 0).segments]

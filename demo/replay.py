@@ -15,8 +15,7 @@ ROW = "carrier string, origin string, dest string, delay_minutes int"
 def replay(log: Path, copy: Path) -> None:
     """Report on the last three days of the topic `departures`, then stream them into the folder `copy`."""
     from tidelog.model import MAX_TIMESTAMP
-    from tidelog.reader.log_dir import LogDir
-    from tidelog.reader.time_search import find_offset
+    from tidelog.reader import LogDir, find_offset
     from tidelog.spark import session
     from tidelog.times import format_time
 

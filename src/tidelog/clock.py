@@ -11,6 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+__all__ = ["Clock", "ManualClock", "SteadyClock", "SystemClock"]
+
 
 class Clock(Protocol):
     """Anything that can say what time it is."""
@@ -23,6 +25,7 @@ class SystemClock:
     """The machine's wall clock."""
 
     def now_ms(self) -> int:
+        """Return epoch milliseconds by the machine's clock, which may be set meanwhile."""
         return time.time_ns() // 1_000_000
 
 
@@ -30,6 +33,7 @@ class SteadyClock:
     """The time since some moment in the past, which nobody sets: for differences only."""
 
     def now_ms(self) -> int:
+        """Return milliseconds since that moment."""
         return time.monotonic_ns() // 1_000_000
 
 
@@ -53,6 +57,7 @@ class ManualClock:
         self._listeners: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
+        """Return the time that the clock was moved to, in epoch milliseconds."""
         return self._now_ms
 
     def advance(self, by: int | timedelta) -> None:

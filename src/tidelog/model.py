@@ -20,6 +20,22 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from tidelog.errors import InvalidArgumentError
 
+__all__ = [
+    "EARLIEST",
+    "EARLIEST_LOCAL",
+    "INTERNAL_TOPICS",
+    "ISOLATION_LEVELS",
+    "LATEST",
+    "LATEST_TIERED",
+    "MAX_TIMESTAMP",
+    "METADATA_TOPIC",
+    "NO_LEADER_EPOCH",
+    "NO_TIMESTAMP",
+    "UNKNOWN_OFFSET",
+    "Isolation",
+    "TopicPartition",
+]
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic."""

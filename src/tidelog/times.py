@@ -27,6 +27,8 @@ from datetime import date, datetime
 from tidelog.clock import Clock
 from tidelog.errors import InvalidArgumentError
 
+__all__ = ["Time", "format_time", "parse_duration", "parse_time"]
+
 ACCEPTED = "2013-07-10, 2013-07-10T09:30:00Z (no zone means UTC), epoch milliseconds, now, or a time ago as -3d, -90m, -1h30m"
 """What a time may look like, in one line, for messages and help texts."""
 

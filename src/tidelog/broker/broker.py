@@ -68,7 +68,7 @@ Value = bytes | str | None
 
 
 class Broker:
-    """See the module. Raises InvalidArgumentError for a property that is none, or a bad value."""
+    """A broker in this process, for any Kafka client. Raises InvalidArgumentError for a property that is none, or a bad value."""
 
     def __init__(
         self,

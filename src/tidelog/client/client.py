@@ -58,7 +58,10 @@ class ReadRecord(NamedTuple):
 
 
 class Client:
-    """See the module; `tidelog.connect` makes one. Every call may raise BrokerUnreachableError, BrokerError, ProtocolError."""
+    """Topics, offsets for times, produce, read and groups of a cluster; `tidelog.connect` makes one.
+
+    Every call may raise BrokerUnreachableError, BrokerError, ProtocolError.
+    """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self.cluster = cluster
@@ -262,7 +265,7 @@ class Client:
         """Set the offsets of a group without members, and return what that does to each partition.
 
         `to` is a time (the first record at or after it, or the end of the log), `"earliest"`, `"latest"`, or a
-        `tidelog.client.consumer_groups.group_reset.ToOffset`. `partitions` are topics, or (topic, partition); by default all
+        `tidelog.client.ToOffset`. `partitions` are topics, or (topic, partition); by default all
         that the group has committed in. With `dry_run` nothing is changed.
 
         Raises:

@@ -14,3 +14,37 @@
 
 Needs Arrow. `tidelog.spark.jobs` runs this, a partition a task.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidelog.copying.failover import FailoverOptions as FailoverOptions
+    from tidelog.copying.failover import PartitionFailover as PartitionFailover
+    from tidelog.copying.failover import apply_failover as apply_failover
+    from tidelog.copying.failover import plan_failover as plan_failover
+    from tidelog.copying.offset_map import OffsetMap as OffsetMap
+    from tidelog.copying.offset_map import TargetPosition as TargetPosition
+    from tidelog.copying.replay import ReplayRequest as ReplayRequest
+else:
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "tidelog.copying.failover": ("FailoverOptions", "PartitionFailover", "apply_failover", "plan_failover"),
+            "tidelog.copying.offset_map": ("OffsetMap", "TargetPosition"),
+            "tidelog.copying.replay": ("ReplayRequest",),
+        },
+    )
+
+__all__ = [
+    "FailoverOptions",
+    "OffsetMap",
+    "PartitionFailover",
+    "ReplayRequest",
+    "TargetPosition",
+    "apply_failover",
+    "plan_failover",
+]

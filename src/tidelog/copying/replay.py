@@ -69,6 +69,7 @@ class ReplayRequest:
 
     @property
     def rules(self) -> CopyRules:
+        """Return what becomes of times."""
         return CopyRules(self.time, self.shift_ms)
 
 

@@ -3,3 +3,32 @@
 Synchronous and read-only: another process may own the folder, and write to it meanwhile. `Log` and `LogDir` are the doors;
 `time_search.find_offset` is the look-up that the time index exists for.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidelog.reader.log import Log as Log
+    from tidelog.reader.log_dir import LogDir as LogDir
+    from tidelog.reader.missing import MissingOffsets as MissingOffsets
+    from tidelog.reader.time_map_file import rebuild_time_map as rebuild_time_map
+    from tidelog.reader.time_search import FoundOffset as FoundOffset
+    from tidelog.reader.time_search import find_offset as find_offset
+    from tidelog.reader.trace import Trace as Trace
+else:
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "tidelog.reader.log": ("Log",),
+            "tidelog.reader.log_dir": ("LogDir",),
+            "tidelog.reader.missing": ("MissingOffsets",),
+            "tidelog.reader.time_map_file": ("rebuild_time_map",),
+            "tidelog.reader.time_search": ("FoundOffset", "find_offset"),
+            "tidelog.reader.trace": ("Trace",),
+        },
+    )
+
+__all__ = ["FoundOffset", "Log", "LogDir", "MissingOffsets", "Trace", "find_offset", "rebuild_time_map"]

@@ -43,7 +43,7 @@ NEWEST_MESSAGE_FORMAT = 2
 
 
 class Log:
-    """See the module. Made by `open`."""
+    """One partition of a data folder, read-only: its segments, offsets, batches and transactions. Made by `open`."""
 
     def __init__(
         self,

@@ -104,4 +104,5 @@ class Trace:
     bytes_read: int = 0
 
     def add(self, step: Step) -> None:
+        """Take the next step."""
         self.steps.append(step)

@@ -110,6 +110,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
+        """Return the offset after the last record."""
         return self.last_offset + 1
 
     @property
@@ -124,6 +125,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
+        """Whether the records are compressed."""
         return self.attributes & CODEC_MASK != 0
 
     @property
@@ -135,10 +137,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction (v2)."""
         return self.magic >= 2 and self.attributes & TRANSACTIONAL_BIT != 0
 
     @property
     def is_control(self) -> bool:
+        """Whether its records are control records, such as transaction markers (v2)."""
         return self.magic >= 2 and self.attributes & CONTROL_BIT != 0
 
     @property
@@ -148,10 +152,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
+        """Return from when on the cleaner may drop tombstones (epoch ms), None if the batch does not say (KIP-534)."""
         return self.base_timestamp if self.has_delete_horizon else None
 
     @property
     def has_producer_id(self) -> bool:
+        """Whether an idempotent or transactional producer wrote it."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property

@@ -13,3 +13,35 @@
 
 The package is not called `scan`, so that `tidelog.scan` stays a function (docs/decisions/0006).
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidelog.sources.lookups import find_offsets as find_offsets
+    from tidelog.sources.opening import open_source as open_source
+    from tidelog.sources.reader import read_split as read_split
+    from tidelog.sources.report import ScanReport as ScanReport
+    from tidelog.sources.scan_plan import ScanPlan as ScanPlan
+    from tidelog.sources.source import Source as Source
+    from tidelog.sources.split import Split as Split
+    from tidelog.sources.stream import scan as scan
+else:
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "tidelog.sources.lookups": ("find_offsets",),
+            "tidelog.sources.opening": ("open_source",),
+            "tidelog.sources.reader": ("read_split",),
+            "tidelog.sources.report": ("ScanReport",),
+            "tidelog.sources.scan_plan": ("ScanPlan",),
+            "tidelog.sources.source": ("Source",),
+            "tidelog.sources.split": ("Split",),
+            "tidelog.sources.stream": ("scan",),
+        },
+    )
+
+__all__ = ["ScanPlan", "ScanReport", "Source", "Split", "find_offsets", "open_source", "read_split", "scan"]

@@ -22,6 +22,8 @@ from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 from tidelog.sources.split import Split
 from tidelog.times import Time
 
+__all__ = ["plan"]
+
 
 def plan(
     source: Address,

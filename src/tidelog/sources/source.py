@@ -63,7 +63,7 @@ class Bounds(NamedTuple):
 
 
 class Source(ABC):
-    """See the module. `opening.open_source` opens it; its user closes it.
+    """A folder or brokers: topics, ends, searches by time, plans, splits, groups. `open_source` opens it; its user closes it.
 
     What is asked of many partitions at once is answered at once where the source can do that. All methods raise what reading and
     asking raise: CorruptDataError, StorageError, BrokerUnreachableError, BrokerError, ProtocolError.

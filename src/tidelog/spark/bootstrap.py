@@ -47,6 +47,8 @@ from tidelog.times import Time, format_time, parse_time
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+__all__ = ["Cut", "take_cut"]
+
 VERSION = 1
 _WHAT = "the file of a cut"
 
@@ -72,6 +74,7 @@ class Cut:
 
     @property
     def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics, sorted."""
         return tuple(sorted({key.topic for key in self.cuts}))
 
     def __str__(self) -> str:

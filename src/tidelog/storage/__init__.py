@@ -10,3 +10,25 @@ docs/storage.md says how it is used. What the files look like is in `tidelog.for
 what a batch looks like, in `tidelog.records`. Synchronous, but for threads that load many logs side by side; time comes from a
 `Clock`, background work is done in `tick`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from tidelog.storage.log_manager import LogManager as LogManager
+    from tidelog.storage.partition.partition_log import PartitionLog as PartitionLog
+    from tidelog.storage.partition.watermarks import FetchIsolation as FetchIsolation
+else:
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "tidelog.storage.log_manager": ("LogManager",),
+            "tidelog.storage.partition.partition_log": ("PartitionLog",),
+            "tidelog.storage.partition.watermarks": ("FetchIsolation",),
+        },
+    )
+
+__all__ = ["FetchIsolation", "LogManager", "PartitionLog"]

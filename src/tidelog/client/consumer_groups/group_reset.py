@@ -94,6 +94,7 @@ class PartitionReset:
 
     @property
     def key(self) -> TopicPartition:
+        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from tidelog.clock import Clock
 
+__all__ = ["bootstrap", "cut_at"]
+
 COLUMNS = ("topic", "partition", "from_offset", "cut_offset", "offsets")
 
 

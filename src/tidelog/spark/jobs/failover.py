@@ -28,6 +28,8 @@ from tidelog.spark.jobs.result import JobResult, Summary
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["failover"]
+
 SCHEMA = (
     "source_topic string, topic string, partition int, committed_offset bigint, last_read_ms bigint, by_map bigint, "
     "is_exact boolean, by_time bigint, position bigint, read_again bigint, read_again_is_exact boolean, note string"

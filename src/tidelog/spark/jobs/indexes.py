@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
     from tidelog.spark.jobs.result import JobResult
 
+__all__ = ["rebuild_indexes", "verify_indexes"]
+
 Task = TypeVar("Task", SegmentToRebuild, SegmentToVerify)
 Key = tuple[int, int]
 """A segment's partition and its place in that, by number."""

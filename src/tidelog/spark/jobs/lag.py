@@ -47,6 +47,8 @@ from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["lag"]
+
 SCHEMA = (
     "now timestamp, group string, state string, members int, topic string, partition int, member_id string, "
     "committed_offset bigint, metadata string, log_start_offset bigint, end_offset bigint, high_watermark bigint, "

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+__all__ = ["latency"]
+
 LAST_MS = 253_402_300_740_000
 """The last minute of the year 9999, where Python's and SQL's calendars end."""
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from tidelog.reader.missing import MissingOffsets
 
+__all__ = ["look_up"]
+
 QUESTIONS_PER_TASK = 250_000
 """At most about so many in one task: they are in its worker's memory together."""
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tidelog.check.migration.folder_migration import TransactionsToIndex
     from tidelog.check.migration.segment_migration import MigratedSegment, SegmentToMigrate
 
+__all__ = ["migrate"]
+
 SCHEMA = (
     "topic string, partition int, base_offset long, batches long, records long, converted_batches long, "
     "old_bytes long, new_bytes long, old_format string, new_format string, new_segments int, torn_bytes long"

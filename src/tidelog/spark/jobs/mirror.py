@@ -49,6 +49,8 @@ from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["MirrorOptions", "mirror"]
+
 DEFAULT_PAUSE_MS = 1_000
 SCHEMA = (
     "topic string, partition int, target_topic string, from_offset bigint, next_offset bigint, log_start_offset bigint, "

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tidelog.copying.replay import Replay, ReplayRequest
     from tidelog.reader.missing import MissingOffsets
 
+__all__ = ["replay"]
+
 SCHEMA = (
     "topic string, partition int, first_offset bigint, last_offset bigint, target_topic string, target_partition int, "
     "target_offset bigint, records bigint, max_timestamp bigint"

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from tidelog.reader.missing import MissingOffsets
 
+__all__ = ["JobResult", "Summary"]
+
 _log = logging.getLogger("tidelog.spark")
 
 

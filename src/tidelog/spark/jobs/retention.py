@@ -49,6 +49,8 @@ from tidelog.times import format_time
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["retention"]
+
 LARGEST_TIMESTAMP = "largest timestamp"
 FILE_TIME = "file time"
 LAST_MESSAGE = "last message"

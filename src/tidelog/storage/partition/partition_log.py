@@ -53,7 +53,7 @@ PRODUCER_EXPIRATION_CHECK_MS = 600_000
 
 
 class PartitionLog(LogState):
-    """See the module. `segments` holds at least the active one."""
+    """One partition's log: append, read, look up, truncate, flush, retention. `segments` holds at least the active one."""
 
     def __init__(
         self,
