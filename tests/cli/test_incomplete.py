@@ -62,13 +62,20 @@ def test_every_command_is_here() -> None:
 @pytest.mark.parametrize("json", [(), ("--json",)])
 @pytest.mark.parametrize(("name", "options"), list(WHOLE_FOLDER.items()))
 def test_commands_on_a_folder(name: str, options: tuple[str, ...], json: tuple[str, ...], own: Path) -> None:
+    before = contents(own)
     ran = run(*name.split(), own, *options, *json)
     assert ran.exit_code == 3, ran.stderr
+    assert name == "index rebuild" or contents(own) == before  # Reading writes nothing.
     for lost in LOST if not json else ():
         assert lost in ran.stderr + ran.stdout, (lost, ran.stderr)
     if json:
         told = json_objects([line for line in ran.json_lines if "missing" in str(line)])
         assert {one.get("topic") for one in told} >= set(TOPICS)
+
+
+def contents(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    """Return every file's bytes and time of change."""
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def json_objects(values: object) -> list[dict[str, object]]:

@@ -17,7 +17,7 @@ changes, but that a folder which was not shut down cleanly is recovered first.
 | `.snapshot` | without the producers whose ids that Kafka may hand out itself (`_copy_snapshot`) |
 | `partition.metadata` | with Kafka's id |
 | `leader-epoch-checkpoint`, leader epochs in batches | as they are where no epoch is above 0; else all of them 0 |
-| time maps | stay behind: Kafka would keep them for ever |
+| time maps | bound to the copy; Kafka leaves them where they are when it deletes their segments |
 
 Kafka's epochs of a new topic begin at 0 and go up with each start; an epoch of ours above Kafka's would be from the future.
 The epoch of a batch is not under its checksum.
