@@ -22,6 +22,9 @@ from tidelog.wire.fields import ZERO_UUID, Field, Message, Struct
 PARTS_AT_ONCE = 4096
 """Parts that are joined, and freed, at once: a third of a millisecond."""
 
+_BYTES = tuple(bytes([value]) for value in range(128))
+"""Varints of one byte: nearly all lengths and counts."""
+
 
 class EncoderSource:
     """The source, line by line, and the names that it uses."""
@@ -45,6 +48,7 @@ class EncoderSource:
             "pack": struct.pack,
             "pieces": _pieces,
             "varint": varint_bytes,
+            "BYTES": _BYTES,
             "UNWRITABLE": (struct.error, AttributeError, TypeError, UnicodeEncodeError),
             "ZERO_UUID": ZERO_UUID,
         }
@@ -95,12 +99,14 @@ class EncoderSource:
             self.run.clear()
 
     def _flush_with_length(self, length: str) -> None:
-        """Write what has gathered, and a compact length (already one too large) behind it."""
+        """Write what has gathered, and a compact length (already one too large) after it."""
+        if not self.run:
+            self._line(f"{self.write}(BYTES[{length}] if {length} < 128 else varint({length}))")
+            return
         self._line(f"if {length} < 128:")
         self._line(f"    {self.write}({self._packed([*self.run, ('B', length)])})")
         self._line("else:")
-        if self.run:
-            self._line(f"    {self.write}({self._packed(self.run)})")
+        self._line(f"    {self.write}({self._packed(self.run)})")
         self._line(f"    {self.write}(varint({length}))")
         self.run.clear()
 

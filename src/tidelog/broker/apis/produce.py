@@ -31,9 +31,10 @@ from __future__ import annotations
 import logging
 from struct import Struct
 from time import perf_counter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.first_look import USUAL, FirstLook, first_look, is_of_open_transaction, is_usual
 from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
 from tidelog.broker.server.slices import SLICE_S, Elsewhere, Work, slowly
@@ -51,9 +52,8 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP
-from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LENGTH, TRANSACTIONAL_BIT
-from tidelog.records.builder import Producer
-from tidelog.records.compression import Bytes, Codec
+from tidelog.records.batch import HEADER_BYTES
+from tidelog.records.compression import Bytes
 from tidelog.storage.partition.append_info import AppendWork
 from tidelog.storage.partition.appends import Prepared, TooMuchAtOnceError
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -75,25 +75,13 @@ logger = logging.getLogger("tidelog.broker")
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """A client that calls itself so may write to internal topics: Kafka's tools do."""
 
-_FIRST_V2: Final = 3
-_FIRST_ZSTD: Final = 7
-
 MAX_PREPARATIONS: Final = 20
 """Records that have to be prepared for their exact place in the log may find it taken so often."""
 
 _NONE: Final = 0
 _V2: Final = 2
-_ZSTD: Final = int(Codec.ZSTD)
-
-_read_head = Struct(">8xi4xb5xB").unpack_from
-"""Length, magic, low byte of the attributes: all that a batch of format v2 is asked before its log is."""
-_read_prefix = Struct(">8xi4xb").unpack_from
-_read_max_timestamp = Struct(">35xq").unpack_from
-_read_producer = Struct(">43xqhi").unpack_from
 _MAGIC_END: Final = 17
-_ATTRIBUTES: Final = 22
-_PRODUCER_ID: Final = 43
-_SIGN: Final = 0x80
+_read_max_timestamp = Struct(">35xq").unpack_from
 
 _Key: TypeAlias = tuple[str, int]
 """Topic and partition."""
@@ -111,19 +99,6 @@ _NOT_KNOWN_YET: Final = frozenset(
 """What older clients do not expect of a log."""
 
 
-class _Look(NamedTuple):
-    """What the headers of a partition's records give away before the log is asked."""
-
-    error_code: int = _NONE
-    is_transactional: bool = False
-    producer: Producer | None = None
-    """Told of transactional records only."""
-
-
-PLAIN = _Look()
-"""Of records that there is nothing to say about."""
-
-
 def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResponse | Outcome:
     """Append what was sent to its logs, and say where it is."""
     topics = message.topic_data
@@ -133,10 +108,10 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
         version = request.api_version
         key = (name, data.index)
         if is_usual(data.records, version) or (
-            message.transactional_id is not None and is_of_open_transaction(node, key, data.records, version)
+            message.transactional_id is not None and is_of_open_transaction(node.manager.logs.get(key), data.records, version)  # type: ignore[call-overload]
         ):
             try:
-                answer = append(node, key, data.records, PLAIN, message.acks, request.client_id)
+                answer = append(node, key, data.records, USUAL, message.acks, request.client_id)
             except TooMuchAtOnceError:
                 pass
             else:
@@ -169,15 +144,15 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
     is_kept = len(sent) >= AT_ONCE
     try:
         if is_kept:
-            looks = yield from slowly((_look(records, request.api_version) for records in sent.values()), 64)
+            looks = yield from slowly((first_look(records, request.api_version) for records in sent.values()), 64)
         else:
-            looks = [_look(records, request.api_version) for records in sent.values()]
+            looks = [first_look(records, request.api_version) for records in sent.values()]
     except CorruptBatchError as error:
         return _refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
     is_transactional = False
     producers: set[tuple[int, int]] = set()
     for count, look in enumerate(looks):
-        if look is not PLAIN:
+        if look is not USUAL:
             is_transactional |= look.is_transactional
             if look.producer is not None and not look.error_code:
                 producers.add(look.producer[:2])
@@ -242,7 +217,7 @@ def _append_verified(
     node: Node,
     key: _Key,
     records: Bytes,
-    look: _Look,
+    look: FirstLook,
     message: ProduceRequest,
     request: Request,
     prepared: Prepared | None,
@@ -279,11 +254,11 @@ def _append_verified(
 
 
 def append(
-    node: Node, key: _Key, records: Bytes, look: _Look, acks: int, client_id: str | None, prepared: Prepared | None = None
+    node: Node, key: _Key, records: Bytes, look: FirstLook, acks: int, client_id: str | None, prepared: Prepared | None = None
 ) -> PartitionProduceResponse:
     """Append one partition's records, or say why not. Raises TooMuchAtOnceError for those that must be prepared elsewhere."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
-    if log is None or look is not PLAIN or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
+    if log is None or look is not USUAL or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
         code = _refusal(node, key, log, look, acks, client_id)
         if code is not None:
             return PartitionProduceResponse(key[1], code, -1)
@@ -314,89 +289,7 @@ def _count(counters: Counters, work: AppendWork) -> None:
     counters.up_converted_batches += work.is_converted
 
 
-# --- before a log is asked ------------------------------------------------------------------------------------------------
-
-
-def is_usual(records: Bytes | None, version: int) -> bool:
-    """Whether the records are what nearly all are: one whole batch of format v2, of no transaction, in a codec of the version."""
-    if records is None:
-        return False
-    size = len(records)
-    if size <= HEADER_BYTES:
-        return False
-    length, magic, attributes = _read_head(records)
-    if magic != 2 or length + LOG_OVERHEAD != size or attributes & TRANSACTIONAL_BIT:
-        return False
-    return version >= _FIRST_ZSTD or attributes & CODEC_MASK != _ZSTD
-
-
-def is_of_open_transaction(node: Node, key: _Key, records: Bytes | None, version: int) -> bool:
-    """Whether the records are one whole batch of a transaction that is open in their log: nobody need be asked about it."""
-    if records is None:
-        return False
-    size = len(records)
-    if size <= HEADER_BYTES:
-        return False
-    length, magic, attributes = _read_head(records)
-    if magic != 2 or length + LOG_OVERHEAD != size or not attributes & TRANSACTIONAL_BIT or version < _FIRST_V2:
-        return False
-    if version < _FIRST_ZSTD and attributes & CODEC_MASK == _ZSTD:
-        return False
-    log = node.manager.logs.get(key)  # type: ignore[call-overload]
-    if log is None:
-        return False
-    producer_id, epoch, _sequence = _read_producer(records)
-    entry = log.producer_state.last_entry(producer_id)
-    return entry is not None and entry.has_open_transaction and epoch <= entry.producer_epoch
-
-
-def _look(records: Bytes, version: int) -> _Look:
-    """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where there is no telling batches."""
-    if is_usual(records, version):
-        return PLAIN
-    end = _batch_end(records, 0)
-    if end is None:
-        return PLAIN if version < _FIRST_V2 else _Look(ErrorCode.INVALID_RECORD)
-    is_v2 = records[_MAGIC_END - 1] == 2
-    attributes = records[_ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
-    is_transactional = bool(attributes & TRANSACTIONAL_BIT)
-    producer = None
-    if is_transactional and not records[_PRODUCER_ID] & _SIGN:
-        producer = Producer(*_read_producer(records))
-    code = ErrorCode.NONE
-    if version < _FIRST_V2:
-        while end is not None:
-            end = _batch_end(records, end)
-    elif not is_v2:
-        code = ErrorCode.INVALID_RECORD
-    elif attributes & CODEC_MASK == _ZSTD and version < _FIRST_ZSTD:
-        code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    else:
-        try:
-            if _batch_end(records, end) is not None:
-                code = ErrorCode.INVALID_RECORD
-        except CorruptBatchError:
-            code = ErrorCode.CORRUPT_MESSAGE
-    return _Look(code, is_transactional, producer) if code or is_transactional else PLAIN
-
-
-def _batch_end(records: Bytes, position: int) -> int | None:
-    """Return where the batch at `position` ends, None if it is not all there. Raises CorruptBatchError."""
-    left = len(records) - position
-    if left < LOG_OVERHEAD:
-        return None
-    if left < _MAGIC_END:
-        length = int.from_bytes(records[position + 8 : position + 12], "big", signed=True)
-    else:
-        length, magic = _read_prefix(records, position)
-        if length >= MIN_LENGTH and not 0 <= magic <= 2:
-            raise CorruptBatchError("unknown batch magic", position=position, found=magic, expected="0, 1 or 2")
-    if length < MIN_LENGTH:
-        raise CorruptBatchError("batch length too small", position=position, found=length, expected=f"at least {MIN_LENGTH}")
-    return position + length + LOG_OVERHEAD if length + LOG_OVERHEAD <= left else None
-
-
-def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: _Look, acks: int, client_id: str | None) -> int | None:
+def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: FirstLook, acks: int, client_id: str | None) -> int | None:
     """Return why a partition's records are refused before its log is asked; None if there is no reason to."""
     is_offline = False
     if log is None:

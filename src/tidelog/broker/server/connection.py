@@ -35,7 +35,6 @@ from tidelog.broker.server.lingering_close import LINGER_S, may_close
 from tidelog.broker.server.read_buffers import LARGE_BYTES, SHARED_BYTES
 
 if TYPE_CHECKING:
-    from tidelog.broker.apis.produce_again import Again
     from tidelog.broker.server.broker_server import BrokerServer
     from tidelog.broker.settings.broker_config import Listener
     from tidelog.wire.codec import Bytes
@@ -70,8 +69,6 @@ class Connection(AnswerWriter):
         "_rest",
         "_shared",
         "_socket",
-        "again",
-        "again_tries",
         "api_version",
         "client_id",
         "client_id_bytes",
@@ -93,8 +90,6 @@ class Connection(AnswerWriter):
         self.client_id_bytes = b""
         self.client_id_length = -2
         self.header_bytes = 10
-        self.again: Again | None = None
-        self.again_tries = 0
         self._socket = sock
         self._recv_into = sock.recv_into
         self._buffers = server.buffers

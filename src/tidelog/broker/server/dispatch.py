@@ -55,7 +55,6 @@ from tidelog.broker.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
-    produce_again,
     sync_group,
     txn_offset_commit,
     write_txn_markers,
@@ -122,15 +121,15 @@ _HEADER = Struct(">iih")
 class Served:
     """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
 
-    __slots__ = ("again", "decode", "handle", "is_flexible", "metrics", "version", "write")
+    __slots__ = ("decode", "handle", "is_flexible", "metrics", "response", "version", "write")
 
     def __init__(self, api: Api, version: int, metrics: ApiMetrics) -> None:
         self.version = version
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
         self.handle = api.handle
-        self.again = produce_again if api is produce.API else None
         # Kafka passes over what stands behind a request, and librdkafka's metadata request has a byte too many.
         self.decode: Any = decoder(api.request, version, exact=False)
+        self.response = api.response
         self.write: Any = response_writer(api.response, version)
         self.metrics = metrics
 
@@ -172,21 +171,10 @@ class Dispatcher:
                     return self._unsupported(connection, body)
             connection.served = served
             connection.api_version = served.version
-            again = served.again
-            if again is not None:
-                repeated: list[Bytes] | Outcome | None = again.handle(self._node, connection, data, body, end)
-                if repeated is Outcome.LATER:
-                    served.metrics.waited += 1
-                    return repeated
-                if repeated is not None:
-                    served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
-                    return repeated
             try:
                 message = served.decode(data, body, end, AT_ONCE)
             except TooManyElementsError:
                 return self._read_elsewhere(connection, served, connection.keep_frame(data, body, end))
-            if again is not None:
-                again.remember(connection, message, data, body, end)
             return self._answer(connection, served, message)
         except ProtocolError as error:
             return self._refuse(connection, str(error))
@@ -198,6 +186,8 @@ class Dispatcher:
 
     def _answer(self, connection: Connection, served: Served, message: Message) -> list[Bytes] | Outcome:
         answer: Any = served.handle(self._node, message, connection)
+        if type(answer) is served.response:
+            return served.finish(connection, answer)
         if type(answer) is GeneratorType:
             answer = self._node.slices.answer(connection, answer)
         if isinstance(answer, Outcome):

@@ -1,0 +1,129 @@
+"""What the headers of produced records give away before their log is asked: whole, of which format, of which producer.
+
+| records | are |
+|---|---|
+| one whole batch of format v2, of no transaction, in a codec of the request's version | usual: nothing need be said about them |
+| without a readable first batch | CORRUPT_MESSAGE for the whole request, as in Kafka |
+| of another format, several batches, zstd too early | refused with the error code, in versions that say which format they want |
+| of a transaction | to be verified with its coordinator, but for a transaction that is open in the log |
+
+Pure, but for `is_of_open_transaction`, which reads the log's producers.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from tidelog.errors import CorruptBatchError
+from tidelog.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD, MIN_LENGTH, TRANSACTIONAL_BIT
+from tidelog.records.builder import Producer
+from tidelog.records.compression import Bytes, Codec
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.wire.error_codes import ErrorCode
+
+FIRST_V2: Final = 3
+"""The version of Produce from which on records are one batch of format v2."""
+
+FIRST_ZSTD: Final = 7
+
+_NONE: Final = 0
+_ZSTD: Final = int(Codec.ZSTD)
+
+_read_head = Struct(">8xi4xb5xB").unpack_from
+"""Length, magic, low byte of the attributes: all that a batch of format v2 is asked before its log is."""
+_read_prefix = Struct(">8xi4xb").unpack_from
+_read_producer = Struct(">43xqhi").unpack_from
+_MAGIC_END: Final = 17
+_ATTRIBUTES: Final = 22
+_PRODUCER_ID: Final = 43
+_SIGN: Final = 0x80
+
+
+class FirstLook(NamedTuple):
+    """See the module."""
+
+    error_code: int = _NONE
+    is_transactional: bool = False
+    producer: Producer | None = None
+    """Set for transactional records only."""
+
+
+USUAL = FirstLook()
+"""Of records that there is nothing to say about."""
+
+
+def is_usual(records: Bytes | None, version: int) -> bool:
+    """Whether the records are what nearly all are: one whole batch of format v2, of no transaction, in a codec of the version."""
+    if records is None:
+        return False
+    size = len(records)
+    if size <= HEADER_BYTES:
+        return False
+    length, magic, attributes = _read_head(records)
+    if magic != 2 or length + LOG_OVERHEAD != size or attributes & TRANSACTIONAL_BIT:
+        return False
+    return version >= FIRST_ZSTD or attributes & CODEC_MASK != _ZSTD
+
+
+def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, version: int) -> bool:
+    """Whether the records are one whole batch of a transaction that is open in their log: nobody need be asked about it."""
+    if log is None or records is None:
+        return False
+    size = len(records)
+    if size <= HEADER_BYTES:
+        return False
+    length, magic, attributes = _read_head(records)
+    if magic != 2 or length + LOG_OVERHEAD != size or not attributes & TRANSACTIONAL_BIT or version < FIRST_V2:
+        return False
+    if version < FIRST_ZSTD and attributes & CODEC_MASK == _ZSTD:
+        return False
+    producer_id, epoch, _sequence = _read_producer(records)
+    entry = log.producer_state.last_entry(producer_id)
+    return entry is not None and entry.has_open_transaction and epoch <= entry.producer_epoch
+
+
+def first_look(records: Bytes, version: int) -> FirstLook:
+    """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where there is no telling batches."""
+    if is_usual(records, version):
+        return USUAL
+    end = _batch_end(records, 0)
+    if end is None:
+        return USUAL if version < FIRST_V2 else FirstLook(ErrorCode.INVALID_RECORD)
+    is_v2 = records[_MAGIC_END - 1] == 2
+    attributes = records[_ATTRIBUTES] if is_v2 and end >= HEADER_BYTES else 0
+    is_transactional = bool(attributes & TRANSACTIONAL_BIT)
+    producer = None
+    if is_transactional and not records[_PRODUCER_ID] & _SIGN:
+        producer = Producer(*_read_producer(records))
+    code = ErrorCode.NONE
+    if version < FIRST_V2:
+        while end is not None:
+            end = _batch_end(records, end)
+    elif not is_v2:
+        code = ErrorCode.INVALID_RECORD
+    elif attributes & CODEC_MASK == _ZSTD and version < FIRST_ZSTD:
+        code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    else:
+        try:
+            if _batch_end(records, end) is not None:
+                code = ErrorCode.INVALID_RECORD
+        except CorruptBatchError:
+            code = ErrorCode.CORRUPT_MESSAGE
+    return FirstLook(code, is_transactional, producer) if code or is_transactional else USUAL
+
+
+def _batch_end(records: Bytes, position: int) -> int | None:
+    """Return where the batch at `position` ends, None if it is not all there. Raises CorruptBatchError."""
+    left = len(records) - position
+    if left < LOG_OVERHEAD:
+        return None
+    if left < _MAGIC_END:
+        length = int.from_bytes(records[position + 8 : position + 12], "big", signed=True)
+    else:
+        length, magic = _read_prefix(records, position)
+        if length >= MIN_LENGTH and not 0 <= magic <= 2:
+            raise CorruptBatchError("unknown batch magic", position=position, found=magic, expected="0, 1 or 2")
+    if length < MIN_LENGTH:
+        raise CorruptBatchError("batch length too small", position=position, found=length, expected=f"at least {MIN_LENGTH}")
+    return position + length + LOG_OVERHEAD if length + LOG_OVERHEAD <= left else None
