@@ -4,6 +4,7 @@ All of them are one small tree::
 
     TidelogError
     ├── InvalidArgumentError          an argument makes no sense (also a ValueError)
+    │   └── IllegalStateError             a move that a state machine's table does not have
     ├── NotFoundError
     │   ├── DataDirNotFoundError      no such folder, or no Kafka data folder
     │   ├── MissingPackageError       a package that an extra brings is not installed (also an ImportError)
@@ -149,6 +150,10 @@ def _rebuild(cls: type[TidelogError], message: str, place: dict[str, Any]) -> Ti
 
 class InvalidArgumentError(TidelogError, ValueError):
     """An argument makes no sense; nothing was read or written."""
+
+
+class IllegalStateError(InvalidArgumentError):
+    """A move that a state machine's table does not have: a bug of ours, and not done. See `transitions`."""
 
 
 class NotFoundError(TidelogError):

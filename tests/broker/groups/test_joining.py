@@ -119,7 +119,7 @@ class TestJoin:
         testBatchLeaveDeadGroup, staticMemberRejoinWithLeaderIdAndUnexpectedDeadGroup."""
         (one,) = coordinator.stable(name, is_static=True)
         group = coordinator.group(name)
-        group.state = GroupState.DEAD
+        group._state = GroupState.DEAD
         expected = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert refusal(one) == expected
         assert refusal(coordinator.member(name)) == expected
@@ -127,7 +127,7 @@ class TestJoin:
         assert one.synced().error_code == one.heartbeat() == expected
         answer = one.leave()
         assert (answer.error_code, answer.members) == (expected, [])
-        group.state = GroupState.STABLE
+        group._state = GroupState.STABLE
 
     def test_known_members_of_a_stable_group(self, coordinator: Coordinator, name: str) -> None:
         """testJoinGroupFromUnchangedFollowerDoesNotRebalance, testJoinGroupFromUnchangedLeaderShouldRebalance."""

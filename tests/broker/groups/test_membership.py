@@ -44,7 +44,7 @@ def member(member_id: str, *protocols: str, instance_id: str | None = None, reba
 
 def group(*members: Member, state: GroupState = GroupState.PREPARING_REBALANCE) -> Group:
     made = Group("group", NOW_MS)
-    made.state = state
+    made._state = state
     for one in members:
         add(made, one)
     return made
@@ -74,7 +74,7 @@ def test_who_may_join() -> None:
     assert supports(made, "consumer", ["range"])
     assert not supports(made, "consumer", [])
     assert not supports(made, "", ["range"])
-    made.state = GroupState.PREPARING_REBALANCE
+    made.move(GroupState.PREPARING_REBALANCE, NOW_MS)
     add(made, member("a", "range", "roundrobin"))
     assert supports(made, "consumer", ["roundrobin", "foo"])
     assert supports(made, "consumer", ["foo", "range"])
@@ -97,6 +97,7 @@ def test_a_generation_begins() -> None:
     assert (made.generation_id, made.protocol_name, made.state) == (1, "range", GroupState.COMPLETING_REBALANCE)
     assert (made.state_timestamp_ms, made.pending_syncs) == (NOW_MS + 1, set())
     remove(made, "a")
+    made.move(GroupState.PREPARING_REBALANCE, NOW_MS + 2)
     begin_generation(made, NOW_MS + 2)
     check_fields(made, generation_id=2, protocol_name=None, state=GroupState.EMPTY, leader_id=None)
 

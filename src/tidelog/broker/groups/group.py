@@ -1,4 +1,4 @@
-"""A consumer group and its members, as data.
+"""A consumer group and its members, as data. What its state may become: `TRANSITIONS`.
 
 | state | members | what it waits for |
 |---|---|---|
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidelog.groups.group_offsets import GroupOffsets
+from tidelog.transitions import Transitions, checked
 
 if TYPE_CHECKING:
     from tidelog.broker.delays import Delay
@@ -33,6 +34,33 @@ class GroupState(enum.Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+
+
+TRANSITIONS: Final[Transitions[GroupState | None]] = {
+    None: {
+        GroupState.EMPTY: "somebody joins it, or commits its first offset; it is loaded, and has no members",
+        GroupState.STABLE: "it is loaded, and has members",
+    },
+    GroupState.EMPTY: {
+        GroupState.PREPARING_REBALANCE: "a member joins",
+        GroupState.DEAD: "it is deleted, or its last offset is; its partition of `__consumer_offsets` goes",
+    },
+    GroupState.PREPARING_REBALANCE: {
+        GroupState.COMPLETING_REBALANCE: "all members have joined again, or the time for it is over",
+        GroupState.EMPTY: "the same, and there is no member left",
+        GroupState.DEAD: "its partition of `__consumer_offsets` goes",
+    },
+    GroupState.COMPLETING_REBALANCE: {
+        GroupState.STABLE: "the leader's assignment is stored",
+        GroupState.PREPARING_REBALANCE: "a member joins, leaves or is not heard of; no assignment comes, or it cannot be stored",
+        GroupState.DEAD: "its partition of `__consumer_offsets` goes",
+    },
+    GroupState.STABLE: {
+        GroupState.PREPARING_REBALANCE: "a member joins, leaves, is not heard of or brings other metadata",
+        GroupState.DEAD: "its partition of `__consumer_offsets` goes",
+    },
+    GroupState.DEAD: {},
+}
 
 
 class Member:
@@ -99,6 +127,7 @@ class Group:
     """A group. Belongs to the loop's thread."""
 
     __slots__ = (
+        "_state",
         "awaiting_join",
         "generation_id",
         "group_id",
@@ -113,16 +142,15 @@ class Group:
         "protocol_type",
         "reason",
         "rebalance",
-        "state",
         "state_timestamp_ms",
         "static_members",
         "sync_timeout",
         "waits_for_more",
     )
 
-    def __init__(self, group_id: str, now_ms: int) -> None:
+    def __init__(self, group_id: str, now_ms: int, state: GroupState = GroupState.EMPTY) -> None:
         self.group_id = group_id
-        self.state = GroupState.EMPTY
+        self._state: GroupState = checked(TRANSITIONS, None, state, "a group")  # type: ignore[assignment]
         self.state_timestamp_ms = now_ms
         """When it came into its state (epoch ms)."""
         self.protocol_type: str | None = None
@@ -151,3 +179,14 @@ class Group:
         self.protocol_counts: dict[str, int] | None = None
         """How many members have each protocol; None until somebody asks (`membership`)."""
         self.offsets = GroupOffsets()
+
+    @property
+    def state(self) -> GroupState:
+        """Where it stands: `move` alone changes that."""
+        return self._state
+
+    def move(self, state: GroupState, now_ms: int) -> None:
+        """Bring the group into another state, at `now_ms` (epoch ms). Raises IllegalStateError: see `TRANSITIONS`."""
+        checked(TRANSITIONS, self._state, state, f"group {self.group_id!r}")
+        self._state = state
+        self.state_timestamp_ms = now_ms

@@ -56,8 +56,7 @@ def read_groups(batches: Iterable[StateBatch], now_ms: int) -> dict[str, Group]:
 
 
 def _group(group_id: str, value: GroupMetadataValue, now_ms: int) -> Group:
-    group = Group(group_id, now_ms)
-    group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+    group = Group(group_id, now_ms, GroupState.STABLE if value.members else GroupState.EMPTY)
     group.state_timestamp_ms = value.current_state_timestamp
     group.generation_id = value.generation
     group.protocol_type = value.protocol_type or None

@@ -139,7 +139,7 @@ class Groups:
         """Forget a group and its offsets, in the log as well; it is DEAD then. NONE, or why it stays."""
         code = self._forget(group, group.offsets.partitions(), with_group=True)
         if code is ErrorCode.NONE:
-            group.state = GroupState.DEAD
+            group.move(GroupState.DEAD, self._node.clock.now_ms())
             self._groups.pop(group.group_id, None)
         return code
 

@@ -175,22 +175,16 @@ def elect_leader(group: Group) -> bool:
 # --- states
 
 
-def move(group: Group, state: GroupState, now_ms: int) -> None:
-    """Bring the group into a state; `now_ms` in epoch ms."""
-    group.state = state
-    group.state_timestamp_ms = now_ms
-
-
 def begin_generation(group: Group, now_ms: int) -> None:
     """Begin the next generation, of the members that there are; of none, the group is empty."""
     group.generation_id += 1
     group.pending_syncs.clear()
     if group.members:
         group.protocol_name = choose_protocol(group)
-        move(group, GroupState.COMPLETING_REBALANCE, now_ms)
+        group.move(GroupState.COMPLETING_REBALANCE, now_ms)
     else:
         group.protocol_name = None
-        move(group, GroupState.EMPTY, now_ms)
+        group.move(GroupState.EMPTY, now_ms)
 
 
 def has_joined(group: Group) -> bool:

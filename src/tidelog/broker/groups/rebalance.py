@@ -35,7 +35,6 @@ from tidelog.broker.groups.membership import (
     elect_leader,
     forget_pending,
     has_joined,
-    move,
     rebalance_timeout_ms,
     remove,
 )
@@ -68,7 +67,7 @@ def prepare(node: Node, group: Group, reason: str) -> None:
     _stop_awaiting_syncs(group)
     was_empty = group.state is GroupState.EMPTY
     group.reason = reason
-    move(group, GroupState.PREPARING_REBALANCE, node.clock.now_ms())
+    group.move(GroupState.PREPARING_REBALANCE, node.clock.now_ms())
     if was_empty:
         delay_ms = max(node.config.group_initial_rebalance_delay_ms, 0)
         _await_more(node, group, delay_ms, max(rebalance_timeout_ms(group) - delay_ms, 0))
@@ -181,7 +180,7 @@ def assign(node: Node, group: Group, assignments: dict[str, bytes]) -> None:
         return
     for member in list(group.members.values()):
         _send_assignment(node, group, member, SyncResult(code, member.assignment, group.protocol_type, group.protocol_name))
-    move(group, GroupState.STABLE, node.clock.now_ms())
+    group.move(GroupState.STABLE, node.clock.now_ms())
 
 
 def _assign_nothing(node: Node, group: Group, code: ErrorCode) -> None:
@@ -288,7 +287,7 @@ def give_up(group: Group) -> None:
     if group.rebalance is not None:
         group.rebalance.cancel()
         group.rebalance = None
-    group.state = GroupState.DEAD
+    group.move(GroupState.DEAD, group.state_timestamp_ms)
     for member in list(group.members.values()):
         answer_join(group, member, JoinResult(member.member_id, ErrorCode.NOT_COORDINATOR))
         answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))

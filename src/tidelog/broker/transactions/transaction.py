@@ -1,11 +1,7 @@
 """A transactional id's transaction, and what may become of it. Pure: nothing is written here, nothing of a transaction changes.
 
-    EMPTY ──────────────► ONGOING ──► PREPARE_COMMIT ──► COMPLETE_COMMIT ─┐
-      ▲                     ▲ └────► PREPARE_ABORT ───► COMPLETE_ABORT ──┤
-      └── InitProducerId ───┴────────────── the next transaction ────────┘
-
-A transaction begins with its first partition. PREPARE is the decision: from then on it ends that way, whatever happens to the
-broker, and it is COMPLETE when each of its partitions has the marker.
+What its state may become: `TRANSITIONS`. A transaction begins with its first partition. PREPARE is the decision: from then on it
+ends that way, whatever happens to the broker, and it is COMPLETE when each of its partitions has the marker.
 
 Fencing: of all producers that ever had a transactional id, only the last one may go on. InitProducerId raises the epoch, and
 a producer with an older one is refused. Where the id has an open transaction, that is aborted first, with an epoch that
@@ -23,6 +19,7 @@ from typing import Final, NamedTuple
 
 from tidelog.model import TopicPartition
 from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.transitions import Transitions, checked
 from tidelog.wire.error_codes import ErrorCode
 
 NO_TIME: Final = -1
@@ -49,9 +46,45 @@ class TransactionState(enum.IntEnum):
 
 STATES_BY_TEXT: Final = {state.text: state for state in TransactionState}
 
+_EXPIRES: Final = "nobody has used it for transactional.id.expiration.ms"
+
+TRANSITIONS: Final[Transitions[TransactionState | None]] = {
+    None: {
+        TransactionState.EMPTY: "InitProducerId of a new id; it is loaded",
+        TransactionState.ONGOING: "it is loaded",
+        TransactionState.PREPARE_COMMIT: "it is loaded",
+        TransactionState.PREPARE_ABORT: "it is loaded",
+        TransactionState.COMPLETE_COMMIT: "it is loaded",
+        TransactionState.COMPLETE_ABORT: "it is loaded",
+    },
+    TransactionState.EMPTY: {
+        TransactionState.EMPTY: "InitProducerId",
+        TransactionState.ONGOING: "its first partition, or group, is added",
+        None: _EXPIRES,
+    },
+    TransactionState.ONGOING: {
+        TransactionState.ONGOING: "further ones are added",
+        TransactionState.PREPARE_COMMIT: "EndTxn: it is to be committed",
+        TransactionState.PREPARE_ABORT: "EndTxn: it is to be aborted; its timeout is over; InitProducerId fences its producer",
+    },
+    TransactionState.PREPARE_COMMIT: {TransactionState.COMPLETE_COMMIT: "the marker stands in each of its partitions"},
+    TransactionState.PREPARE_ABORT: {TransactionState.COMPLETE_ABORT: "the marker stands in each of its partitions"},
+    TransactionState.COMPLETE_COMMIT: {
+        TransactionState.EMPTY: "InitProducerId",
+        TransactionState.ONGOING: "the next transaction's first partition, or group, is added",
+        None: _EXPIRES,
+    },
+    TransactionState.COMPLETE_ABORT: {
+        TransactionState.EMPTY: "InitProducerId",
+        TransactionState.ONGOING: "the next transaction's first partition, or group, is added",
+        None: _EXPIRES,
+    },
+}
+"""DEAD and PREPARE_EPOCH_FENCE are Kafka's words for moments; nothing here is ever in them, and neither is stored."""
+
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 """Decided, and not ended everywhere yet."""
-AT_REST: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+AT_REST: Final = frozenset(state for state, moves in TRANSITIONS.items() if state is not None and None in moves)
 """There is no transaction: the next one may begin, or the id may expire."""
 
 
@@ -83,6 +116,10 @@ class Transaction(NamedTuple):
         """Whether it ends, or ended, with COMMIT."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
+    def to(self, state: TransactionState | None) -> TransactionState:
+        """Return `state` as its next one. Raises IllegalStateError: see `TRANSITIONS`."""
+        return checked(TRANSITIONS, self.state, state, f"transactional id {self.transactional_id!r}")  # type: ignore[return-value]
+
     def refusal(self, producer_id: int, producer_epoch: int) -> ErrorCode:
         """Return NONE if a producer is the one that has the id."""
         if producer_id != self.producer_id:
@@ -95,7 +132,7 @@ class Transaction(NamedTuple):
         """Return it with more partitions; a new transaction if there was none."""
         is_open = self.state is TransactionState.ONGOING
         return self._replace(
-            state=TransactionState.ONGOING,
+            state=self.to(TransactionState.ONGOING),
             partitions=self.partitions.union(partitions),
             started_ms=self.started_ms if is_open else now_ms,
             updated_ms=now_ms,
@@ -104,12 +141,12 @@ class Transaction(NamedTuple):
     def prepared(self, *, is_commit: bool, now_ms: int) -> Transaction:
         """Return it decided."""
         state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
-        return self._replace(state=state, updated_ms=now_ms)
+        return self._replace(state=self.to(state), updated_ms=now_ms)
 
     def fenced(self, now_ms: int) -> Transaction:
         """Return it aborted in an epoch that no producer has."""
         return self._replace(
-            state=TransactionState.PREPARE_ABORT,
+            state=self.to(TransactionState.PREPARE_ABORT),
             producer_epoch=self.producer_epoch + 1,
             last_producer_epoch=NO_PRODUCER_EPOCH,
             updated_ms=now_ms,
@@ -118,7 +155,7 @@ class Transaction(NamedTuple):
     def completed(self, now_ms: int) -> Transaction:
         """Return it ended: its markers are written."""
         state = TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT
-        return self._replace(state=state, partitions=frozenset(), updated_ms=now_ms)
+        return self._replace(state=self.to(state), partitions=frozenset(), updated_ms=now_ms)
 
 
 def initialized(
@@ -158,6 +195,7 @@ def _initialized(before: Transaction, timeout_ms: int, producer_id: int, epoch: 
         producer_id,
         epoch,
         timeout_ms,
+        before.to(TransactionState.EMPTY),
         updated_ms=now_ms,
         last_producer_id=before.producer_id,
         last_producer_epoch=last_epoch,

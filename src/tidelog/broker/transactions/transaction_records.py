@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from tidelog.broker.transactions.transaction import AT_REST, PREPARED, Transaction, TransactionState
+from tidelog.broker.transactions.transaction import TRANSITIONS, Transaction, TransactionState
 from tidelog.errors import ProtocolError
 from tidelog.model import TopicPartition
 from tidelog.records.state_batches import Entry, StateBatch
@@ -28,8 +28,6 @@ logger = logging.getLogger("tidelog.broker")
 
 KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 0
-
-_KEPT = AT_REST | PREPARED | {TransactionState.ONGOING}
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -61,7 +59,7 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
     """Return what a record's value says. Raises ProtocolError."""
     read = decode_versioned(TransactionLogValue, value)
     state = read.transaction_status
-    if state not in _KEPT:
+    if state not in TRANSITIONS[None]:
         raise ProtocolError(
             f"transactional id {transactional_id!r} is in a state that is never kept", found=state, expected="0 to 5"
         )

@@ -1,10 +1,12 @@
 """Which log is compacted next, and which may not be touched now (spec §15; Kafka's LogCleanerManager).
 
-| state of a partition | means | left by |
-|---|---|---|
-| none | may be chosen | |
-| in progress | a pass, or the deletion of old segments, is under way | `done_cleaning`, `done_deleting`, `abort_…` |
-| paused n times | somebody works on the log: n `resume_cleaning` are due | `resume_cleaning` |
+| state of a partition | means |
+|---|---|
+| none | may be chosen |
+| in progress | a pass, or the deletion of old segments, is under way |
+| paused n times | somebody works on the log: n `resume_cleaning` are due |
+
+What it may become: `TRANSITIONS`.
 
 ``cleaner-offset-checkpoint`` says for each log where the next pass begins: a checkpoint file as in spec §7, written after
 every pass. A checkpoint outside of its log counts as the log's start.
@@ -24,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError
@@ -32,6 +35,7 @@ from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleanable import LogToClean, cleanable_offsets, max_compaction_delay_ms
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.scheduler import Scheduler
+from tidelog.transitions import Transitions, checked
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -48,6 +52,22 @@ class CleaningState(Enum):
     PAUSED = "paused"
 
 
+TRANSITIONS: Final[Transitions[CleaningState | None]] = {
+    None: {
+        CleaningState.IN_PROGRESS: "the log is chosen for a pass, or for the deletion of old segments",
+        CleaningState.PAUSED: "somebody is about to truncate, delete or rename the log, or to delete its old segments",
+    },
+    CleaningState.IN_PROGRESS: {
+        None: "the pass, or the deletion, is done or was given up",
+        CleaningState.PAUSED: "somebody is about to truncate, delete or rename the log: the pass is aborted",
+    },
+    CleaningState.PAUSED: {
+        CleaningState.PAUSED: "one more, or one less, works on the log",
+        None: "the last one has resumed it",
+    },
+}
+
+
 class CleanerManager:
     """Over the logs of the data folder `directory`; `logs` is looked at each time, and may change in between."""
 
@@ -61,8 +81,10 @@ class CleanerManager:
         self._path = directory / CLEANER_OFFSET_CHECKPOINT
         self._logs = logs
         self._clock = clock
-        self._paused: dict[TopicPartition, int] = {}
-        self._in_progress: dict[TopicPartition, Callable[[], None] | None] = {}
+        self._states: dict[TopicPartition, CleaningState] = {}
+        self._pauses: dict[TopicPartition, int] = {}
+        self._aborts: dict[TopicPartition, Callable[[], None]] = {}
+        """How passes that are in progress are ended."""
         self._uncleanable: dict[TopicPartition, str] = {}
         self._not_before_ms: dict[TopicPartition, int] = {}
         self._checkpoints = self._read_checkpoints()
@@ -87,7 +109,7 @@ class CleanerManager:
         if not wanted:
             return None
         filthiest = max(wanted, key=lambda one: one.cleanable_ratio)
-        self._in_progress[filthiest.topic_partition] = None
+        self._move(filthiest.topic_partition, CleaningState.IN_PROGRESS)
         return filthiest
 
     def _is_free(self, key: TopicPartition, log: PartitionLog, now_ms: int) -> bool:
@@ -117,7 +139,8 @@ class CleanerManager:
         """
         now_ms = self._clock.now_ms()
         found = [log for key, log in self._logs.items() if log.config.is_compacted and self._is_free(key, log, now_ms)]
-        self._in_progress.update((log.topic_partition, None) for log in found)
+        for log in found:
+            self._move(log.topic_partition, CleaningState.IN_PROGRESS)
         return found
 
     def pause_cleaning_for_non_compacted_partitions(self) -> list[PartitionLog]:
@@ -126,44 +149,52 @@ class CleanerManager:
         So a change of cleanup.policy in the middle of that has its effect afterwards.
         """
         found = [log for key, log in self._logs.items() if not log.config.is_compacted and self.state(key) is None]
-        self._paused.update((log.topic_partition, 1) for log in found)
+        for log in found:
+            self._pause(log.topic_partition)
         return found
 
     # --- states
 
     def state(self, key: TopicPartition) -> CleaningState | None:
         """Return a partition's state, None if it may be chosen."""
-        if key in self._in_progress:
-            return CleaningState.IN_PROGRESS
-        return CleaningState.PAUSED if key in self._paused else None
+        return self._states.get(key)
+
+    def _move(self, key: TopicPartition, state: CleaningState | None) -> None:
+        checked(TRANSITIONS, self._states.get(key), state, f"compaction of partition {key.topic}-{key.partition}")
+        if state is None:
+            del self._states[key]
+        else:
+            self._states[key] = state
 
     def on_abort(self, key: TopicPartition, abort: Callable[[], None]) -> None:
         """Note how the pass that is in progress is ended, should somebody need the log. Raises InvalidArgumentError."""
         self._check_in_progress(key)
-        self._in_progress[key] = abort
+        self._aborts[key] = abort
 
     def done_cleaning(self, key: TopicPartition, end_offset: int) -> None:
         """Note that a pass has come to `end_offset`. Raises InvalidArgumentError if none is in progress."""
-        self._check_in_progress(key)
-        del self._in_progress[key]
+        self._end(key)
         self.update_checkpoint(key, end_offset)
 
     def give_up_cleaning(self, key: TopicPartition, *, retry_after_ms: int = 0) -> None:
         """Note that a pass has come to nothing; for so long the log is left alone. Raises InvalidArgumentError."""
-        self._check_in_progress(key)
-        del self._in_progress[key]
+        self._end(key)
         if retry_after_ms > 0:
             self._not_before_ms[key] = self._clock.now_ms() + retry_after_ms
 
     def done_deleting(self, keys: Iterable[TopicPartition]) -> None:
         """Note that old segments were deleted. Raises InvalidArgumentError for a partition that is not in progress."""
         for key in keys:
-            self._check_in_progress(key)
-            del self._in_progress[key]
+            self._end(key)
+
+    def _end(self, key: TopicPartition) -> None:
+        self._check_in_progress(key)
+        self._aborts.pop(key, None)
+        self._move(key, None)
 
     def _check_in_progress(self, key: TopicPartition) -> None:
-        if key not in self._in_progress:
-            state = self.state(key)
+        state = self._states.get(key)
+        if state is not CleaningState.IN_PROGRESS:
             raise InvalidArgumentError(
                 f"nothing is in progress with partition {key.topic}-{key.partition}",
                 found="no state" if state is None else state.value,
@@ -174,11 +205,14 @@ class CleanerManager:
 
         To be called before a log is truncated, deleted or renamed. Each call needs one to `resume_cleaning`.
         """
-        if key in self._in_progress:
-            abort = self._in_progress.pop(key)
-            if abort is not None:
-                abort()
-        self._paused[key] = self._paused.get(key, 0) + 1
+        abort = self._aborts.pop(key, None)
+        if abort is not None:
+            abort()
+        self._pause(key)
+
+    def _pause(self, key: TopicPartition) -> None:
+        self._move(key, CleaningState.PAUSED)
+        self._pauses[key] = self._pauses.get(key, 0) + 1
 
     def abort_cleaning(self, key: TopicPartition) -> None:
         """End the pass that is in progress with a partition, if any."""
@@ -188,13 +222,12 @@ class CleanerManager:
     def resume_cleaning(self, keys: Iterable[TopicPartition]) -> None:
         """Undo one pause of each partition. Raises InvalidArgumentError for one that is not paused."""
         for key in keys:
-            count = self._paused.get(key)
+            count = self._pauses.pop(key, None)
             if count is None:
                 raise InvalidArgumentError(f"compaction of partition {key.topic}-{key.partition} is not paused")
+            self._move(key, CleaningState.PAUSED if count > 1 else None)
             if count > 1:
-                self._paused[key] = count - 1
-            else:
-                del self._paused[key]
+                self._pauses[key] = count - 1
 
     # --- uncleanable ones
 
