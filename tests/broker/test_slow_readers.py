@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.broker.conftest import RunningBroker
+from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.produce_helpers import NOW_MS
+from tidelog.broker.server import answer_writer, broker_server, connection
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
 from tidelog.wire.headers import request_chunks
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.wire.messages.metadata import MetadataRequest
 
 PARTITIONS = 60
 READERS = 20
@@ -79,3 +82,41 @@ def test_their_answers_have_a_budget(broker: RunningBroker, version: int) -> Non
     while broker.on_loop(lambda: len(broker.running.server.connections)):
         pass
     assert broker.on_loop(lambda: node.unsent.used_bytes) == 0
+
+
+def test_answers_that_are_not_cut_short_are_bounded_too(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks but by the sweep, in 10 s: it is noticed when more is kept."""
+    now = [time.monotonic()]
+    for module in (answer_writer, broker_server, connection):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    broker = start_broker(socket_send_buffer_bytes=4096)
+    for number in range(300):
+        broker.create_topic(f"topic-{number}-{'x' * 200}")
+    node, counters = broker.node, broker.node.metrics.counters
+    frame = b"".join(map(bytes, request_chunks(MetadataRequest(topics=None), 9, 1, "slow")))
+
+    def used() -> int:
+        return broker.on_loop(lambda: node.unsent.used_bytes)
+
+    with ExitStack() as stack:
+
+        def one_more() -> None:
+            before = counters.connections_accepted
+            slow = stack.enter_context(socket.socket())
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect(broker.address)
+            slow.sendall(frame)
+            assert slow.recv(1, socket.MSG_PEEK)
+            while counters.connections_accepted == before or not used():
+                pass
+
+        one_more()
+        answer_bytes = used()
+        broker.on_loop(lambda: setattr(node.unsent, "max_bytes", 4 * answer_bytes))
+        for _ in range(11):
+            one_more()
+            now[0] += 1.1
+        assert used() <= 9 * answer_bytes, "twice the budget, and one"
+        assert counters.connections_stalled_closed >= 3
+        with broker.client() as client:
+            assert len(client.ask(MetadataRequest(topics=None), 9).topics) == 300

@@ -213,7 +213,10 @@ class AnswerWriter:
 
     def _hold_bytes(self, more: int) -> None:
         self._held_bytes += more
-        self._server.node.unsent.add(more)
+        unsent = self._server.node.unsent
+        unsent.add(more)
+        if more > 0 and unsent.used_bytes >= unsent.max_bytes:
+            self._server.budget_used_up()
 
     def _report_sent(self) -> None:
         callbacks, self._sent = self._sent, []

@@ -6,7 +6,7 @@
 | half of the open files that the process may have | the other half belongs to the logs: see below |
 | `max.connections.per.ip`, `….overrides` | closed at once |
 | `connections.max.idle.ms` | a connection on which nothing moved for so long is closed, unless it is the broker that is owed |
-| the memory of answers that nobody reads (`unsent_bytes`) | fetches are cut short; who has taken nothing for 10 s is closed |
+| the memory of answers that nobody reads (`unsent_bytes`) | fetches are cut short; what has taken nothing for 10 s is closed |
 | the memory of large requests (`queued.max.request.bytes`, 512 MiB) | who has sent nothing of one for 10 s is closed |
 | `socket.request.max.bytes` | a frame that says it is larger: its connection is closed |
 
@@ -34,7 +34,7 @@ from tidelog.broker.server.dispatch import APIS, Dispatcher
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.read_buffers import ReadBuffers
-from tidelog.broker.server.unsent_bytes import STALLED_S
+from tidelog.broker.server.unsent_bytes import LOOK_S, STALLED_S, URGENT_S
 from tidelog.errors import InvalidArgumentError
 from tidelog.storage.segment.descriptors import SPARE
 
@@ -76,6 +76,7 @@ class BrokerServer:
         self._sweep_s = SWEEP_S if idle_ms < 0 else min(SWEEP_S, max(idle_ms / 4000, 0.01))
         self._sweep: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event | None = None
+        self._looked_at = 0.0
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
@@ -253,10 +254,19 @@ class BrokerServer:
         number = counters.connections_accepted
         self.connections[number] = Connection(self, sock, number, host, listener)
 
+    def budget_used_up(self) -> None:
+        """More was kept than unsent answers may take: have somebody closed soon, if it is for clients that do not read."""
+        now = monotonic()
+        if now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            unsent = self.node.unsent
+            patience_s = STALLED_S if unsent.used_bytes < 2 * unsent.max_bytes else URGENT_S
+            self.loop.call_soon(self.close_stalled, now - patience_s)
+
     def close_stalled(self, since: float) -> None:
-        """Close connections that have taken nothing `since`, the largest first, until unsent answers are within their budget."""
+        """Close connections that have taken nothing `since`, the largest first, until unsent answers take half their budget."""
         unsent = self.node.unsent
-        if unsent.used_bytes < unsent.max_bytes:
+        if unsent.used_bytes < unsent.max_bytes // 2:
             return
         stalled = [one for one in self.connections.values() if one.held_bytes and one.active_at <= since]
         for connection in sorted(stalled, key=lambda one: -one.held_bytes):

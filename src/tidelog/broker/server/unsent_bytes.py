@@ -5,7 +5,11 @@
 | counted | answers that the system has not taken, and what fetches have read and not answered with yet; not mapped files |
 | while less than `MAX_BYTES` are used | nothing happens |
 | once they are used up | fetches are cut short: each answer still has its first batch |
-| still used up, at the next sweep | connections that have taken nothing for `STALLED_S` are closed, the largest first |
+| more than half, at each sweep | connections that took nothing for `STALLED_S` are closed, the largest first, down to half |
+| all used up, and more is added | the same within `LOOK_S`; where it is twice as much, those that took nothing for `URGENT_S` |
+
+So clients that do not read leave the others half of it, after 10 to 20 s; answers that are not cut short (Metadata,
+configurations) go beyond twice of it for a second or two.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 128 << 20
 
 STALLED_S = 10.0
+URGENT_S = 1.0
+LOOK_S = 1.0
 
 
 class UnsentBytes:
