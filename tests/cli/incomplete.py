@@ -33,7 +33,7 @@ SILENT = {
     "groups list": "says what is missing of its own topic (test_missing_groups.py), and nothing of others",
     "groups reset": "asks brokers",
     "import": "writes a new topic",
-    "job failover": "asks brokers; what is left of the source tells positions, which are not more than was committed",
+    "job failover": "asks brokers; what is missing of the commits in a source folder it says as `mirror` does",
 }
 """Commands that need not say what a folder lacks, and why."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import pytest
 
 import tidelog
 from tests.cli.conftest import run
-from tests.cli.incomplete import FIRST_MS, LOST, SILENT, TOPICS, commands, take_away, whole_folder
+from tests.cli.incomplete import FIRST_MS, GROUP, LOST, SILENT, TOPICS, commands, take_away, whole_folder
 from tests.spark.stream_query import Query
 from tidelog.clock import ManualClock
 from tidelog.errors import IncompleteLogWarning, OffsetOutOfRangeError
@@ -86,6 +87,21 @@ def test_jobs_that_copy(
     for topic in topics:
         (lost,) = (one for one in LOST if one.startswith(f"{topic}-"))
         assert sum(lost in note for note in ran.notes) == 1
+
+
+def test_a_mirror_and_a_failover_of_groups_whose_commits_are_missing(
+    spark: SparkSession, folder: Path, target: tidelog.Broker, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(folder, tmp_path / "own"))
+    shutil.rmtree(own / "__consumer_offsets-0")
+    lost = "__consumer_offsets-0: offsets [0, "
+    brokers = ("--target", target.bootstrap_servers)
+    ran = run("job", "mirror", own, *brokers, "--topic", "end", "--prefix", "a-", "--group", GROUP, "--map", tmp_path / "map")
+    assert ran.exit_code == 3
+    assert sum(lost in note for note in ran.notes) == 1
+    ran = run("job", "failover", target.bootstrap_servers, "--group", GROUP, "--map", tmp_path / "map", "--source", own)
+    assert lost in ran.notes[0]
+    assert "nothing is known of offsets of group 'readers'" in ran.error
 
 
 @pytest.mark.parametrize(("topic", "lost"), list(zip(TOPICS, LOST, strict=True)))

@@ -21,6 +21,7 @@ from tidelog.copying.offset_map import OffsetMap
 from tidelog.errors import BrokerError, NotFoundError
 from tidelog.groups.description import DEAD, EMPTY, GroupListing
 from tidelog.model import TopicPartition
+from tidelog.reader.missing import MissingOffsets
 from tidelog.sources.files.folder_groups import FolderGroups
 from tidelog.wire.error_codes import ErrorCode
 
@@ -45,6 +46,11 @@ def offsets_of_folder_groups(directory: str, groups: Iterable[str] | None) -> di
             if one.committed_offset is not None:
                 found.setdefault(name, {})[one.key] = one.committed_offset
     return found
+
+
+def missing_commits(directory: str, groups: Iterable[str] | None) -> list[MissingOffsets]:
+    """Return what is missing of a data folder's ``__consumer_offsets``: groups there may have committed more, or others."""
+    return list(FolderGroups(directory).missing_commits(groups))
 
 
 def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int], maps: OffsetMap) -> None:

@@ -13,17 +13,19 @@ What is known and how is `tidelog.copying.failover`, which needs no Spark; here 
 | read_again, read_again_is_exact | how many records it reads twice; counted, or at most so many |
 | note | |
 
-The summary says the same.
+The summary says the same. What is missing of the commits in a source folder is reported: the group may have read more.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.client.connections.addresses import is_address
 from tidelog.client.connections.cluster import Cluster
 from tidelog.copying.copier import CLIENT_ID
 from tidelog.copying.failover import FailoverOptions, apply_failover, plan_failover
-from tidelog.spark.jobs.result import JobResult, Summary
+from tidelog.copying.mirror_groups import missing_commits
+from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +40,8 @@ SCHEMA = (
 
 def failover(spark: SparkSession, target: str, options: FailoverOptions, *, apply: bool = False) -> JobResult:
     """Find the positions, and with `apply` commit them. Raises what `plan_failover` and `apply_failover` raise."""
+    source = options.source
+    missing = logged_missing(() if source is None or is_address(source) else missing_commits(source, [options.group]))
     with Cluster.at(target, CLIENT_ID) as cluster:
         planned = plan_failover(cluster.reach(), options)
         if apply:
@@ -50,4 +54,4 @@ def failover(spark: SparkSession, target: str, options: FailoverOptions, *, appl
         for one in planned
     )
     columns = tuple(column.split()[0] for column in SCHEMA.split(", "))
-    return JobResult(spark.createDataFrame(list(values), SCHEMA), Summary(columns, values))
+    return JobResult(spark.createDataFrame(list(values), SCHEMA), Summary(columns, values), missing=missing)

@@ -25,7 +25,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock, SystemClock
 from tidelog.copying.copier import CLIENT_ID, CopyResult, CopyTask, committed_positions, copy_partition
 from tidelog.copying.mirror_folder import MirrorIdentity, SeenGroups, claim_folder, write_groups
-from tidelog.copying.mirror_groups import JOB_PREFIX, offsets_of_folder_groups, offsets_of_groups, sync_group
+from tidelog.copying.mirror_groups import JOB_PREFIX, missing_commits, offsets_of_folder_groups, offsets_of_groups, sync_group
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
 from tidelog.copying.planning import PlannedPartition, plan_copy
 from tidelog.copying.target_topics import ensure_topics, shapes_of
@@ -154,7 +154,7 @@ class _Mirror:
         self._rows: dict[TopicPartition, _Row] = {}
         self._target = opened.enter_context(Cluster.at(options.target, CLIENT_ID)).reach()
         self._target.refresh(None)
-        self._missing_partitions: set[MissingOffsets] = set()
+        self._reported: set[MissingOffsets] = set()
         self._source = source = opened.enter_context(open_source(options.source))
         source_cluster, target_id = source.cluster_id(), self._target.cluster_id or options.target
         if source.cluster is not None:
@@ -194,7 +194,7 @@ class _Mirror:
 
     def _missing(self) -> Iterator[MissingOffsets]:
         """Yield what the source folder lacks of what was mirrored: it has been logged."""
-        yield from self._missing_partitions
+        yield from self._reported
         log_dir = self._source.log_dir
         if log_dir is not None:
             for key in sorted(self._rows):
@@ -202,9 +202,13 @@ class _Mirror:
                     yield from log_dir.missing_of(log)
 
     def _look_for_partitions(self, topics: Sequence[str]) -> None:
-        found = {one for one in self._source.missing_partitions() if one.topic in topics}
-        logged_missing(sorted(found - self._missing_partitions, key=lambda one: (one.topic, one.partition)))
-        self._missing_partitions |= found
+        self._report(one for one in self._source.missing_partitions() if one.topic in topics)
+
+    def _report(self, missing: Iterable[MissingOffsets]) -> None:
+        """Log what is missing, each thing once."""
+        found = set(missing)
+        logged_missing(sorted(found - self._reported, key=lambda one: (one.topic, one.partition, one.first_offset)))
+        self._reported |= found
 
     def _source_topics(self) -> dict[str, list[int]]:
         """Return the source's topics, without those that are about the cluster itself, and their partitions."""
@@ -315,6 +319,7 @@ class _Mirror:
         if self._source.cluster is not None:
             offsets = offsets_of_groups(self._source.cluster, groups)
         else:
+            self._report(missing_commits(self._options.source, groups))
             offsets = offsets_of_folder_groups(self._options.source, groups)
         write_groups(self._options.map_dir, SeenGroups(self._clock.now_ms(), offsets))
         maps = OffsetMap.open(self._options.map_dir)
