@@ -222,7 +222,7 @@ def produce(broker: RunningBroker, topic: str, timestamps: list[int]) -> None:
 def scraped(broker: RunningBroker, lags: GroupLags, topic: str) -> dict[str, float]:
     """The metrics of a group of the topic's name."""
     registry = CollectorRegistry()
-    registry.register(BrokerCollector(lambda: broker.on_loop(lambda: snapshot(broker.node)), lags.scrape))
+    registry.register(BrokerCollector(lambda: snapshot(broker.node, broker.on_loop), lags.scrape))
     return {
         sample.name.removeprefix("tidelog_group_"): sample.value
         for metric in registry.collect()

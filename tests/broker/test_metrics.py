@@ -89,7 +89,8 @@ def test_a_deleted_topic_is_forgotten() -> None:
         )
 
         def scrape() -> Snapshot:
-            return broker.call(lambda running: snapshot(running.node))
+            node = broker.call(lambda running: running.node)
+            return snapshot(node, lambda work: broker.call(lambda running: work()))
 
         registry = CollectorRegistry()
         registry.register(BrokerCollector(scrape))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
+from tidelog.broker.server import connection
 from tidelog.broker.server.read_buffers import SHARED_BYTES
 from tidelog.broker.server.wide_requests import SLOTS
 from tidelog.records.batch import CREATE_TIME
@@ -100,8 +101,17 @@ def test_who_sends_no_more_of_a_large_request_is_closed_if_others_wait(start_bro
 
 
 @pytest.mark.parametrize("elements", [2_100, 20_000])
-def test_a_wide_request_counts_until_it_is_answered(start_broker: StartBroker, elements: int) -> None:
+def test_a_wide_request_counts_until_it_is_answered(
+    start_broker: StartBroker, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The larger one has memory of its own already, which is not copied."""
+    copied: list[int] = []
+
+    def copy(data: memoryview) -> bytearray:
+        copied.append(len(data))
+        return bytearray(data)
+
+    monkeypatch.setattr(connection, "bytearray", copy, raising=False)
     broker = start_broker()
     asked = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(elements)]
     message = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="missing", partitions=asked)])
@@ -112,6 +122,7 @@ def test_a_wide_request_counts_until_it_is_answered(start_broker: StartBroker, e
         send_and_wait(broker, client, frame)
         while not broker.on_loop(lambda: wide.waiting):
             pass
+        assert len(copied) == (elements == 2_100)
         assert len(frame) - 50 < used_bytes(broker) <= len(frame)
         serves(broker, other)
         broker.on_loop(lambda: [wide.leave() for _ in range(SLOTS)])

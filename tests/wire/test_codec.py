@@ -13,7 +13,7 @@ import pytest
 from tests.wire.random_messages import every_version, random_struct
 from tidelog.errors import InvalidArgumentError
 from tidelog.wire.codec import Message, decode, decoder, encode, encoder
-from tidelog.wire.encoder_source import PARTS_AT_ONCE
+from tidelog.wire.encoder_source import DATA_JOINED, PARTS_AT_ONCE
 from tidelog.wire.fields import (
     ZERO_UUID,
     Struct,
@@ -29,6 +29,7 @@ from tidelog.wire.fields import (
     uint16,
 )
 from tidelog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from tidelog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -247,3 +248,13 @@ def test_very_many_elements_of_one_size_are_all_written() -> None:
         response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=partitions)])
         for version in (5, 7):
             assert decode(ListOffsetsResponse, version, b"".join(encode(response, version))) == response
+
+
+@pytest.mark.parametrize("version", [2, 6])
+def test_large_data_is_not_copied(version: int) -> None:
+    small, large = bytes(DATA_JOINED), bytes(DATA_JOINED + 1)
+    members = [JoinGroupResponseMember(member_id="a", metadata=one) for one in (small, large, small)]
+    message = JoinGroupResponse(members=members, protocol_name="range")
+    chunks = encode(message, version)
+    assert [chunk is large for chunk in chunks] == [False, True, False]
+    assert decode(JoinGroupResponse, version, b"".join(chunks)).members == members

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from tidelog.errors import TidelogError
@@ -138,46 +139,41 @@ class GroupLags:
         facts: list[_Facts] = []
         left_out = 0
         names = self._call(lambda: [group.group_id for group in self._node.groups.all()])
-        waiting = iter(names)
+        waiting = self._each(names, members)
         while True:
-            more, found = self._call(partial(self._gather_some, waiting, members))
+            more, found = self._call(partial(_some, waiting))
             room = MAX_PARTITIONS - len(facts)
             facts += found[:room]
             left_out += max(0, len(found) - room)
             if not more:
                 return members, facts, left_out
 
-    def _gather_some(self, names: Iterator[str], members: dict[str, int]) -> tuple[bool, list[_Facts]]:
-        """On the loop's thread: take the next groups; whether there may be more."""
+    def _each(self, names: list[str], members: dict[str, int]) -> Iterator[_Facts | None]:
+        """On the loop's thread: yield the facts of each group's partitions, and None between groups."""
         groups, logs = self._node.groups, self._node.manager.logs
-        found: list[_Facts] = []
-        looked_at = 0
         for name in names:
+            yield None
             group = groups.get(name)
             if group is None:
                 continue
             members[name] = len(group.members)
-            for topic, partitions in group.offsets.by_topic().items():
-                for partition, committed in partitions.items():
+            committed_in = {topic: list(partitions.items()) for topic, partitions in group.offsets.by_topic().items()}
+            for topic, partitions in committed_in.items():
+                for partition, committed in partitions:
                     log = logs.get(TopicPartition(topic, partition))
                     if log is None:
+                        yield None
                         continue
                     marks = log.watermarks
-                    found.append(
-                        _Facts(
-                            GroupPartition(name, topic, partition),
-                            committed.offset,
-                            log,
-                            marks.log_start_offset,
-                            marks.last_stable_offset,
-                            marks.high_watermark,
-                            log.config.is_compacted,
-                        )
+                    yield _Facts(
+                        GroupPartition(name, topic, partition),
+                        committed.offset,
+                        log,
+                        marks.log_start_offset,
+                        marks.last_stable_offset,
+                        marks.high_watermark,
+                        log.config.is_compacted,
                     )
-            looked_at += 1
-            if len(found) + looked_at >= AT_ONCE:
-                return True, found
-        return False, found
 
     # --- the next record
 
@@ -255,6 +251,12 @@ class GroupLags:
             (now.committed_offset - first.committed_offset) * 1000 / span_ms,
             max(0, now.end_offset - first.end_offset) * 1000 / span_ms,
         )
+
+
+def _some(waiting: Iterator[_Facts | None]) -> tuple[bool, list[_Facts]]:
+    """On the loop's thread: take the next facts; whether there may be more."""
+    taken = list(islice(waiting, AT_ONCE))
+    return len(taken) == AT_ONCE, [one for one in taken if one is not None]
 
 
 class _Search:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tidelog.broker.server.slices import Elsewhere, Until
 from tidelog.broker.topic_changes import Job
 from tidelog.config import PropertyValue
-from tidelog.errors import TidelogError
+from tidelog.errors import RecordTooLargeError, TidelogError
 from tidelog.groups.offsets_topic import java_hash
 from tidelog.model import TopicPartition
 from tidelog.records.batch import iter_headers
@@ -156,6 +156,11 @@ class StateLog:
             logger.error("%s is not created: %s", self.topic, error)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
+
+    def check_size(self, partition: int, size_bytes: int) -> None:
+        """Raise RecordTooLargeError, UnknownTopicOrPartitionError, where so many bytes are refused anyway."""
+        if self._codec is Codec.NONE and size_bytes > self._node.manager.log(self.topic, partition).config.max_message_bytes:
+            raise RecordTooLargeError("a group's record is larger than max.message.bytes", found=f"at least {size_bytes}")
 
     def append(
         self, partition: int, entries: Sequence[Entry], *, producer: Producer = NO_PRODUCER, is_transactional: bool = False

@@ -312,8 +312,12 @@ class LogManager:
 
     def statistics(self) -> dict[str, TopicStatistics]:
         """Return for each topic how much there is, what is offline, and how its segments came to their ends."""
+        return self._run(self.statistics_in_steps())
+
+    def statistics_in_steps(self) -> Steps[dict[str, TopicStatistics]]:
+        """The same in steps: see `topic_statistics`."""
         partitions = self._running.partitions
-        return topic_statistics(partitions.logs, partitions.offline())
+        return topic_statistics(partitions.logs, partitions.failed)
 
     @property
     def producer_ids(self) -> ProducerIds:

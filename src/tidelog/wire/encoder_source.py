@@ -26,6 +26,10 @@ _BYTES = tuple(bytes([value]) for value in range(128))
 """Varints of one byte: nearly all lengths and counts."""
 
 
+DATA_JOINED = 4096
+"""Bytes of one field that are copied into a join; larger ones are a chunk of their own, as record batches are."""
+
+
 class EncoderSource:
     """The source, line by line, and the names that it uses."""
 
@@ -169,6 +173,13 @@ class EncoderSource:
             self._line(f"        chunks += {held}")
             self._line("    else:")
             self._line(f"        chunks.append({held})")
+        elif kind == "data" and self.write == "w":
+            self._line(f"if {length} > {DATA_JOINED + self.flexible}:")
+            self._line("    chunks.append(b''.join(parts))")
+            self._line("    parts.clear()")
+            self._line(f"    chunks.append({held})")
+            self._line(f"el{at_least_one}")
+            self._line(f"    {self.write}({held})")
         else:
             self._line(at_least_one)
             self._line(f"    {self.write}({held})")

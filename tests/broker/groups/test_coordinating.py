@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -337,11 +338,10 @@ class TestKept:
         def fail(result: int) -> HeartbeatResponse:
             raise ValueError(result)
 
-        class Log:
-            is_flushing = False
-
+        log, slices = SimpleNamespace(is_flushing=False), SimpleNamespace(soon=lambda call: call())
+        node = SimpleNamespace(groups=SimpleNamespace(log=log), slices=slices)
         failed = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        waiting = Waiting(Asked(), Log(), "group", fail, failed)  # type: ignore[arg-type]
+        waiting = Waiting(Asked(), node, "group", fail, failed)  # type: ignore[arg-type]
         assert waiting.later() is Outcome.LATER
         waiting.answer(1)
         assert sent == ["waits", failed]

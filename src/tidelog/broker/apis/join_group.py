@@ -39,7 +39,7 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
     for protocol in message.protocols:
         protocols.setdefault(protocol.name, protocol.metadata)
     failed = _response(version, JoinResult("", ErrorCode.UNKNOWN_SERVER_ERROR))
-    waiting = Waiting(request, node.groups.log, message.group_id, partial(_response, version), failed)
+    waiting = Waiting(request, node, message.group_id, partial(_response, version), failed)
     joining = Joining(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,

@@ -38,6 +38,12 @@ def group_entry(group: Group) -> Entry:
     return group_key(group.group_id), encode_versioned(value, GROUP_VALUE_VERSION)
 
 
+def least_bytes(group: Group) -> int:
+    """Return how many bytes `group_entry` takes at least: a thousand members may have sent a hundred megabytes."""
+    protocol = group.protocol_name or ""
+    return sum(len(member.protocols.get(protocol, b"")) + len(member.assignment) for member in group.members.values())
+
+
 def read_groups(batches: Iterable[StateBatch], now_ms: int) -> dict[str, Group]:
     """Return the groups of a partition of the log, with their offsets and members, by id. On any thread.
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tidelog.broker.groups.group import Group, GroupState
-from tidelog.broker.groups.group_records import group_entry, read_groups
+from tidelog.broker.groups.group_records import group_entry, least_bytes, read_groups
 from tidelog.broker.groups.rebalance import give_up, resume
 from tidelog.broker.groups.subscriptions import subscribed_topics
 from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, StateLog, refusal
@@ -114,7 +114,7 @@ class Groups:
 
     def store(self, group: Group) -> ErrorCode:
         """Write the group's generation, members and assignments to the log; NONE, or what its members are told instead."""
-        return self._append(group.group_id, map(group_entry, [group]))
+        return self._append(group.group_id, map(group_entry, [group]), at_least_bytes=least_bytes(group))
 
     def note_pending(self, producer_id: int, group: Group, key: TopicPartition, committed: CommittedOffset) -> None:
         """Note an offset that a producer's open transaction has written."""
@@ -195,9 +195,12 @@ class Groups:
         entry = None if log is None else log.producer_state.last_entry(producer_id)
         return Producer(producer_id, entry.producer_epoch, 0) if entry is not None and entry.has_open_transaction else None
 
-    def _append(self, group_id: str, entries: Iterable[Entry], producer: Producer = NO_PRODUCER) -> ErrorCode:
+    def _append(
+        self, group_id: str, entries: Iterable[Entry], producer: Producer = NO_PRODUCER, at_least_bytes: int = 0
+    ) -> ErrorCode:
         try:
             partition = self.log.partition_of(group_id)
+            self.log.check_size(partition, at_least_bytes)
             self.log.append(partition, list(entries), producer=producer, is_transactional=producer != NO_PRODUCER)
         except TidelogError as error:
             logger.error("group %r: %s refuses what is to be kept: %s", group_id, OFFSETS_TOPIC, error)

@@ -30,6 +30,9 @@ logger = logging.getLogger("tidelog.broker")
 MAX_CHUNKS = 1024
 """The system takes no more with one call (IOV_MAX)."""
 
+SENT_AT_ONCE = 2 * 1024 * 1024
+"""Bytes that are sent in one turn where there are more: a millisecond or so."""
+
 
 class AnswerWriter:
     """The half of a `Connection` that owes the peer something. Not for use by itself."""
@@ -173,7 +176,9 @@ class AnswerWriter:
             self._hold_bytes(bytes_in_memory(chunks))
             return False
         try:
-            if len(chunks) == 1:
+            if size > SENT_AT_ONCE:
+                sent = os.writev(self.fd, _first(chunks))
+            elif len(chunks) == 1:
                 sent = self._send(chunks[0])
             else:
                 sent = os.writev(self.fd, chunks if len(chunks) <= MAX_CHUNKS else chunks[:MAX_CHUNKS])
@@ -195,7 +200,7 @@ class AnswerWriter:
     def _on_writable(self) -> None:
         unsent = self._unsent
         try:
-            sent = os.writev(self.fd, unsent[:MAX_CHUNKS])
+            sent = os.writev(self.fd, _first(unsent))
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -232,6 +237,16 @@ def _written(write: Callable[[Message, int], list[Bytes]], response: Message, co
 
 def _freed(_: object) -> None:
     pass
+
+
+def _first(chunks: list[Bytes]) -> list[Bytes]:
+    """Return as much of `chunks` as is sent in one turn; nothing is copied."""
+    size = 0
+    for index, chunk in enumerate(chunks[:MAX_CHUNKS]):
+        size += len(chunk)
+        if size > SENT_AT_ONCE:
+            return [*chunks[:index], memoryview(chunk)[: len(chunk) - size + SENT_AT_ONCE]]
+    return chunks[:MAX_CHUNKS]
 
 
 def _behind(chunks: list[Bytes], sent: int) -> list[Bytes]:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 FLUSH_BYTES = 64 * 1024
 """Answers of one turn are collected up to so many bytes."""
 
+RECEIVED_AT_ONCE = 2 * 1024 * 1024
+"""Bytes of a large request that are received in one turn: a millisecond or two, where the memory is new."""
+
 REQUESTS_A_TURN = 32
 """Then the other connections have theirs."""
 
@@ -175,12 +178,12 @@ class Connection(AnswerWriter):
                 if not self._buffers.may_go_on(self):
                     self._wait_for_room()
                     return
-                received = self._recv_into(large[have : self._limit])
+                received = self._recv_into(large[have : min(self._limit, have + RECEIVED_AT_ONCE)])
             elif self._limit > LARGE_BYTES and not self._rest and self._buffers.has_room:
                 # The last request was a large one: the next may well be as large.
                 self._large = large = self._buffers.take(self._limit)
                 have = self._filled = 0
-                received = self._recv_into(large[: self._limit])
+                received = self._recv_into(large[: min(self._limit, RECEIVED_AT_ONCE)])
             else:
                 large = self._shared
                 rest = self._rest
@@ -204,11 +207,11 @@ class Connection(AnswerWriter):
         self._counters.received_bytes += received
         filled = have + received
         if large is self._large:
+            self._filled = filled
             self._counted += received
             self._buffers.used_bytes += received
         if large is self._large and filled < self._limit and have >= 4:
-            self._filled = filled  # A large frame, and not all of it is there.
-            return
+            return  # A large frame, and not all of it is there.
         self._consume(large, filled)
 
     def _consume(self, buffer: memoryview, end: int) -> None:

@@ -14,6 +14,7 @@ That is what Kafka does, too, but for the last: it answers with UNKNOWN_SERVER_E
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable
 from functools import partial
 from struct import Struct
@@ -60,7 +61,7 @@ from tidelog.broker.apis import (
     write_txn_markers,
 )
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
-from tidelog.broker.server.wide_requests import AT_ONCE, discard
+from tidelog.broker.server.wide_requests import AT_ONCE, BYTES_AT_ONCE, discard
 from tidelog.errors import ProtocolError, TooManyElementsError
 from tidelog.wire.codec import decoder
 from tidelog.wire.headers import read_request_header, response_chunks, response_writer
@@ -121,12 +122,13 @@ _HEADER = Struct(">iih")
 class Served:
     """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
 
-    __slots__ = ("decode", "handle", "is_flexible", "metrics", "response", "version", "write")
+    __slots__ = ("bytes_at_once", "decode", "handle", "is_flexible", "metrics", "response", "version", "write")
 
     def __init__(self, api: Api, version: int, metrics: ApiMetrics) -> None:
         self.version = version
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
         self.handle = api.handle
+        self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
         # Kafka passes over what stands behind a request, and librdkafka's metadata request has a byte too many.
         self.decode: Any = decoder(api.request, version, exact=False)
         self.response = api.response
@@ -171,6 +173,8 @@ class Dispatcher:
                     return self._unsupported(connection, body)
             connection.served = served
             connection.api_version = served.version
+            if end - body > served.bytes_at_once:
+                return self._read_elsewhere(connection, served, connection.keep_frame(data, body, end))
             try:
                 message = served.decode(data, body, end, AT_ONCE)
             except TooManyElementsError:

@@ -26,24 +26,26 @@
 | `tidelog_group_partitions_left_out` | | partitions of groups over the limit, see `group_lags` |
 | `tidelog_segments_rolled_by_time_total`, `tidelog_one_batch_segments_total` | `topic` | many say that timestamps jump (KIP-32) |
 
-The loop's thread makes a snapshot for each scrape, and looks for the groups' next records a few at a time (`group_lags`); text is
-made of it on the HTTP server's. `prometheus_client` is imported when the first of these is made, not before.
+For each scrape the loop's thread is asked for some partitions' numbers at a time, then for groups' next records (`group_lags`);
+text is made of it on the HTTP server's. `prometheus_client` is imported when the first of these is made, not before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidelog.broker.group_lags import Scraped
+from tidelog.broker.group_lags import OnLoop, Scraped
 from tidelog.broker.metrics import Histogram, Metrics
 from tidelog.groups.lag import CatchUp, PartitionLag, Precision
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.storage.steps import Steps
     from tidelog.storage.topics.topic_statistics import TopicStatistics
 
 _REQUEST_EXPONENTS = range(5, 25)  # 32 µs to 17 s
@@ -57,12 +59,29 @@ class Snapshot(NamedTuple):
     topics: Mapping[str, TopicStatistics]
 
 
-def snapshot(node: Node) -> Snapshot:
-    """Return the broker's numbers as they are now. On the loop's thread."""
+def snapshot(node: Node, call: OnLoop) -> Snapshot:
+    """Return the broker's numbers as they are now. On the scraping thread; `call` looks at some partitions at a time."""
+    metrics = call(partial(_metrics, node))
+    steps = call(node.manager.statistics_in_steps)
+    while True:
+        topics = call(partial(_step, steps))
+        if topics is not None:
+            return Snapshot(metrics, topics)
+
+
+def _step(steps: Steps[Mapping[str, TopicStatistics]]) -> Mapping[str, TopicStatistics] | None:
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    return None
+
+
+def _metrics(node: Node) -> Metrics:
     metrics, offline = node.metrics.snapshot(), node.manager.offline
     metrics.counters.partitions_went_offline, metrics.counters.partitions_came_back = offline.went_offline, offline.came_back
     metrics.counters.unsent_bytes, metrics.counters.unsent_budget_bytes = node.unsent.used_bytes, node.unsent.max_bytes
-    return Snapshot(metrics, node.manager.statistics())
+    return metrics
 
 
 class BrokerCollector(Collector):

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 AT_ONCE = 2000
 """Elements that are read on the loop: some milliseconds of work."""
 
+BYTES_AT_ONCE = 1 << 20
+"""Bytes of a request that are read on the loop: they are copied. Those of Produce, which are not, may be more."""
+
 SLOTS = 2
 
 _PIECE = 200

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
@@ -165,7 +166,7 @@ def _serve_metrics(broker: Running, loop: asyncio.AbstractEventLoop, stack: Asyn
         return asyncio.run_coroutine_threadsafe(done(), loop).result(timeout=10)
 
     groups = GroupLags(broker.node, on_loop)
-    server = MetricsServer(host, port, lambda: on_loop(lambda: snapshot(broker.node)), groups.scrape)
+    server = MetricsServer(host, port, partial(snapshot, broker.node, on_loop), groups.scrape)
     stack.push_async_callback(asyncio.to_thread, server.close)  # It may wait for an answer of this loop.
     logger.info("metrics at http://%s/metrics", joined(*server.address))
 

@@ -7,11 +7,14 @@ segment.ms: see `roll_statistics`, which counts. `LogManager.statistics` returns
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import NamedTuple
 
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
+
+AT_ONCE = 250
+"""Logs that are looked at between two `yield`s: a millisecond."""
 
 
 class TopicStatistics(NamedTuple):
@@ -26,11 +29,12 @@ class TopicStatistics(NamedTuple):
 
 
 def topic_statistics(
-    logs: Mapping[TopicPartition, PartitionLog], offline: Mapping[TopicPartition, str]
-) -> dict[str, TopicStatistics]:
-    """Add up what the logs have; `offline` are the partitions that are not written to, whether they have a log or not."""
+    logs: Mapping[TopicPartition, PartitionLog], failed: Mapping[TopicPartition, str]
+) -> Generator[None, None, dict[str, TopicStatistics]]:
+    """Add up what the logs have, `AT_ONCE` of them up to each `yield`; `failed` are the partitions that have none."""
     found: dict[str, TopicStatistics] = defaultdict(TopicStatistics)
-    for key, log in logs.items():
+    offline = set(failed)
+    for count, (key, log) in enumerate(list(logs.items()), 1):
         topic, rolls = found[key.topic], log.statistics
         found[key.topic] = TopicStatistics(
             topic.partitions + 1,
@@ -40,6 +44,10 @@ def topic_statistics(
             topic.rolled_by_time + rolls.rolled_by_time,
             topic.one_batch_segments + rolls.one_batch_segments,
         )
+        if log.offline_reason is not None:
+            offline.add(key)
+        if not count % AT_ONCE:
+            yield
     for key in sorted(offline):
         topic = found[key.topic]
         found[key.topic] = topic._replace(
