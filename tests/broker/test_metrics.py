@@ -14,7 +14,7 @@ from tidelog.broker.server.prometheus import BrokerCollector, Snapshot, snapshot
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.storage.partition.append_info import append_info
+from tidelog.storage.partition.append_info import append_info_fast
 from tidelog.testing import Broker
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -52,7 +52,7 @@ def test_what_is_too_large_is_in_the_last_bucket() -> None:
 )
 def test_append_latency(max_timestamp: int, log_append_time: int, created_ms: int, latency_ms: int | None, ahead: int) -> None:
     metrics = Metrics()
-    metrics.appended("orders", append_info(5, 7, max_timestamp, log_append_time, 0, 99), 1250, created_ms)
+    metrics.appended("orders", append_info_fast(5, 7, max_timestamp, log_append_time, 0, 99), 1250, created_ms)
     topic = metrics.topics["orders"]
     check_fields(topic, appends=1, records=3, received_bytes=99, ahead=ahead)
     assert topic.append_latency_ms.count == (latency_ms is not None)
@@ -61,8 +61,8 @@ def test_append_latency(max_timestamp: int, log_append_time: int, created_ms: in
 
 def test_repetitions_and_nothing_are_not_counted() -> None:
     metrics = Metrics()
-    metrics.appended("orders", append_info(5, 7, 1000, -1, 0, 99)._replace(is_duplicate=True), 1250)
-    metrics.appended("orders", append_info(-1, -1, -1, -1, 0, 0), 1250)
+    metrics.appended("orders", append_info_fast(5, 7, 1000, -1, 0, 99)._replace(is_duplicate=True), 1250)
+    metrics.appended("orders", append_info_fast(-1, -1, -1, -1, 0, 0), 1250)
     assert metrics.topics == {}
 
 

@@ -239,7 +239,7 @@ class Broker:
             ]
             log = node.manager.log(topic, at)
             info = log.append_as_leader(build_batch_v2(records), node.leader_epoch(log.topic_partition))
-            log.watermarks.advance_to_log_end()
+            log.watermarks.update_high_watermark_fast()
             node.delayed_fetches.appended(log.topic_partition)
             return info.first_offset
 

@@ -53,17 +53,20 @@ USUAL = FirstLook()
 """Of records that there is nothing to say about."""
 
 
-def is_usual(records: Bytes | None, version: int) -> bool:
-    """Whether the records are what nearly all are: one whole batch of format v2, of no transaction, in a codec of the version."""
+def first_look_fast(records: Bytes | None, version: int) -> FirstLook | None:
+    """Return USUAL for what nearly all are: one whole batch of format v2, of no transaction, in a codec of the version.
+
+    None: `first_look` has to be asked.
+    """
     if records is None:
-        return False
+        return None
     size = len(records)
     if size <= HEADER_BYTES:
-        return False
+        return None
     length, magic, attributes = _read_head(records)
     if magic != 2 or length + LOG_OVERHEAD != size or attributes & TRANSACTIONAL_BIT:
-        return False
-    return version >= FIRST_ZSTD or attributes & CODEC_MASK != _ZSTD
+        return None
+    return USUAL if version >= FIRST_ZSTD or attributes & CODEC_MASK != _ZSTD else None
 
 
 def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, version: int) -> bool:
@@ -83,10 +86,13 @@ def is_of_open_transaction(log: PartitionLog | None, records: Bytes | None, vers
     return entry is not None and entry.has_open_transaction and epoch <= entry.producer_epoch
 
 
+def look_at(records: Bytes, version: int) -> FirstLook:
+    """Return what `first_look` does, the sooner for usual records."""
+    return first_look_fast(records, version) or first_look(records, version)
+
+
 def first_look(records: Bytes, version: int) -> FirstLook:
     """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where there is no telling batches."""
-    if is_usual(records, version):
-        return USUAL
     end = _batch_end(records, 0)
     if end is None:
         return USUAL if version < FIRST_V2 else FirstLook(ErrorCode.INVALID_RECORD)

@@ -195,7 +195,7 @@ class StateLog:
             self.unflushed.add(partition)
             self._node.flushes.appended(log)
         else:
-            log.watermarks.advance_to_log_end()
+            log.watermarks.update_high_watermark_fast()
             self._node.delayed_fetches.appended(key)
         return info.first_offset
 

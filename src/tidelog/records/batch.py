@@ -168,8 +168,8 @@ class BatchHeader(NamedTuple):
         return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
 
 
-def _read_sound_v2(buffer: Bytes, index: int, position: int) -> BatchHeader | None:
-    """Parse 61 bytes that are there; None where they are no v2 header or break its rules. The fast way of the two."""
+def _read_header_fast(buffer: Bytes, index: int, position: int) -> BatchHeader | None:
+    """Parse 61 bytes that are there as `read_header` does; None where they are no v2 header or break its rules: ask that."""
     (
         base_offset,
         length,
@@ -237,7 +237,7 @@ def read_header(buffer: Bytes, index: int = 0, position: int = 0, path: PathLike
     if magic == 2:
         if available < HEADER_BYTES:
             raise CorruptBatchError("batch header is cut off", path=path, position=position, found=f"{available} bytes")
-        header = _read_sound_v2(buffer, index, position)
+        header = _read_header_fast(buffer, index, position)
         if header is None:
             (delta,) = _LENGTH.unpack_from(buffer, index + 23)
             raise CorruptBatchError("last offset of batch out of range", path=path, position=position, found=f"delta {delta}")
@@ -262,7 +262,7 @@ def iter_headers(buffer: Bytes, position: int = 0, path: PathLike = None) -> Ite
     index = 0
     end = len(buffer)
     while end - index >= MIN_HEADER_BYTES:
-        header = _read_sound_v2(buffer, index, position + index) if end - index >= HEADER_BYTES else None
+        header = _read_header_fast(buffer, index, position + index) if end - index >= HEADER_BYTES else None
         if header is None:
             (length,) = _LENGTH.unpack_from(buffer, index + 8)
             if length >= MIN_LENGTH and length + LOG_OVERHEAD > end - index:

@@ -89,20 +89,11 @@ def request_chunks(message: Message, version: int, correlation_id: int, client_i
 
 def response_chunks(message: Message, version: int, correlation_id: int) -> list[Bytes]:
     """Return a response's whole frame, its size in front."""
-    chunks = encoder(type(message), version)(message)
-    size = sum(map(len, chunks))
-    if version >= message.FIRST_FLEXIBLE and message.API_KEY != API_VERSIONS:
-        head = _SIZED_FLEXIBLE_RESPONSE.pack(size + 5, correlation_id, 0)
-    else:
-        head = _SIZED_RESPONSE.pack(size + 4, correlation_id)
-    if not chunks:
-        return [head]
-    chunks[0] = head + chunks[0]
-    return chunks
+    return response_writer(type(message), version)(message, correlation_id)
 
 
 def response_writer(cls: type[M], version: int) -> Callable[[M, int], list[Bytes]]:
-    """Return `write(message, correlation_id)`, which does what `response_chunks` does for one version, sooner."""
+    """Return `write(message, correlation_id)`, which returns the frame of a response in that version, its size in front."""
     encode = encoder(cls, version)
     is_flexible = version >= cls.FIRST_FLEXIBLE and cls.API_KEY != API_VERSIONS
     head_bytes = 5 if is_flexible else 4

@@ -34,7 +34,7 @@ from time import perf_counter
 from typing import Final, TypeAlias
 
 from tidelog.broker.api import Api, Outcome, Request
-from tidelog.broker.first_look import USUAL, FirstLook, first_look, is_of_open_transaction, is_usual
+from tidelog.broker.first_look import USUAL, FirstLook, first_look_fast, is_of_open_transaction, look_at
 from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
 from tidelog.broker.server.slices import SLICE_S, Elsewhere, Work, slowly
@@ -107,7 +107,7 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
         data = topics[0].partition_data[0]
         version = request.api_version
         key = (name, data.index)
-        if is_usual(data.records, version) or (
+        if first_look_fast(data.records, version) or (
             message.transactional_id is not None and is_of_open_transaction(node.manager.logs.get(key), data.records, version)  # type: ignore[call-overload]
         ):
             try:
@@ -144,9 +144,12 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
     is_kept = len(sent) >= AT_ONCE
     try:
         if is_kept:
-            looks = yield from slowly((first_look(records, request.api_version) for records in sent.values()), 64)
+            looks = yield from slowly(
+                (look_at(records, request.api_version) for records in sent.values()),
+                64,
+            )
         else:
-            looks = [first_look(records, request.api_version) for records in sent.values()]
+            looks = [look_at(records, request.api_version) for records in sent.values()]
     except CorruptBatchError as error:
         return _refuse_all(sent, acks, ErrorCode.CORRUPT_MESSAGE, error.message)
     is_transactional = False
@@ -271,7 +274,7 @@ def append(
             if log.is_flush_awaited:
                 node.flushes.appended(log)
             else:
-                log.watermarks.advance_to_log_end()
+                log.watermarks.update_high_watermark_fast()
                 node.delayed_fetches.appended(log.topic_partition)
             node.metrics.appended(key[0], info, node.clock.now_ms(), created_ms)
         if info.work is not None:

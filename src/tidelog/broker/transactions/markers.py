@@ -51,7 +51,7 @@ def write_marker(
     if log.is_flush_awaited:
         node.flushes.appended(log)
     else:
-        log.watermarks.advance_to_log_end()
+        log.watermarks.update_high_watermark_fast()
         node.delayed_fetches.appended(key)
     if key.topic == OFFSETS_TOPIC:
         node.groups.complete_transaction(key.partition, producer.producer_id, control_type is ControlType.COMMIT)

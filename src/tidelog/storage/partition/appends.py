@@ -40,7 +40,7 @@ from tidelog.records.patch import set_max_timestamp
 from tidelog.records.validation import AppendOrigin, ValidatedRecords, ValidationRules, validate_and_assign_offsets
 from tidelog.records.validation_rules import MAX_TIME, MIN_TIME, time_bounds
 from tidelog.storage.partition.append_analysis import analyze_as_follower, analyze_as_leader, check_size
-from tidelog.storage.partition.append_info import AppendInfo, AppendWork, append_info, as_duplicate
+from tidelog.storage.partition.append_info import AppendInfo, AppendWork, append_info_fast, as_duplicate
 from tidelog.storage.partition.log_append_time import LogAppendTime
 from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
@@ -113,7 +113,7 @@ class Appends:
         if prepared is not None:
             taken = self._moved(prepared, first_offset, append_ms)
         else:
-            taken = self._take_plain(view, first_offset, now_ms, append_ms)
+            taken = self._validate_fast(view, first_offset, now_ms, append_ms)
         if taken is None:
             if prepared is None:
                 at_ms = append_ms if self._stamps else now_ms
@@ -124,7 +124,7 @@ class Appends:
             if taken is None:
                 return AppendInfo.nothing(state.log_start_offset)
         headers, data, max_timestamp, work = taken
-        info = append_info(
+        info = append_info_fast(
             first_offset, headers[-1].last_offset, max_timestamp, append_ms, state.watermarks.log_start_offset, len(data), work
         )
         written = self._write(headers, data, info, origin, now_ms)
@@ -132,7 +132,7 @@ class Appends:
             self.append_time.on_leader_append(append_ms)
         return written
 
-    def _take_plain(self, records: memoryview, first_offset: int, now_ms: int, append_ms: int) -> _Taken | None:
+    def _validate_fast(self, records: memoryview, first_offset: int, now_ms: int, append_ms: int) -> _Taken | None:
         """Steps 1 and 2 for a batch that nothing is to be said about; None if there is."""
         if not self._takes_plain or records.readonly or len(records) > self._config.max_message_bytes:
             return None
@@ -221,7 +221,9 @@ class Appends:
                 last_offset=last.last_offset,
             )
         max_timestamp = max(header.max_timestamp for header in headers)
-        info = append_info(first_offset, last.last_offset, max_timestamp, NO_TIMESTAMP, state.log_start_offset, last.end_position)
+        info = append_info_fast(
+            first_offset, last.last_offset, max_timestamp, NO_TIMESTAMP, state.log_start_offset, last.end_position
+        )
         written = self._write(headers, view[: last.end_position], info, AppendOrigin.REPLICATION, state.clock.now_ms())
         self.append_time.on_follower_append(headers)
         return written
@@ -258,7 +260,10 @@ class Appends:
             if self._rules.magic >= 2:
                 self._note_epochs(headers)
             segment = local.segments.active
-            if not segment.takes(size, info.max_timestamp, last_offset, config.segment_bytes, self._max_segment_ms):
+            if (
+                segment.should_roll_fast(size, info.max_timestamp, last_offset, config.segment_bytes, self._max_segment_ms)
+                is None
+            ):
                 roll_params = RollParams(
                     self._max_segment_ms, config.segment_bytes, info.max_timestamp, last_offset, size, now_ms
                 )
@@ -314,7 +319,7 @@ class Appends:
             if header.magic < 2:
                 if not epochs.is_empty:
                     epochs.clear_and_flush()
-            elif header.leader_epoch >= 0 and not epochs.is_known(header.leader_epoch, header.base_offset):
+            elif header.leader_epoch >= 0 and epochs.assign_fast(header.leader_epoch, header.base_offset) is None:
                 epochs.assign_soon(header.leader_epoch, header.base_offset)
                 self._state.write_soon()
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Literal
 
 from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.names import LEADER_EPOCH_CHECKPOINT
@@ -94,13 +95,13 @@ class LeaderEpochCache:
         """Return the epoch that `offset` was written in, None below the first."""
         return self._epochs.epoch_for_offset(offset)
 
-    def is_known(self, epoch: int, start_offset: int) -> bool:
-        """Whether `assign` would change nothing, in memory or in the file: the quick question before it."""
+    def assign_fast(self, epoch: int, start_offset: int) -> Literal[False] | None:
+        """Return False where `assign` would, and would change nothing, in memory or in the file; None: it has to be asked."""
         entries = self._epochs.entries
         if not entries or self.is_unwritten:
-            return False
+            return None
         latest = entries[-1]
-        return latest.epoch == epoch and latest.start_offset <= start_offset
+        return False if latest.epoch == epoch and latest.start_offset <= start_offset else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` begins at `start_offset`, durably; False if that says nothing new.

@@ -115,7 +115,7 @@ class Watermarks:
         self._set_high_watermark(wanted)
         return wanted.message_offset
 
-    def advance_to_log_end(self) -> None:
+    def update_high_watermark_fast(self) -> None:
         """Let the high watermark be the log end, as a leader whose replicas all have what was appended: itself alone, here."""
         local = self._local
         active = local.segments.active

@@ -36,7 +36,7 @@ import logging
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.config import INT32_MAX, INT64_MAX, LogConfig
@@ -195,11 +195,13 @@ class LogSegment(SegmentReader):
             or not self.can_convert_to_relative_offset(params.max_offset_in_messages)
         )
 
-    def takes(self, size: int, max_timestamp: int, last_offset: int, max_segment_bytes: int, max_segment_ms: int) -> bool:
-        """Whether `should_roll` surely says no: the quick question before it. False: that has to be asked."""
+    def should_roll_fast(
+        self, size: int, max_timestamp: int, last_offset: int, max_segment_bytes: int, max_segment_ms: int
+    ) -> Literal[False] | None:
+        """Return False where `should_roll` surely says so; None: it has to be asked."""
         log_bytes = self.log.size_bytes
         first = self._rolling_based_timestamp
-        return (
+        takes = (
             first is not None
             and first >= 0
             and 0 < log_bytes <= max_segment_bytes - size
@@ -208,6 +210,7 @@ class LogSegment(SegmentReader):
             and not self.offset_index.is_full
             and not self.time_index.is_full
         )
+        return False if takes else None
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:
         """Return milliseconds since the first batch: event time if it has a timestamp, wall time since `created_ms` if not."""

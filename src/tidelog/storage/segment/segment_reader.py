@@ -139,7 +139,7 @@ class SegmentReader(SegmentFiles):
         entry = self._floor(offset)
         position = entry.position
         if start <= position:
-            found = self._walk_to(offset, entry)
+            found = self._walk_to_fast(offset, entry)
             if found is not None:
                 return found[0]
             walk = self.batches_from(offset)
@@ -150,10 +150,10 @@ class SegmentReader(SegmentFiles):
                 return LogOffsetPosition(header.last_offset, header.position, header.size)
         return None
 
-    def _walk_to(
+    def _walk_to_fast(
         self, offset: int, entry: OffsetPosition, timestamp: int = NO_TIMESTAMP, batch_bytes: int = 0
     ) -> tuple[LogOffsetPosition, bytes, int] | None:
-        """Return the first batch from `entry` on that reaches both `offset` and `timestamp`, the fast way.
+        """Return the first batch from `entry` on that reaches both `offset` and `timestamp`.
 
         Of whole batches of format v2, each is asked for five fields, and nothing is made of it. None if there is none, or if
         something is not as it mostly is: who cares looks again. What was read last comes along, with its position.
@@ -236,7 +236,7 @@ class SegmentReader(SegmentFiles):
             match = first_match(chunk, entry.offset if position else -1, offset, timestamp, start)
             if match is not None:
                 return TimestampAndOffset(match[1], match[0], match[2])
-        walked = self._walk_to(offset, entry, timestamp, self._batch_bytes)
+        walked = self._walk_to_fast(offset, entry, timestamp, self._batch_bytes)
         if walked is not None:
             (_, position, size), chunk, chunk_start = walked
             self._batch_bytes = min(size, MAX_SEARCH_BYTES)

@@ -1,0 +1,215 @@
+"""A function whose name ends in `_fast` gives the answer of a slower one, or None: then that has to be asked.
+
+Each has a property here that asks both: `PAIRS`. One without fails `test_each_pair_has_its_property`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tests.storage.partition_logs import NOW_MS, batch, open_log
+from tidelog.broker.first_look import USUAL, first_look, first_look_fast
+from tidelog.errors import CorruptBatchError
+from tidelog.formats.leader_epochs import EpochEntry
+from tidelog.model import NO_TIMESTAMP
+from tidelog.records.append_kernel import COMPILED
+from tidelog.records.batch import HEADER_BYTES, _read_header_fast, read_header
+from tidelog.records.builder import Producer
+from tidelog.records.compression import Codec
+from tidelog.records.validation import AppendOrigin
+from tidelog.storage.partition.append_info import AppendInfo, append_info_fast
+from tidelog.storage.partition.appends import _validate
+from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.segment.segment import RollParams
+
+SOURCE = Path(__file__).parents[1] / "src" / "tidelog"
+seeds = st.integers(0, 2**32)
+
+
+def drawn_batch(draw: random.Random, offset: int = 0) -> bytearray:
+    """A batch, mostly sound."""
+    producer = draw.choice([Producer(-1, -1, -1), Producer(7, 0, 0)])
+    records = batch(
+        offset,
+        NOW_MS + draw.choice([0, -5, 10**7, -(10**9)]),
+        draw.randrange(1, 4),
+        codec=draw.choice([Codec.NONE, Codec.NONE, Codec.GZIP, Codec.ZSTD]),
+        producer=producer,
+        transactional=producer.producer_id >= 0 and draw.random() < 0.4,
+    )
+    for _ in range(draw.choice([0, 0, 1, 3])):
+        records[draw.randrange(min(len(records), 70))] = draw.choice([0, 1, 2, 127, 128, 255, draw.randrange(256)])
+    return records
+
+
+def header(draw: random.Random) -> None:
+    records = drawn_batch(draw)
+    fast = _read_header_fast(records, 0, 5) if len(records) >= HEADER_BYTES else None
+    try:
+        slow = read_header(records, 0, 5)
+    except CorruptBatchError:
+        assert fast is None
+    else:
+        assert fast == slow or (fast is None and slow.magic < 2)
+
+
+def look(draw: random.Random) -> None:
+    records = bytes(drawn_batch(draw)) * draw.choice([1, 1, 1, 2])
+    version = draw.randrange(12)
+    records = records[: draw.choice([len(records), draw.randrange(len(records))])]
+    fast = first_look_fast(records, version)
+    try:
+        slow = first_look(records, version)
+    except CorruptBatchError:
+        assert fast is None
+    else:
+        assert fast is None or fast == slow == USUAL
+
+
+def info(draw: random.Random) -> None:
+    numbers = [draw.randrange(-1, 2**40) for _ in range(6)]
+    assert append_info_fast(*numbers) == AppendInfo(*numbers)
+
+
+def epochs(draw: random.Random) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cache = LeaderEpochCache(Path(folder))
+        for _ in range(12):
+            epoch, offset = draw.randrange(4), draw.randrange(30)
+            before: list[EpochEntry] = list(cache._epochs.entries)
+            fast = cache.assign_fast(epoch, offset)
+            slow = cache.assign(epoch, offset)
+            if fast is not None:
+                assert fast is slow is False and list(cache._epochs.entries) == before
+
+
+def grown(folder: str, draw: random.Random) -> PartitionLog:
+    log = open_log(Path(folder), segment_bytes=20_000, index_interval_bytes=100, segment_ms=10_000)
+    for _ in range(draw.randrange(12)):
+        log.append_as_leader(batch(timestamp=NOW_MS + draw.randrange(-9000, 9000), count=draw.randrange(1, 4)), 0)
+    return log
+
+
+def rolling(draw: random.Random) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = grown(folder, draw)
+        segment = log.segments.active
+        for _ in range(30):
+            size, last = draw.randrange(1, 30_000), log.log_end_offset + draw.choice([0, 5, 2**31, 2**32])
+            timestamp, max_ms = NOW_MS + draw.randrange(-20_000, 40_000), draw.choice([0, 10_000, 2**40])
+            params = RollParams(max_ms, 20_000, timestamp, last, size, NOW_MS + draw.randrange(20_000))
+            fast = segment.should_roll_fast(size, timestamp, last, 20_000, max_ms)
+            assert fast is None or segment.should_roll(params) is fast
+        log.close()
+
+
+def walking(draw: random.Random) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = grown(folder, draw)
+        segment = log.segments.active
+        for _ in range(20):
+            offset = draw.randrange(segment.base_offset, log.log_end_offset + 3)
+            timestamp = draw.choice([NO_TIMESTAMP, NOW_MS + draw.randrange(-9000, 9000)])
+            entry = segment._floor(offset)
+            fast = segment._walk_to_fast(offset, entry, timestamp, draw.choice([0, 100, 100_000]))
+            slow = (one for one in segment.batches_from(offset) if one.last_offset >= offset and one.max_timestamp >= timestamp)
+            first = next(slow, None)
+            if fast is None:
+                assert first is None
+            else:
+                assert first is not None and fast[0] == (first.last_offset, first.position, first.size)
+        log.close()
+
+
+def watermark(draw: random.Random) -> None:
+    """Two logs are given the same; one's high watermark follows the fast way."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        logs = [open_log(Path(folder), segment_bytes=2000) for folder in (one, other)]
+        sequences = {7: 0, 8: 0}
+        for _ in range(draw.randrange(1, 15)):
+            producer_id = draw.choice([-1, 7, 8])
+            producer = Producer(-1, -1, -1) if producer_id < 0 else Producer(producer_id, 0, sequences[producer_id])
+            if producer_id >= 0:
+                sequences[producer_id] += 1
+            sent = batch(producer=producer, transactional=producer_id >= 0)
+            for log in logs:
+                log.append_as_leader(bytearray(sent), 0)
+            if draw.random() < 0.7:
+                logs[0].watermarks.update_high_watermark_fast()
+                logs[1].watermarks.update_high_watermark(logs[1].log_end_offset)
+            fast, slow = (log.watermarks.fetch_offset_snapshot() for log in logs)
+            assert fast == slow
+        for log in logs:
+            log.close()
+
+
+def validation(draw: random.Random) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        time_type = draw.choice(["CreateTime", "LogAppendTime"])
+        log = open_log(Path(folder), message_timestamp_type=time_type, max_message_bytes=draw.choice([100, 10_000]))
+        appends = log._appends
+        appends._adopt(log.config, 3)
+        records, first_offset = drawn_batch(draw), draw.randrange(1000)
+        append_ms = NOW_MS if appends._stamps else NO_TIMESTAMP
+        fast_data, slow_data = bytearray(records), bytearray(records)
+        fast = appends._validate_fast(memoryview(fast_data), first_offset, NOW_MS, append_ms)
+        if fast is None:
+            assert fast_data == records, "nothing was changed"
+        else:
+            slow = _validate(
+                memoryview(slow_data), appends._rules, log.config.max_message_bytes, first_offset, NOW_MS, AppendOrigin.CLIENT
+            )
+            assert slow is not None
+            assert (list(fast[0]), bytes(fast[1]), *fast[2:]) == (list(slow[0]), bytes(slow[1]), *slow[2:])
+        log.close()
+
+
+PAIRS: dict[str, Callable[[random.Random], None]] = {
+    "broker/first_look.py first_look_fast": look,
+    "records/batch.py _read_header_fast": header,
+    "storage/partition/append_info.py append_info_fast": info,
+    "storage/partition/appends.py _validate_fast": validation,
+    "storage/partition/leader_epoch_cache.py assign_fast": epochs,
+    "storage/partition/watermarks.py update_high_watermark_fast": watermark,
+    "storage/segment/segment.py should_roll_fast": rolling,
+    "storage/segment/segment_reader.py _walk_to_fast": walking,
+}
+
+
+def test_each_pair_has_its_property() -> None:
+    found = {
+        f"{path.relative_to(SOURCE)} {name}"
+        for path in SOURCE.rglob("*.py")
+        for name in re.findall(r"^ *(?:async )?def (\w+_fast)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert found == PAIRS.keys()
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_both_say_the_same(pair: str) -> None:
+    @examples(150)
+    @given(seed=seeds)
+    def run(seed: int) -> None:
+        PAIRS[pair](random.Random(seed))
+
+    run()
+
+
+@pytest.mark.skipif(not COMPILED, reason="interpreted, the kernel takes nothing")
+def test_the_usual_records_go_the_fast_way(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert first_look_fast(bytes(batch()), 9) is USUAL
+    assert log._appends._validate_fast(memoryview(batch()), 0, NOW_MS, NO_TIMESTAMP) is not None
+    log.append_as_leader(batch(), 0)
+    assert log.segments.active.should_roll_fast(10, NOW_MS, 2, 10**9, 10**9) is False
+    log.close()
