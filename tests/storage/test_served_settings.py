@@ -136,6 +136,9 @@ def test_a_damaged_note_is_one_clear_error_and_stops_no_broker(
     ran = run("retention", tmp_path, clock=ManualClock(NOW_MS))
     assert ran.exit_code == 1
     assert "tidelog-served.json" in ran.stderr
+    ran = run("verify", tmp_path)
+    assert ran.exit_code == 3
+    assert any(line.startswith("fault:") and "tidelog-served.json" in line for line in ran.lines)
     serve(tmp_path, **{"log.retention.ms": 5000})
     assert "the settings that the folder was served with" in caplog.text
     assert read_served_settings(tmp_path) is not None

@@ -53,6 +53,7 @@ from tidelog.reader.segment import Segment
 from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder.dir_lock import is_locked
 from tidelog.storage.folder.meta_properties import META_PROPERTIES, read_meta_properties
+from tidelog.storage.folder.served_settings import SERVED_FILE, read_served_settings
 
 SETTLES_SECONDS = 6.0
 """Kafka writes the high watermarks every five seconds; what a running broker's folder disagrees about for longer is wrong."""
@@ -197,6 +198,10 @@ class _Look:
                     self._findings.append(fault(path, "is missing"))
         except (CorruptCheckpointError, StorageError) as error:
             self._findings.append(Finding.of_error(error, path))
+        try:
+            read_served_settings(self._directory)
+        except (CorruptCheckpointError, StorageError) as error:
+            self._findings.append(Finding.of_error(error, self._directory / SERVED_FILE))
 
     def _owner(self) -> Owner | None:
         assert self._metadata is not None
