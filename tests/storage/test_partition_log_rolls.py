@@ -310,7 +310,7 @@ class TestStatistics:
             assert told() == 1
             open_log(tmp_path, segment_ms=1000, message_timestamp_before_max_ms=2000)
             assert told() == 2
-        roll_statistics._told.clear()
+        roll_statistics._warned.clear()
 
 
 def test_leader_epochs_are_forgotten_where_v1_comes(tmp_path: Path) -> None:
