@@ -28,6 +28,7 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
+from tidelog.storage.loading.overflow import append_from_file
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.segment.segment import LogSegment
 
@@ -107,10 +108,10 @@ class TestAppend:
         at = [0, 1, 5, INT32_MAX - 5, INT32_MAX + 5, INT32_MAX + 10]
         source.log.append(b"".join(messages(offset, "hello") for offset in at))
         first, second = open_segment(tmp_path, 0), open_segment(tmp_path, INT32_MAX)
-        copied = first.append_from_file(source.log, 0)
+        copied = append_from_file(first, source.log, 0)
         assert copied == 4 * HELLO_BYTES
-        assert second.append_from_file(source.log, copied) == 2 * HELLO_BYTES
-        assert second.append_from_file(source.log, source.size_bytes) == 0
+        assert append_from_file(second, source.log, copied) == 2 * HELLO_BYTES
+        assert append_from_file(second, source.log, source.size_bytes) == 0
         assert [header.last_offset for segment in (first, second) for header in segment.batches()] == at
         assert first.read_next_offset() == INT32_MAX - 4
         assert (first.has_overflow, source.has_overflow) == (False, True)
@@ -123,12 +124,12 @@ class TestAppend:
         sizes = [400_000, 400_000, 400_000, 3_000_000, 10, 10]
         parts = [batch(i, [i], value=bytes(size)) for i, size in enumerate(sizes)]
         put(source, *parts)
-        assert target.append_from_file(source.log, 0) == source.size_bytes
+        assert append_from_file(target, source.log, 0) == source.size_bytes
         assert target.log.read(0, 10**8) == b"".join(parts)
         target.truncate_to(0)
         source.log.append(bytes(100))
         with pytest.raises(CorruptBatchError):
-            target.append_from_file(source.log, 0)
+            append_from_file(target, source.log, 0)
         assert target.log.read(0, 10**8) == b"".join(parts)
         for segment in (source, target):
             segment.close()

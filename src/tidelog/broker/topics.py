@@ -118,7 +118,7 @@ class Topics:
     def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
         """Create a topic. Raises TopicExistsError, InvalidArgumentError, StorageError; nothing is left behind then."""
         try:
-            yield from self._node.manager.creation(name, partitions, properties)
+            yield from self._node.manager.steps.creation(name, partitions, properties)
         except StorageError:
             self._node.topic_changes.finish_later()
             raise
@@ -132,7 +132,7 @@ class Topics:
 
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
         """Let a topic have `partitions` in all. Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError."""
-        return self._node.manager.enlargement(name, partitions)
+        return self._node.manager.steps.enlargement(name, partitions)
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Do the same here and now."""
@@ -144,8 +144,8 @@ class Topics:
         Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError.
         """
         if self._node.manager.is_configuration_known(name):
-            return self._node.manager.alteration(name, properties)
-        return self._node.manager.adoption(name, properties)
+            return self._node.manager.steps.alteration(name, properties)
+        return self._node.manager.steps.adoption(name, properties)
 
     def configure(self, name: str, properties: Mapping[str, PropertyValue]) -> None:
         """Do the same here and now."""
@@ -161,7 +161,7 @@ class Topics:
         self._going.add(name)
         self._changed.add(name)
         try:
-            yield from self._node.manager.deletion(name)
+            yield from self._node.manager.steps.deletion(name)
             self._node.metrics.forget_topic(name)
             self._node.groups.topic_deleted(name)
             self._node.transactions.topic_deleted(name)

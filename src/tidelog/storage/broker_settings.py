@@ -89,13 +89,13 @@ class BrokerSettings:
 
     def _apply(self) -> Steps[None]:
         self.config = configured_by_log(self._configured, self._store)
-        self._partitions.producer_id_expiration_ms = self.config.producer_id_expiration_ms
+        self._partitions.loader.producer_id_expiration_ms = self.config.producer_id_expiration_ms
         self._work.reconfigure(self.config)
-        self._lifecycle.reconfigure(self.config)
+        self._lifecycle.table.reconfigure(self.config)
         for number, name in enumerate(self._partitions.topics(), start=1):
-            self._lifecycle.configure_logs(name)
+            self._lifecycle.table.configure_logs(name)
             keys = self._partitions.keys_of(name)
-            if not self._lifecycle.config_of(name).is_compacted:
+            if not self._lifecycle.table.config_of(name).is_compacted:
                 self._work.stop_cleaning(keys)
             for key in keys:
                 log = self._partitions.logs.get(key)

@@ -59,8 +59,10 @@ from tidelog.storage.scheduler import Rest, Scheduler
 from tidelog.storage.segment.descriptors import close_on_shortage_by, forget_closer
 from tidelog.storage.steps import Steps, run_steps
 from tidelog.storage.topics.topic import Topic
-from tidelog.storage.topics.topic_lifecycle import KEEP_EVERYTHING, TopicLifecycle
+from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
 from tidelog.storage.topics.topic_statistics import TopicStatistics, topic_statistics
+from tidelog.storage.topics.topic_steps import TopicSteps
+from tidelog.storage.topics.topic_table import KEEP_EVERYTHING, warn_of_unknown
 
 __all__ = ["KEEP_EVERYTHING", "LoadProgress", "LogManager", "Progress"]
 
@@ -70,9 +72,6 @@ T = TypeVar("T")
 
 SNAPSHOT_INTERVAL_MS = 60_000
 """Between two looks whether the metadata log has grown so much that a snapshot is due."""
-
-SHOWN_TOPICS = 10
-"""A notice names no more than so many."""
 
 
 class _Started(NamedTuple):
@@ -180,7 +179,7 @@ class LogManager:
         partitions.events = work
         try:
             keys = lifecycle.finish_deletions(contents)
-            self._log_unknown({key.topic for key in keys if not lifecycle.is_known(key.topic)})
+            warn_of_unknown(self.directory, {key.topic for key in keys if not lifecycle.is_known(key.topic)})
             folders = [lifecycle.folder_of(key, contents.partitions[key]) for key in keys]
             partitions.load_all(folders, config.recovery_threads, self._progress)
             lifecycle.create_missing()
@@ -336,7 +335,7 @@ class LogManager:
         Raises TopicExistsError, InvalidArgumentError for a name, number or property that Kafka would refuse, StorageError;
         nothing is left behind then.
         """
-        return self._run(self.creation(name, partitions, properties))
+        return self._run(self.steps.creation(name, partitions, properties))
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Let a topic have more partitions, `partitions` in all.
@@ -344,57 +343,34 @@ class LogManager:
         Raises UnknownTopicOrPartitionError, InvalidArgumentError unless that is more than it has, StorageError: partitions that
         the topic has then, and whose folders could not be made, are offline.
         """
-        return self._run(self.enlargement(name, partitions))
+        return self._run(self.steps.enlargement(name, partitions))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic: it is gone for readers at once, its folders after a delay.
 
         Raises UnknownTopicOrPartitionError; StorageError where a folder cannot be renamed, to be tried again.
         """
-        self._run(self.deletion(name))
+        self._run(self.steps.deletion(name))
 
     def alter_config(self, name: str, properties: Mapping[str, PropertyValue]) -> Topic:
         """Give a topic these properties instead of those it had.
 
         Raises UnknownTopicOrPartitionError, also for one without a configuration, InvalidArgumentError, StorageError.
         """
-        return self._run(self.alteration(name, properties))
+        return self._run(self.steps.alteration(name, properties))
 
     def adopt_topic(self, name: str, properties: Mapping[str, PropertyValue] | None = None) -> Topic:
         """Give a configuration to a topic that was found without one: from now on retention and compaction apply to it.
 
         Raises InvalidArgumentError where there is no such topic, or its partitions carry different ids, StorageError.
         """
-        return self._run(self.adoption(name, properties))
+        return self._run(self.steps.adoption(name, properties))
 
-    # --- the same in steps, for an owner who has other things to do in between: see `steps`
-
-    def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue] | None = None) -> Steps[Topic]:
-        """Create a topic in steps: see `create_topic`."""
-        return self._running.lifecycle.create(name, partitions, properties or {})
-
-    def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
-        """Let a topic have more partitions, in steps: see `add_partitions`."""
-        return self._running.lifecycle.add_partitions(name, partitions)
-
-    def deletion(self, name: str) -> Steps[None]:
-        """Delete a topic in steps: see `delete_topic`."""
+    @property
+    def steps(self) -> TopicSteps:
+        """The same in steps, for an owner that does other things in between."""
         running = self._running
-        keys = running.partitions.keys_of(name)
-        yield from running.lifecycle.delete(name)
-        running.work.forget_cleaning(keys)
-
-    def alteration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
-        """Give a topic these properties, in steps: see `alter_config`."""
-        running = self._running
-        topic = yield from running.lifecycle.alter(name, properties)
-        if not running.lifecycle.config_of(name).is_compacted:
-            running.work.stop_cleaning(running.partitions.keys_of(name))
-        return topic
-
-    def adoption(self, name: str, properties: Mapping[str, PropertyValue] | None = None) -> Steps[Topic]:
-        """Give a topic that was found a configuration, in steps: see `adopt_topic`."""
-        return self._running.lifecycle.adopt(name, properties or {})
+        return TopicSteps(running.lifecycle, running.partitions, running.work)
 
     @property
     def metadata(self) -> MetadataStore:
@@ -458,17 +434,6 @@ class LogManager:
         if self._started is None:
             raise InvalidArgumentError("the log manager is not running", path=self.directory)
         return self._started
-
-    def _log_unknown(self, topics: set[str]) -> None:
-        if topics:
-            shown = sorted(topics)[:SHOWN_TOPICS]
-            logger.warning(
-                "%s: nothing is known of the configuration of %s%s: retention and compaction are off for %s",
-                self.directory,
-                ", ".join(shown),
-                f" and {len(topics) - len(shown)} more" if len(shown) < len(topics) else "",
-                "it" if len(topics) == 1 else "them",
-            )
 
     def _unlock(self) -> None:
         lock, self._lock = self._lock, None

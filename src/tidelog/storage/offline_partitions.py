@@ -29,8 +29,9 @@ from tidelog.clock import Clock
 from tidelog.errors import StorageError, TidelogError
 from tidelog.formats.names import DELETED_SUFFIX
 from tidelog.model import TopicPartition
+from tidelog.storage.loading.partition_loader import PartitionFolder
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.partitions import PartitionFolder, Partitions
+from tidelog.storage.partitions import Partitions
 from tidelog.storage.scheduler import Scheduler
 
 logger = logging.getLogger("tidelog.storage")
@@ -116,7 +117,7 @@ class OfflinePartitions:
         log = self._partitions.logs.get(key)
         if log is not None:
             log.close_handlers()
-        load = self._partitions.loading_again(self._folder_of(key))
+        load = self._partitions.loader.loading_again(self._folder_of(key), self._partitions.logs.get(key))
         self._do("offline-load", load, lambda loaded: self._loaded(key, log, loaded))
 
     def _loaded(self, key: TopicPartition, old: PartitionLog | None, loaded: PartitionLog | Exception) -> None:

@@ -7,8 +7,7 @@
 | offline | `failed`, with the reason | it could not be loaded, or its folder not be removed |
 
 One partition's trouble is not another's: whatever goes wrong with one of them is its reason, is told once, and the others go on.
-Only `load_all` uses several threads, one for each partition at a time, and only for what has to be recovered: what was closed
-cleanly is read so quickly that threads would hinder each other.
+They are loaded by `loading.partition_loader`.
 
 `log_manager` owns one; `topic_lifecycle` makes and removes partitions in it.
 """
@@ -19,22 +18,20 @@ import gc
 import logging
 import random
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
-from tidelog.errors import CorruptCheckpointError, LogOfflineError, StorageError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.errors import LogOfflineError, StorageError, UnknownTopicOrPartitionError
 from tidelog.formats import names
-from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.model import TopicPartition
 from tidelog.storage.close_logs import close_logs
 from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
-from tidelog.storage.loading.loader import RecoveryProgress, load
+from tidelog.storage.loading.loader import RecoveryProgress
+from tidelog.storage.loading.partition_loader import PartitionFolder, PartitionLoader
 from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS
@@ -63,15 +60,6 @@ class Removal(NamedTuple):
     delay_ms: int
 
 
-class PartitionFolder(NamedTuple):
-    """A partition to be loaded; the id is None where nobody knows one."""
-
-    key: TopicPartition
-    directory: Path
-    config: LogConfig
-    topic_id: uuid.UUID | None
-
-
 Progress = Callable[[LoadProgress], None]
 
 
@@ -97,13 +85,17 @@ class Partitions:
         self.changed: set[str] = set()
         """Topics with a partition that has come, gone, gone offline or was loaded again; the caller removes them."""
         self.failed: dict[TopicPartition, str] = {}
-        self._clock = clock
+        self.loader = PartitionLoader(
+            clock,
+            scheduler,
+            checkpoints,
+            had_clean_shutdown=had_clean_shutdown,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            recovery_progress=recovery_progress,
+            jitter=jitter,
+        )
         self._scheduler = scheduler
         self._checkpoints = checkpoints
-        self._had_clean_shutdown = had_clean_shutdown
-        self.producer_id_expiration_ms = producer_id_expiration_ms
-        self._recovery_progress = recovery_progress
-        self._jitter = jitter
         self._loaded_ends: dict[TopicPartition, int] = {}
         self._by_topic: dict[str, set[TopicPartition]] = {}
         self._of_the_disk: set[TopicPartition] = set()
@@ -154,10 +146,10 @@ class Partitions:
     def load_all(self, folders: Iterable[PartitionFolder], threads: int, progress: Progress | None) -> None:
         """Load partitions, with so many threads if they have to be recovered. What cannot be loaded is `failed`."""
         waiting = list(folders)
-        is_quick = self._had_clean_shutdown
+        is_quick = self.loader.had_clean_shutdown
         with (
             _without_garbage_collection() if is_quick else nullcontext(),
-            self._loaded(waiting, 1 if is_quick else threads) as results,
+            self.loader.loaded(waiting, 1 if is_quick else threads) as results,
         ):
             for done, (folder, result) in enumerate(zip(waiting, results, strict=True), start=1):
                 if isinstance(result, PartitionLog):
@@ -169,80 +161,14 @@ class Partitions:
                 if progress is not None:
                     progress(LoadProgress(done, len(waiting), folder.key, not isinstance(result, PartitionLog)))
 
-    @contextmanager
-    def _loaded(self, folders: list[PartitionFolder], threads: int) -> Iterator[Iterable[PartitionLog | Exception]]:
-        if threads == 1:
-            yield map(self._try_load, folders)
-            return
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="log-recovery")
-        try:
-            yield pool.map(self._try_load, folders)
-        finally:
-            # Interrupted, what has not begun must not begin any more.
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    def _try_load(self, folder: PartitionFolder) -> PartitionLog | Exception:
-        key = folder.key
-        try:
-            log = self._load(
-                folder,
-                recovery_point=self._checkpoints.recovery_points.get(key, 0),
-                log_start_offset=self._believed_start(folder),
-                had_clean_shutdown=self._had_clean_shutdown,
-            )
-        except (TidelogError, OSError) as error:
-            return error
-        high_watermark = self._checkpoints.high_watermarks.get(key)
-        if high_watermark is not None:
-            log.update_high_watermark(high_watermark)
-        return log
-
-    def _believed_start(self, folder: PartitionFolder) -> int:
-        """Return the checkpoint's log start, unless the leader epochs contradict it: believing it would delete what is there.
-
-        Deleting records moves the first epoch, too, and first. Kafka believes the checkpoint alone.
-        """
-        offset = self._checkpoints.log_start_offsets.get(folder.key, 0)
-        if offset <= 0 or folder.config.magic < 2:
-            return offset
-        try:
-            first = LeaderEpochs.read(folder.directory / names.LEADER_EPOCH_CHECKPOINT).earliest
-        except (CorruptCheckpointError, StorageError):
-            return offset  # Loading reports it.
-        if first is None or first.start_offset >= offset:
-            return offset
-        logger.warning(
-            "%s: %s says %d, and leader epoch %d begins at offset %d: the records in between are kept, and served",
-            folder.directory,
-            names.LOG_START_OFFSET_CHECKPOINT,
-            offset,
-            first.epoch,
-            first.start_offset,
-        )
-        return first.start_offset
-
     def reload(self, folder: PartitionFolder) -> PartitionLog:
         """Load an offline partition once more, and recover it. Raises what loading raises; it stays offline then."""
         old = self.logs.get(folder.key)
         if old is not None and not old.is_offline:
             return old
-        log = self.loading_again(folder)()
+        log = self.loader.loading_again(folder, old)()
         self.put_into_place(folder.key, log)
         return log
-
-    def loading_again(self, folder: PartitionFolder) -> Callable[[], PartitionLog]:
-        """Return what loads an offline partition and recovers it, on any thread; it raises what loading raises."""
-        key, old, before = folder.key, self.logs.get(folder.key), self._checkpoints
-        recovery_point = before.recovery_points.get(key, 0) if old is None else old.recovery_point
-        log_start_offset = before.log_start_offsets.get(key, 0) if old is None else old.log_start_offset
-        high_watermark = before.high_watermarks.get(key, 0) if old is None else old.high_watermark
-
-        def work() -> PartitionLog:
-            log = self._load(folder, recovery_point=recovery_point, log_start_offset=log_start_offset, had_clean_shutdown=False)
-            log.update_high_watermark(high_watermark)
-            return log
-
-        return work
 
     def put_into_place(self, key: TopicPartition, log: PartitionLog) -> None:
         """Have a log that was loaded again be the partition's."""
@@ -259,40 +185,11 @@ class Partitions:
 
     def create(self, folder: PartitionFolder) -> None:
         """Make a partition's folder, with an empty log. Raises StorageError; nothing of it is there then."""
-        self.put_new(folder.key, self.made(folder))
-
-    def made(self, folder: PartitionFolder) -> PartitionLog:
-        """Make a partition's folder and return its empty log, of which nobody knows yet. On any thread. Raises as `create`."""
-        try:
-            folder.directory.mkdir()
-        except OSError as error:
-            raise StorageError(f"cannot create a partition's folder: {error.strerror}", path=folder.directory) from error
-        try:
-            return self._load(folder, recovery_point=0, log_start_offset=0, had_clean_shutdown=True)
-        except BaseException:
-            shutil.rmtree(folder.directory, ignore_errors=True)
-            raise
+        self.put_new(folder.key, self.loader.made(folder))
 
     def put_new(self, key: TopicPartition, log: PartitionLog) -> None:
         """Have a partition that was `made` be one."""
         self._add(key, log)
-
-    def _load(
-        self, folder: PartitionFolder, *, recovery_point: int, log_start_offset: int, had_clean_shutdown: bool
-    ) -> PartitionLog:
-        return load(
-            folder.directory,
-            folder.config,
-            self._clock,
-            self._scheduler,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            had_clean_shutdown=had_clean_shutdown,
-            producer_id_expiration_ms=self.producer_id_expiration_ms,
-            progress=self._recovery_progress,
-            topic_id=folder.topic_id,
-            jitter=self._jitter,
-        )
 
     def _add(self, key: TopicPartition, log: PartitionLog) -> None:
         log.events = self.events

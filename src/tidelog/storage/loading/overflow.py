@@ -31,6 +31,9 @@ from tidelog.storage.segment.segments import LogSegments
 
 logger = logging.getLogger("tidelog.storage")
 
+COPY_BYTES = 1024 * 1024
+"""How much `append_from_file` copies at a time; a larger batch goes alone."""
+
 
 class SplitResult(NamedTuple):
     """What a split did: the `new` segments, ascending, and those `removed` whose base none of them has."""
@@ -84,7 +87,7 @@ def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: L
         part = _open_cleaned(directory, _first_offset(log, header), config, clock)
         new.append(part)
         try:
-            part.append_from_file(log, position)
+            append_from_file(part, log, position)
         except (CorruptBatchError, InvalidOffsetError) as error:
             logger.warning("%s: what follows is left to recovery: %s", log.path, error)
             header = None
@@ -132,3 +135,31 @@ def _hand_on_aborted_txns(segment: LogSegment, new: list[LogSegment]) -> None:
         part = next((part for part in reversed(new) if part.base_offset <= txn.last_offset), None)
         if part is not None:
             part.txn_index.append(txn)
+
+
+def append_from_file(segment: LogSegment, source: LogFile, start: int) -> int:
+    """Copy whole batches from `source`, from byte `start` on, up to the first that the segment cannot tell (§4.3).
+
+    Returns how many bytes were copied. Raises what `append` raises, and CorruptBatchError, after what precedes was copied.
+    """
+    copied = size = 0
+    taken: list[BatchHeader] = []
+    try:
+        for header in source.batches(start):
+            if not segment.can_convert_to_relative_offset(header.last_offset):
+                break
+            if taken and size + header.size > COPY_BYTES:
+                copied += _append_batches(segment, source, taken, size)
+                taken, size = [], 0
+            taken.append(header)
+            size += header.size
+    except CorruptBatchError:
+        _append_batches(segment, source, taken, size)
+        raise
+    return copied + _append_batches(segment, source, taken, size)
+
+
+def _append_batches(segment: LogSegment, source: LogFile, headers: list[BatchHeader], size: int) -> int:
+    if headers:
+        segment.append(headers[-1].last_offset, headers, source.read(headers[0].position, size))
+    return size

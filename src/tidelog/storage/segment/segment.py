@@ -40,7 +40,7 @@ from typing import Literal, NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.config import INT32_MAX, INT64_MAX, LogConfig
-from tidelog.errors import CorruptBatchError, CorruptIndexError, OffsetOverflowError, StorageError
+from tidelog.errors import CorruptIndexError, OffsetOverflowError, StorageError
 from tidelog.formats.names import LOG_SUFFIX, file_name
 from tidelog.formats.time_index import TimestampOffset
 from tidelog.formats.txn_index import AbortedTxn
@@ -60,9 +60,6 @@ from tidelog.storage.segment.segment_reader import (
 __all__ = ["UP_TO_SIZE", "FetchData", "LogOffsetPosition", "LogSegment", "LogSlice", "RollParams", "TimestampAndOffset"]
 
 logger = logging.getLogger("tidelog.storage")
-
-COPY_BYTES = 1024 * 1024
-"""How much `append_from_file` copies at a time; a larger batch goes alone."""
 
 UNKNOWN = -2
 """Stands for a largest timestamp that was not looked up yet: -1 is what a segment without timestamps has."""
@@ -307,32 +304,6 @@ class LogSegment(SegmentReader):
                 f"{error}; nor could the log be cut back to {size_bytes} bytes, which will be tried again: {second.message}",
                 path=self.log.path,
             ) from error
-
-    def append_from_file(self, source: LogFile, start: int) -> int:
-        """Copy whole batches from `source`, from byte `start` on, up to the first that this segment cannot tell (§4.3).
-
-        Returns how many bytes were copied. Raises what `append` raises, and CorruptBatchError, after what precedes was copied.
-        """
-        copied = size = 0
-        taken: list[BatchHeader] = []
-        try:
-            for header in source.batches(start):
-                if not self.can_convert_to_relative_offset(header.last_offset):
-                    break
-                if taken and size + header.size > COPY_BYTES:
-                    copied += self._copy(source, taken, size)
-                    taken, size = [], 0
-                taken.append(header)
-                size += header.size
-        except CorruptBatchError:
-            self._copy(source, taken, size)
-            raise
-        return copied + self._copy(source, taken, size)
-
-    def _copy(self, source: LogFile, headers: list[BatchHeader], size: int) -> int:
-        if headers:
-            self.append(headers[-1].last_offset, headers, source.read(headers[0].position, size))
-        return size
 
     def update_txn_index(self, completed: CompletedTxn, last_stable_offset: int) -> None:
         """Note a transaction that ended in this segment, if it was aborted. Raises StorageError."""

@@ -25,12 +25,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from tidelog.config import LogConfig, PropertyValue, unaliased
+from tidelog.config import PropertyValue, unaliased
 from tidelog.errors import (
     CorruptCheckpointError,
     InvalidArgumentError,
@@ -45,19 +44,18 @@ from tidelog.formats.partition_metadata import format_topic_id, read_topic_id
 from tidelog.metadata.records import TOPIC_RESOURCE, RemoveTopicRecord
 from tidelog.model import TopicPartition
 from tidelog.storage.folder.data_folder import FolderContents, new_topic_id
+from tidelog.storage.loading.partition_loader import PartitionFolder
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.metadata.metadata_store import Change, MetadataStore
 from tidelog.storage.metadata.topic_records import config_records, partition_records, topic_records
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.partitions import DELETION_MARK, PartitionFolder, Partitions, Removal
+from tidelog.storage.partitions import DELETION_MARK, Partitions, Removal
 from tidelog.storage.steps import Steps
 from tidelog.storage.topics.new_topic import check_topic_name
 from tidelog.storage.topics.topic import Topic
+from tidelog.storage.topics.topic_table import KEEP_EVERYTHING, TopicTable
 
 logger = logging.getLogger("tidelog.storage")
-
-KEEP_EVERYTHING: dict[str, PropertyValue] = {"cleanup.policy": "delete", "retention.ms": -1, "retention.bytes": -1}
-"""What a topic has that nobody has told us a configuration for, besides the folder's defaults."""
 
 MAX_PARTITIONS = 2**31 - 1
 
@@ -75,30 +73,24 @@ class TopicLifecycle:
         self, directory: Path, config: ManagerConfig, partitions: Partitions, store: MetadataStore, deleting: Iterable[str] = ()
     ) -> None:
         self._directory = directory
-        self._config = config
         self._partitions = partitions
         self._store = store
-        self._topics: dict[str, Topic] = {}
+        self.table = TopicTable(config, partitions, store)
         self._deleting = set(deleting)
         self._busy: set[str] = set()
         """Topics that are being made, or deleted, at this moment."""
         self._removals: dict[str, list[Removal]] = {}
         """Folders of topics whose deletion is not finished: they tell of it."""
-        self._configs: dict[str, LogConfig] = {}
-        self._look_alikes: Counter[str] = Counter()
-        """How many topics have a name, but for dots and underscores."""
-        self._restored()
-        store.on_restore = self._restored
 
     # --- asking
 
     def topics(self) -> dict[str, Topic]:
         """Return the topics that have a configuration, by name."""
-        return {name: topic for name, topic in self._topics.items() if name not in self._deleting}
+        return {name: topic for name, topic in self.table.by_name.items() if name not in self._deleting}
 
     def find(self, name: str) -> Topic | None:
         """Return a topic that has a configuration, None if there is none of that name."""
-        return None if name in self._deleting else self._topics.get(name)
+        return None if name in self._deleting else self.table.by_name.get(name)
 
     def get(self, name: str) -> Topic:
         """Return a topic that has a configuration. Raises UnknownTopicOrPartitionError."""
@@ -109,7 +101,7 @@ class TopicLifecycle:
 
     def is_known(self, name: str) -> bool:
         """Whether the topic has a configuration: else neither retention nor compaction may touch it."""
-        return name in self._topics or name in self._deleting
+        return name in self.table.by_name or name in self._deleting
 
     def is_deleting(self, name: str) -> bool:
         """Whether the topic is going, but not gone."""
@@ -119,33 +111,24 @@ class TopicLifecycle:
         """Return the topics whose deletion the disk has refused to finish: `delete` goes on with one."""
         return sorted(self._deleting - self._busy)
 
-    def config_of(self, name: str) -> LogConfig:
-        """Return the configuration of a topic's logs."""
-        config = self._configs.get(name)
-        if config is None:
-            topic = self._topics.get(name)
-            config = self._config.topic_config(KEEP_EVERYTHING if topic is None else topic.properties)
-            self._configs[name] = config
-        return config
-
     def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
         """Return what a partition is loaded by; `directory` may be given if it is known."""
-        topic = self._topics.get(key.topic)
+        topic = self.table.by_name.get(key.topic)
         topic_id = None if topic is None else topic.topic_id
-        return PartitionFolder(key, directory or self._partitions.directory_of(key), self.config_of(key.topic), topic_id)
+        return PartitionFolder(key, directory or self._partitions.directory_of(key), self.table.config_of(key.topic), topic_id)
 
     # --- at the start
 
     def finish_deletions(self, contents: FolderContents) -> list[TopicPartition]:
         """Go on with interrupted deletions; return the partitions that are to be loaded, in order. Raises StorageError."""
-        by_id = {topic.topic_id: name for name, topic in self._topics.items()}
+        by_id = {topic.topic_id: name for name, topic in self.table.by_name.items()}
         for directory in contents.going:
             if directory.name.rpartition(".")[2].startswith(DELETION_MARK):
                 topic_id = _topic_id(directory)
                 name = by_id.get(topic_id) if topic_id else names.parse_topic_partition_name(directory.name).topic
-                if name in self._topics:
+                if name in self.table.by_name:
                     self._deleting.add(name)
-        delay_ms = self._config.topic_config({}).file_delete_delay_ms
+        delay_ms = self.table.config.topic_config({}).file_delete_delay_ms
         removals = {directory: Removal(directory, delay_ms) for directory in contents.going}
         self._remove_unknown(contents)
         failed = set()
@@ -159,10 +142,12 @@ class TopicLifecycle:
         gone = self._deleting - failed
         if gone:
             self._sync()
-            self._store.commit([RemoveTopicRecord(self._topics[name].topic_id) for name in gone if name in self._topics])
+            self._store.commit(
+                [RemoveTopicRecord(self.table.by_name[name].topic_id) for name in gone if name in self.table.by_name]
+            )
             self._deleting -= gone
             for name in gone:
-                self._refresh(name)
+                self.table.refresh(name)
         for removal in removals.values():
             # What tells of a deletion that is not finished stays.
             if not failed or names.parse_topic_partition_name(removal.directory.name).topic not in failed:
@@ -203,11 +188,11 @@ class TopicLifecycle:
         if self.is_known(name) or self._partitions.keys_of(name):
             state = "is being deleted" if self.is_deleting(name) else "is there already"
             raise TopicExistsError(f"topic {name!r} {state}", path=self._directory)
-        self._refuse_collision(name)
+        self.table.refuse_collision(name)
         texts = self._checked(properties)
         topic = Topic(name, new_topic_id(), partitions, texts)
         change = self._store.append(topic_records(topic, self._store.node_id, self._store.directory_id))
-        self._refresh(name)
+        self.table.refresh(name)
         self._busy.add(name)
         try:
             yield change
@@ -243,7 +228,7 @@ class TopicLifecycle:
             made = yield from self._made([key for key in keys if key not in there])
             try:
                 change = store.append(partition_records(before.topic_id, added, store.node_id, store.directory_id))
-                self._refresh(name)
+                self.table.refresh(name)
                 yield change
             except GeneratorExit:
                 _close(made)
@@ -264,10 +249,10 @@ class TopicLifecycle:
         Raises UnknownTopicOrPartitionError; StorageError, after which it may be called again.
         """
         keys = self._partitions.keys_of(name)
-        topic = self._topics.get(name)
+        topic = self.table.by_name.get(name)
         if name in self._busy or (topic is None and not keys):
             self._store.restore()
-            if name not in self._topics:
+            if name not in self.table.by_name:
                 self._deleting.discard(name)
             raise UnknownTopicOrPartitionError(f"no topic {name!r}", path=self._directory)
         self._busy.add(name)
@@ -294,7 +279,7 @@ class TopicLifecycle:
             if topic is not None:
                 yield self._store.append([RemoveTopicRecord(topic.topic_id)])
             self._deleting.discard(name)
-            self._refresh(name)
+            self.table.refresh(name)
             for removal in self._removals.pop(name):
                 self._partitions.remove_later(*removal)
         finally:
@@ -308,9 +293,9 @@ class TopicLifecycle:
         """
         before, texts = self.get(name), self._checked(properties)
         change = self._store.append(config_records(TOPIC_RESOURCE, name, before.properties, texts))
-        self._refresh(name)
+        self.table.refresh(name)
         yield change
-        self.configure_logs(name)
+        self.table.configure_logs(name)
         logger.info("topic %s: configuration changed%s", name, _settings(texts) or ", all defaults")
         return self.get(name)
 
@@ -329,7 +314,7 @@ class TopicLifecycle:
         yield self._register(topic)
         for log in logs:
             log.assign_topic_id(topic.topic_id)
-        self.configure_logs(name)
+        self.table.configure_logs(name)
         self.create_missing()
         logger.info("topic %s: adopted%s", name, _settings(texts))
         return topic
@@ -351,25 +336,13 @@ class TopicLifecycle:
         epochs = (log.leader_epochs.latest_epoch or 0 for log in self._logs_of(topic.name))
         store = self._store
         change = store.append(topic_records(topic, store.node_id, store.directory_id, leader_epoch=max(epochs, default=0)))
-        self._refresh(topic.name)
+        self.table.refresh(topic.name)
         return change
 
     def _checked(self, properties: Mapping[str, PropertyValue]) -> dict[str, str]:
         texts = {name: _text(value) for name, value in unaliased(properties).items()}
-        self._config.topic_config(texts)
+        self.table.config.topic_config(texts)
         return texts
-
-    def _refuse_collision(self, name: str) -> None:
-        """Kafka refuses a topic whose name differs from another's in dots and underscores only: metrics would mix them up."""
-        wanted = _look_alike(name)
-        if "_" not in wanted:
-            return
-        unknown = (other for other in self._partitions.topics() if other not in self._topics)
-        if not self._look_alikes[wanted] and all(_look_alike(other) != wanted for other in unknown):
-            return
-        for other in {*self._partitions.topics(), *self._topics}:
-            if _look_alike(other) == wanted:
-                raise InvalidArgumentError(f"topic {name!r} collides with another", found=repr(other), path=self._directory)
 
     def _missing(self, topic: Topic) -> list[TopicPartition]:
         there = set(self._partitions.keys_of(topic.name))
@@ -405,13 +378,13 @@ class TopicLifecycle:
 
     def _make(self, folders: Iterable[PartitionFolder], made: list[PartitionLog]) -> None:
         """On any thread; what was made before an error is in `made`."""
-        made.extend(map(self._partitions.made, folders))
+        made.extend(map(self._partitions.loader.made, folders))
 
     def _undo_create(self, topic: Topic) -> Steps[None]:
         """Have the metadata say what is true. If that cannot be written, the topic is one that is being deleted."""
         try:
             change = self._store.append([RemoveTopicRecord(topic.topic_id)])
-            self._refresh(topic.name)
+            self.table.refresh(topic.name)
             yield change
         except StorageError as error:
             self._deleting.add(topic.name)
@@ -424,38 +397,6 @@ class TopicLifecycle:
         """
         if any(self._partitions.is_in_checkpoints(key) for key in made):
             self._partitions.write_checkpoints()
-
-    def reconfigure(self, config: ManagerConfig) -> None:
-        """Give topics other defaults. Their logs have them with `configure_logs`."""
-        self._config = config
-        self._configs.clear()
-
-    def configure_logs(self, name: str) -> None:
-        """Tell a topic's logs the configuration. One that cannot follow is offline, and says so."""
-        for key in self._partitions.keys_of(name):
-            log = self._partitions.logs.get(key)
-            if log is not None:
-                try:
-                    log.update_config(self.config_of(name))
-                except StorageError as error:
-                    logger.error("%s: %s", log.directory, error)
-
-    def _refresh(self, name: str) -> None:
-        """Take a topic as the metadata has it now."""
-        image = self._store.image
-        found = image.topics.get(name)
-        if self._topics.pop(name, None) is not None:
-            self._look_alikes[_look_alike(name)] -= 1
-        if found is not None and found.partitions:
-            self._topics[name] = Topic(name, found.topic_id, max(found.partitions) + 1, image.topic_config(name))
-            self._look_alikes[_look_alike(name)] += 1
-        self._partitions.changed.add(name)
-        self._configs.pop(name, None)
-
-    def _restored(self) -> None:
-        """Take all topics as the metadata has them."""
-        for name in {*self._topics, *self._store.image.topics}:
-            self._refresh(name)
 
     def _sync(self) -> None:
         try:
@@ -481,10 +422,6 @@ def _is_empty(directory: Path, topic_id: uuid.UUID) -> bool:
     return _topic_id(directory) in (topic_id, None) and not any(
         path.stat().st_size for path in directory.glob(f"*{names.LOG_SUFFIX}*")
     )
-
-
-def _look_alike(name: str) -> str:
-    return name.replace(".", "_")
 
 
 def _check_partitions(partitions: int) -> None:
