@@ -15,7 +15,7 @@ from tidelog.clock import Clock, SteadyClock, steady
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Timer, Timers
+    from tidelog.broker.timers import Timer, Timers
 
 Delay = ScheduledTask
 """A call that waits for its time; `cancel` forgets it."""

@@ -10,24 +10,23 @@ the records, after it. Where the disk refuses, the producer is answered KAFKA_ST
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Outcome, Request
+from tidelog.broker.fetch.delayed_fetches import DelayedFetches
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceResponse
 
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
-
 
 class Flushes:
-    """See the module. `pending` counts appends that are not on the disk: with none there is nothing to look at."""
+    """What waits for the disk. `pending` counts appends that are not on the disk: with none there is nothing to look at."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, manager: LogManager, delayed_fetches: DelayedFetches) -> None:
         self.pending = 0
-        self._node = node
+        self._manager = manager
+        self._delayed_fetches = delayed_fetches
 
     def appended(self, log: PartitionLog) -> None:
         """Show what was just appended to readers once it is on the disk."""
@@ -38,12 +37,12 @@ class Flushes:
         self.pending -= 1
         if not has_failed and log.high_watermark < end.message_offset <= log.log_end_offset:
             log.update_high_watermark(end)
-            self._node.delayed_fetches.appended(log.topic_partition)
+            self._delayed_fetches.appended(log.topic_partition)
 
     def hold(self, request: Request, response: ProduceResponse) -> ProduceResponse | Outcome:
         """Return the response, or see to it that the request gets it once its records are on the disk."""
         waiting = _Held(request, response)
-        logs = self._node.manager.logs
+        logs = self._manager.logs
         for topic in response.responses:
             for one in topic.partition_responses:
                 log = logs.get((topic.name, one.index))  # type: ignore[call-overload]

@@ -5,9 +5,6 @@ Everything in here belongs to the loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
-
 from tidelog.broker.api import Api
 from tidelog.broker.delays import Delays
 from tidelog.broker.fetch.delayed_fetches import DelayedFetches
@@ -24,6 +21,7 @@ from tidelog.broker.server.wide_requests import WideRequests
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.config_entries import ConfigEntries
 from tidelog.broker.settings.dynamic_settings import DynamicSettings
+from tidelog.broker.timers import Blocking, Timers
 from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
 from tidelog.broker.transactions.transactions import Transactions
@@ -32,32 +30,9 @@ from tidelog.model import TopicPartition
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
 
-T = TypeVar("T")
-
-
-class Timer(Protocol):
-    """A call that waits for its time."""
-
-    def cancel(self) -> None:
-        """Forget it."""
-
-
-class Timers(Protocol):
-    """Calls back later, in real time: how long a client waits has nothing to do with the log's clock. See also `delays`."""
-
-    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        """Have `callback` called on the loop's thread."""
-
-
-class Blocking(Protocol):
-    """Does what may wait for a disk elsewhere than on the loop's thread."""
-
-    def run(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Call `work` on another thread, then `done` with what it returned or raised, on the loop's."""
-
 
 class Node:
-    """See the module."""
+    """What all APIs share. Made by `running` once the folder is open; everything in it belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -84,9 +59,9 @@ class Node:
         self.delays = Delays(timers, clock)
         self.delayed_fetches = DelayedFetches(timers)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
-        self.fetch_reader = FetchReader(self)
-        self.flushes = Flushes(self)
         self.leadership = Leadership(manager)
+        self.fetch_reader = FetchReader(manager, self.leadership)
+        self.flushes = Flushes(manager, self.delayed_fetches)
         self.topics = Topics(self)
         self.topic_changes = TopicChanges(self)
         self.dynamic_settings = DynamicSettings(self)

@@ -129,25 +129,31 @@ def _vote(votes: IntervalVotes, segment: Segment) -> None:
     add_gaps(votes, table, chosen, has_sets=False, is_cut=is_cut)
 
 
-# --- verified
-
-
 @dataclass
-class VerifiedPartition:
-    """What was found of a partition."""
+class CheckedPartition:
+    """What verifying and rebuilding both say of a partition."""
 
     topic: str
     partition: int
     directory: Path
     interval_bytes: int
-    """index.interval.bytes, as most of its segments have it."""
+    """index.interval.bytes."""
     segments: int = 0
     size_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+# --- verified
+
+
+@dataclass
+class VerifiedPartition(CheckedPartition):
+    """What was found of a partition. `directory` is its folder, `interval_bytes` what most of its segments have."""
+
     offset_entries: int = 0
     time_entries: int = 0
     aborted_transactions: int = 0
     time_maps: int = 0
-    findings: list[Finding] = field(default_factory=list)
 
     @property
     def faults(self) -> int:
@@ -281,19 +287,10 @@ def _orphans(log: Log) -> list[Finding]:
 
 
 @dataclass
-class RebuiltPartition:
-    """What was done for a partition."""
+class RebuiltPartition(CheckedPartition):
+    """What was done for a partition. `directory` is where the files are; `findings` are what is wrong with the logs."""
 
-    topic: str
-    partition: int
-    directory: Path
-    """Where the files are."""
-    interval_bytes: int
-    segments: int = 0
-    size_bytes: int = 0
     files: list[RebuiltFile] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    """What is wrong with the logs."""
 
     @property
     def changed(self) -> list[RebuiltFile]:

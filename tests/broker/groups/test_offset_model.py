@@ -61,7 +61,7 @@ class Forgotten:
 
 
 class AtOnce:
-    """`node.Blocking` without threads."""
+    """`timers.Blocking` without threads."""
 
     def run(self, work: Callable[[], object], done: Callable[[object], None]) -> None:
         try:

@@ -49,7 +49,7 @@ PROTOCOLS = [
 
 
 class Soon:
-    """`node.Timers`: what is to come with the next round of the loop comes when the test says so; all else by hand."""
+    """`timers.Timers`: what is to come with the next round of the loop comes when the test says so; all else by hand."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, Callable[[], None]] = {}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Timers
+    from tidelog.broker.timers import Timers
 
 
 class Watch:

@@ -43,7 +43,8 @@ from tidelog.wire.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node, Timer
+    from tidelog.broker.node import Node
+    from tidelog.broker.timers import Timer
 
 logger = logging.getLogger("tidelog.broker")
 

@@ -17,9 +17,10 @@ as they are mapped, few are copied; the most recently used mappings are kept.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tidelog.broker.fetch.fetch_sessions import NO_ID, FetchedPartition
+from tidelog.broker.leadership import Leadership
 from tidelog.errors import (
     InvalidArgumentError,
     LogOfflineError,
@@ -28,6 +29,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.formats.non_blocking_read import NotCachedError
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
@@ -35,9 +37,6 @@ from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.log_file_reader import MIN_MAPPED_BYTES
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
 
 logger = logging.getLogger("tidelog.broker")
 
@@ -74,8 +73,9 @@ class PartitionRead(NamedTuple):
 class FetchReader:
     """Reads for all fetches of a node. Belongs to the loop's thread."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, manager: LogManager, leadership: Leadership) -> None:
+        self._manager = manager
+        self._leadership = leadership
         self._mapped: dict[LogFile, None] = {}
 
     def unknown(self, wanted: FetchedPartition) -> PartitionRead | None:
@@ -83,7 +83,7 @@ class FetchReader:
         key = wanted.key
         if key is None:
             return _nothing(wanted, ErrorCode.UNKNOWN_TOPIC_ID, is_read=False)
-        manager = self._node.manager
+        manager = self._manager
         if key not in manager.logs:
             try:
                 manager.log(*key)
@@ -98,7 +98,7 @@ class FetchReader:
 
         Of a session's thousand partitions nearly all are like that, each time.
         """
-        log = self._node.manager.logs.get(wanted.key)  # type: ignore[arg-type]
+        log = self._manager.logs.get(wanted.key)  # type: ignore[arg-type]
         if log is None:
             return None
         marks = log.watermarks
@@ -106,7 +106,7 @@ class FetchReader:
             wanted.fetch_offset == wanted.last_high_watermark == marks.high_watermark
             and wanted.last_log_start_offset == marks.log_start_offset
             and wanted.last_fetched_epoch < 0
-            and (wanted.leader_epoch == -1 or wanted.leader_epoch == self._node.leadership.epoch_of(log.topic_partition))
+            and (wanted.leader_epoch == -1 or wanted.leader_epoch == self._leadership.epoch_of(log.topic_partition))
             and params.isolation is FetchIsolation.HIGH_WATERMARK
             and (wanted.topic_id is NO_ID or wanted.topic_id == log.topic_id)
         ):
@@ -117,10 +117,10 @@ class FetchReader:
         """Read up to `max_bytes` of a partition. Raises NotCachedError within `non_blocking`, nothing else."""
         key = wanted.key
         assert key is not None
-        log = self._node.manager.logs.get(key)
+        log = self._manager.logs.get(key)
         try:
             if log is None:
-                log = self._node.manager.log(*key)  # It tells why.
+                log = self._manager.log(*key)  # It tells why.
             refusal = self._refusal(wanted, params, log)
             if refusal:
                 return _nothing(wanted, refusal)
@@ -145,7 +145,7 @@ class FetchReader:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         epoch = wanted.leader_epoch
         if epoch >= 0:
-            current = self._node.leader_epoch(log.topic_partition)
+            current = self._leadership.epoch_of(log.topic_partition)
             if epoch != current:
                 return ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
         if params.is_follower:
@@ -184,7 +184,7 @@ class FetchReader:
 
     def _where_it_parts(self, log: PartitionLog, wanted: FetchedPartition) -> EpochEndOffset | None:
         """Return where a fetcher's log and this one part, None if they do not. Raises OffsetOutOfRangeError if nobody knows."""
-        end = self._node.leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
+        end = self._leadership.end_offset_for_epoch(log, wanted.last_fetched_epoch)
         if end is None or wanted.fetch_offset < log.log_start_offset:
             raise OffsetOutOfRangeError(
                 "an offset whose epoch is not known or that is gone", path=log.directory, found=wanted.fetch_offset

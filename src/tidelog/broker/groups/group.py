@@ -21,7 +21,7 @@ from tidelog.transitions import Transitions, checked
 if TYPE_CHECKING:
     from tidelog.broker.delays import Delay
     from tidelog.broker.groups.results import JoinResult, SyncResult
-    from tidelog.broker.node import Timer
+    from tidelog.broker.timers import Timer
 
 NO_GENERATION = -1
 

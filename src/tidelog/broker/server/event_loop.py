@@ -40,7 +40,7 @@ CLIENTS_SHARE = 9
 
 
 class LoopTimers:
-    """`node.Timers` of an event loop."""
+    """`timers.Timers` of an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -53,7 +53,7 @@ class LoopTimers:
 
 
 class LoopThreads:
-    """`node.Blocking` of an event loop. No thread is there before the first call."""
+    """`timers.Blocking` of an event loop. No thread is there before the first call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int = THREADS, name: str = "tidelog-blocking") -> None:
         self._loop = loop

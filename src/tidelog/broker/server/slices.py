@@ -37,7 +37,7 @@ from tidelog.broker.api import Outcome, Request, Wide
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Blocking, Timers
+    from tidelog.broker.timers import Blocking, Timers
     from tidelog.wire.codec import Message
 
 logger = logging.getLogger("tidelog.broker")
