@@ -310,3 +310,15 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     if "mount:" in done.stderr:
         pytest.skip(done.stderr)
     assert (done.returncode, done.stdout) == (0, "all of them\n"), done.stderr
+
+
+@pytest.mark.skipif(not _can_mount(), reason="needs a name space of mounts of its own")
+def test_a_disk_that_is_full_again_and_again_under_every_kind_of_write(tmp_path: Path) -> None:
+    """See `full_disk`."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    run = f"mount -t tmpfs -o size=6m tmpfs {disk} && exec {sys.executable} -m tests.broker.full_disk {disk}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", run], capture_output=True, text=True, cwd=ROOT, check=False, timeout=200)
+    if "mount:" in done.stderr:
+        pytest.skip(done.stderr)
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr[-3000:]

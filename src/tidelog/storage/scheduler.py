@@ -85,8 +85,12 @@ class ScheduledTask:
             if isinstance(rest, Rest):
                 if elsewhere is not None:
                     self._is_unfinished = True
-                    elsewhere(rest.work, self._finish)
-                    return
+                    try:
+                        elsewhere(rest.work, self._finish)
+                    except RuntimeError:  # The program ends, and has no threads any more.
+                        self._is_unfinished = False
+                    else:
+                        return
                 rest.work()
         except Exception as error:
             self._log_failure(error)
