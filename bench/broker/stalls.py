@@ -12,11 +12,13 @@ import struct
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from json import loads
 from typing import NamedTuple
 
 from bench.broker.cases import forget_pages
+from bench.broker.group_stalls import GATHERED, announcements, commits, joins
 from bench.broker.peers import Peer
 from bench.broker.prober import answer_to, exactly
 from bench.broker.requests import (
@@ -212,9 +214,13 @@ def wide(kind: str, elements: int) -> Callable[[Peer, float], Attack]:
         elif kind == "ListOffsets":
             asked = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(count)]
             sent = frame(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="missing", partitions=asked)]), 7)
-        else:
+        elif kind == "Metadata":
             names = [MetadataRequestTopic(name=f"no-{i}") for i in range(count)]
             sent = frame(MetadataRequest(topics=names, allow_auto_topic_creation=False), 8)
+        else:
+            version = 12 if kind == "Metadata by id" else 10
+            ids = [MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=i + 1)) for i in range(count)]
+            sent = frame(MetadataRequest(topics=ids, allow_auto_topic_creation=False), version)
         yield
         ask(peer, sent)
 
@@ -348,6 +354,11 @@ ROWS: tuple[Row, ...] = (
     Row("Fetch of 500,000 elements", wide("Fetch", 500_000)),
     Row("ListOffsets of 500,000 elements", wide("ListOffsets", 500_000)),
     Row("Metadata of 500,000 elements", wide("Metadata", 500_000)),
+    Row("Metadata of 500,000 ids", wide("Metadata by id", 500_000)),
+    Row("Metadata of 500,000 ids, refused", wide("Metadata refused", 500_000), is_for_kafka=False),
+    Row("1,000 members of 30 KB join, and are assigned as much", joins(1000, 30_000), properties=GATHERED),
+    Row("OffsetCommit, 9,900 times 4 KB of metadata", commits(9900, 4096)),
+    Row("200 connections announce 100 MiB, and send 1 MB", announcements(200, 1_000_000), is_for_kafka=False),
     Row("32 DescribeLogDirs over 5,000 partitions, pipelined", log_dirs(32, 5000)),
     Row("first ListOffsets by time over 5,000 partitions", over_partitions("ListOffsets", 5000, is_cold=False)),
     Row("retention of 250 segments", retention(250), properties=RETENTION_SOON),

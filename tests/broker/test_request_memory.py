@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import threading
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tidelog.broker.server import connection
-from tidelog.broker.server.read_buffers import SHARED_BYTES
+from tidelog.broker.server.read_buffers import ROUND_BYTES, SHARED_BYTES, TURNS_A_ROUND, ReadBuffers
 from tidelog.broker.server.wide_requests import SLOTS
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
@@ -129,3 +132,41 @@ def test_a_wide_request_counts_until_it_is_answered(
         client.receive_frame()
         while used_bytes(broker):
             pass
+
+
+def test_large_requests_take_turns() -> None:
+    """So much of them is received in one round of the loop; whoever comes then waits for one of the next, in order."""
+    soon: list[Callable[[], None]] = []
+    buffers = ReadBuffers(soon.append)
+    buffers.received(ROUND_BYTES - 1)
+    assert not buffers.is_round_over
+    buffers.received(1)
+    assert buffers.is_round_over
+    order: list[int] = []
+    for i in range(2 * TURNS_A_ROUND + 1):
+        buffers.when_next(partial(order.append, i))
+    for done in (TURNS_A_ROUND, 2 * TURNS_A_ROUND, 2 * TURNS_A_ROUND + 1):
+        soon.pop()()
+        assert not buffers.is_round_over
+        assert order == list(range(done))
+    assert not soon
+
+
+def test_many_large_requests_at_once_are_all_read(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.create_topic("t", max_message_bytes=10 << 20)
+    frame = large_request()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(broker.client()) for _ in range(24)]
+        held = threading.Event()
+        blocked = threading.Thread(target=lambda: broker.on_loop(held.wait))
+        blocked.start()
+        senders = [threading.Thread(target=client.send_bytes, args=(frame * 2,)) for client in clients]
+        for sender in senders:
+            sender.start()
+        held.set()
+        for client in clients * 2:
+            client.receive_frame()
+        for thread in (blocked, *senders):
+            thread.join()
+        assert used_bytes(broker) == 0

@@ -13,6 +13,7 @@ import pytest
 from tests.wire.random_messages import every_version, random_struct
 from tidelog.errors import InvalidArgumentError
 from tidelog.wire.codec import Message, decode, decoder, encode, encoder
+from tidelog.wire.decoder_source import ELEMENTS_AT_ONCE
 from tidelog.wire.encoder_source import DATA_JOINED, PARTS_AT_ONCE
 from tidelog.wire.fields import (
     ZERO_UUID,
@@ -38,7 +39,12 @@ from tidelog.wire.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from tidelog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 
@@ -258,3 +264,12 @@ def test_large_data_is_not_copied(version: int) -> None:
     chunks = encode(message, version)
     assert [chunk is large for chunk in chunks] == [False, True, False]
     assert decode(JoinGroupResponse, version, b"".join(chunks)).members == members
+
+
+@pytest.mark.parametrize("count", [ELEMENTS_AT_ONCE, ELEMENTS_AT_ONCE + 1, 2 * ELEMENTS_AT_ONCE + 5])
+def test_very_many_numbers(count: int) -> None:
+    """They are read and written piece by piece."""
+    topic = MetadataResponseTopic(name="t", partitions=[MetadataResponsePartition(replica_nodes=list(range(count)))])
+    for version in (5, 9):
+        chunks = encode(MetadataResponse(topics=[topic]), version)
+        assert decode(MetadataResponse, version, b"".join(chunks)).topics == [topic]

@@ -46,6 +46,10 @@ comes near it. Responses are not bounded: a client has chosen whom it asks, and 
 """
 
 
+ELEMENTS_AT_ONCE = 4096
+"""Numbers that are read at once: no other thread runs meanwhile."""
+
+
 def kind_of(of: Any) -> str:
     """Return the kind of an array's elements."""
     return "struct" if isinstance(of, type) else str(of.__name__)
@@ -108,6 +112,7 @@ class DecoderSource:
             "past_tagged_fields": _past_tagged_fields,
             "uuid_of": _uuid_of,
             "unpack": struct.unpack_from,
+            "unpacked": _unpacked,
             "UNREADABLE": (struct.error, IndexError),
             "ZERO_UUID": ZERO_UUID,
         }
@@ -260,7 +265,10 @@ class DecoderSource:
             self._line("if room < 0:")
             self._line("    too_many(pos)")
         if bulk:
-            self._line(f"{target} = list(unpack('>%d{FIXED[kind]}' % {count}, buf, pos))")
+            self._line(f"if {count} > {ELEMENTS_AT_ONCE}:")
+            self._line(f"    {target} = unpacked('{FIXED[kind]}', {least}, {count}, buf, pos)")
+            self._line("else:")
+            self._line(f"    {target} = list(unpack('>%d{FIXED[kind]}' % {count}, buf, pos))")
             self._line(f"pos += {count} * {least}")
             return
         self._line(f"{target} = []")
@@ -340,6 +348,13 @@ class DecoderSource:
         self._line(f"    pos = {stop}")
         self.depth -= 2
         return values
+
+
+def _unpacked(code: str, size: int, count: int, buf: Bytes, pos: int) -> list[Any]:
+    out: list[Any] = []
+    for at in range(0, count, ELEMENTS_AT_ONCE):
+        out += struct.unpack_from(f">{min(ELEMENTS_AT_ONCE, count - at)}{code}", buf, pos + at * size)
+    return out
 
 
 @lru_cache(maxsize=4096)

@@ -187,7 +187,9 @@ class EncoderSource:
     def _elements(self, held: str, of: Any, field: Field) -> None:
         kind = kind_of(of)
         if kind in FIXED and kind != "uuid16":
-            self._line(f"{self.write}(pack('>%d{FIXED[kind]}' % len({held}), *{held}))")
+            piece = self._name()
+            self._line(f"for {piece} in ({held},) if len({held}) <= {PARTS_AT_ONCE} else pieces({held}):")
+            self._line(f"    {self.write}(pack('>%d{FIXED[kind]}' % len({piece}), *{piece}))")
             return
         element = self._name("o")
         if kind == "struct" and self._is_fixed(of):

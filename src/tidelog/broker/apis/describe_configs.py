@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.api import Api, Request
 from tidelog.broker.refused import Refused, refusal_of
 from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import AT_ONCE
 from tidelog.broker.settings.config_changes import (
     BROKER,
     BROKER_LOGGER,
@@ -47,28 +48,41 @@ if TYPE_CHECKING:
 SERVED = Versions(0, 4)
 """What each version changed: the table of `tidelog.wire.messages.describe_configs`."""
 
+KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
+
 UNKNOWN = 0
 """No type of a property's."""
 
 
 def handle(node: Node, message: DescribeConfigsRequest, request: Request) -> Work:
-    kinds = yield from slowly((one.resource_type for one in message.resources), 256)
-    strange = next((kind for kind in kinds if kind not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)), None)
-    if strange is not None:
-        # Kafka refuses all of them for one.
-        refusal = Refused(ErrorCode.INVALID_REQUEST, f"there is no resource of type {strange}")
-        refused = yield from slowly((_refused(one, refusal) for one in message.resources), 64)
-        return DescribeConfigsResponse(results=refused)
-    results = yield from slowly((_describe(node, one, message) for one in message.resources), 4)
+    for count, one in enumerate(message.resources):
+        if one.resource_type not in KINDS:
+            # Kafka refuses all of them for one.
+            refusal = Refused(ErrorCode.INVALID_REQUEST, f"there is no resource of type {one.resource_type}")
+            refused = yield from slowly((_refused(each, refusal) for each in message.resources), 64)
+            return DescribeConfigsResponse(results=refused)
+        if count % 256 == 255:
+            yield None
+    results = []
+    for count, one in enumerate(message.resources):
+        wanted: set[str] = set()
+        keys = one.configuration_keys or ()
+        for at in range(0, len(keys), AT_ONCE):
+            wanted.update(keys[at : at + AT_ONCE])
+            yield None
+        results.append(_describe(node, one, wanted, message))
+        if count % 4 == 3:
+            yield None
     return DescribeConfigsResponse(results=results)
 
 
-def _describe(node: Node, resource: DescribeConfigsResource, message: DescribeConfigsRequest) -> DescribeConfigsResult:
+def _describe(
+    node: Node, resource: DescribeConfigsResource, wanted: Collection[str], message: DescribeConfigsRequest
+) -> DescribeConfigsResult:
     try:
         entries = _entries(node, resource)
     except Exception as error:
         return _refused(resource, refusal_of(error))
-    wanted: Collection[str] | None = frozenset(resource.configuration_keys or ()) or None
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message="",
@@ -77,7 +91,7 @@ def _describe(node: Node, resource: DescribeConfigsResource, message: DescribeCo
         configs=[
             _told(entry, has_synonyms=message.include_synonyms, has_documentation=message.include_documentation)
             for entry in entries
-            if wanted is None or entry.name in wanted
+            if not wanted or entry.name in wanted
         ],
     )
 

@@ -61,7 +61,7 @@ class BrokerServer:
         self.node = node
         self.loop = asyncio.get_running_loop()
         self.max_request_bytes = config.socket_request_max_bytes
-        self.buffers = ReadBuffers(config.queued_max_request_bytes)
+        self.buffers = ReadBuffers(self.loop.call_soon, config.queued_max_request_bytes)
         self.limited_log = RateLimitedLog(logger)
         self.dispatcher = Dispatcher(node, self.limited_log, apis)
         self.connections: dict[int, Connection] = {}

@@ -175,6 +175,11 @@ class Connection(AnswerWriter):
         try:
             if large is not None:
                 have = self._filled
+                if self._buffers.is_round_over:
+                    self._is_held = True
+                    self._stop_reading()
+                    self._buffers.when_next(self._have_room)
+                    return
                 if not self._buffers.may_go_on(self):
                     self._wait_for_room()
                     return
@@ -209,7 +214,7 @@ class Connection(AnswerWriter):
         if large is self._large:
             self._filled = filled
             self._counted += received
-            self._buffers.used_bytes += received
+            self._buffers.received(received)
         if large is self._large and filled < self._limit and have >= 4:
             return  # A large frame, and not all of it is there.
         self._consume(large, filled)
