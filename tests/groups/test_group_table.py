@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.groups.histories import NOW_MS, PLACES, PLAIN, Event, Known, Write, as_folder, events_in, known, model, random_history
 from tidelog.broker.groups.group_records import read_groups
+from tidelog.clock import ManualClock
 from tidelog.model import OFFSETS_TOPIC
 from tidelog.reader.log_dir import LogDir
 from tidelog.records.control import ControlType
@@ -79,7 +80,7 @@ def test_random_histories(seed: int, lengths: list[int], compacted: set[int]) ->
         assert known(stored) == all_known
         assert {one.group for one in groups.list()} == all_known.groups
         for group in ("a", "ab", "d"):
-            described = groups.describe(group, NOW_MS, "read_committed", 60_000)
+            described = groups.describe(group, ManualClock(NOW_MS), "read_committed", 60_000)
             assert {*described.without_log} == {place for name, place in all_known.committed if name == group}
         # A broker that starts there.
         for number in range(len(histories)):

@@ -112,7 +112,7 @@ def test_rows_are_what_is_told_of_each_group_alone(spark: SparkSession, broker: 
             alone = (
                 client.group_lag(group)
                 if kind == "brokers"
-                else FolderGroups(str(broker.data_dir)).describe(group, clock.now_ms(), "read_committed", 10 * MINUTE)
+                else FolderGroups(str(broker.data_dir)).describe(group, clock, "read_committed", 10 * MINUTE)
             )
             for one in alone.partitions:
                 row = found[group, one.topic, one.partition]

@@ -16,9 +16,9 @@ import click
 
 from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import show_time
-from tidelog.client.connections.addresses import is_address
 from tidelog.clock import Clock, ManualClock, SystemClock
 from tidelog.errors import InvalidArgumentError
+from tidelog.sources.opening import kind_of
 from tidelog.times import LIKELY_MS, MAX_TIME_MS, doubtful_unit, format_time, parse_duration, parse_time
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -105,15 +105,25 @@ def brokers_argument(function: Decorated) -> Decorated:
     return click.argument("brokers", metavar="HOST:PORT", callback=_brokers)(function)
 
 
-def _brokers(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if not is_address(value):
-        raise click.UsageError(f"{ctx.info_name} needs brokers, HOST:PORT, not a folder: {value!r}.")
+def check_brokers(value: str, refusal: str) -> str:
+    """Return what names brokers; raise a UsageError with `refusal` for any other kind of place."""
+    if not kind_of(value).is_cluster:
+        raise click.UsageError(refusal)
     return value
 
 
+def data_dir_of(source: str) -> str | None:
+    """Return the folder that a source is, which only its owner writes to; None for what is no folder of this machine."""
+    return source if kind_of(source).is_local else None
+
+
+def _brokers(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    return check_brokers(value, f"{ctx.info_name} needs brokers, HOST:PORT, not a folder: {value!r}.")
+
+
 def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if is_address(value) and not Path(value).exists():
-        raise click.UsageError(f"{ctx.info_name} needs a data folder, DIR, not brokers: {value!r}.")
+    if data_dir_of(value) is None and not Path(value).exists():
+        raise click.UsageError(f"{ctx.info_name} needs a data folder, DIR, not {kind_of(value).name}: {value!r}.")
     return value
 
 

@@ -36,17 +36,17 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from tidelog.client.connections.addresses import is_address
 from tidelog.client.connections.cluster import Cluster
 from tidelog.client.consumer_groups.group_lag import Ends, log_ends
 from tidelog.client.consumer_groups.group_reset import RecordCounter, check_without_members, first_offsets_at
 from tidelog.client.consumer_groups.groups import commit_offsets
-from tidelog.copying.copier import CLIENT_ID, committed_positions
+from tidelog.copying.copier import committed_positions
 from tidelog.copying.mirror_folder import read_groups, read_identity
-from tidelog.copying.mirror_groups import offsets_of_folder_groups, offsets_of_groups
+from tidelog.copying.mirror_groups import offsets_of_groups
 from tidelog.copying.offset_map import OffsetMap, PartitionMap
 from tidelog.errors import InvalidArgumentError, NotFoundError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
+from tidelog.sources.opening import open_source
 from tidelog.sources.stream import scan
 
 By: TypeAlias = Literal["map", "time"]
@@ -179,11 +179,8 @@ class _Planner:
             return self._partitions_of_topics()
         found: Mapping[TopicPartition, int] | None = None
         if options.source is not None:
-            if is_address(options.source):
-                with Cluster.at(options.source, CLIENT_ID) as cluster:
-                    found = offsets_of_groups(cluster, [group]).get(group)
-            else:
-                found = offsets_of_folder_groups(options.source, [group]).get(group)
+            with open_source(options.source) as source:
+                found = offsets_of_groups(source.groups(), [group]).get(group)
         elif options.map_dir is not None:
             seen = read_groups(options.map_dir)
             found = None if seen is None else seen.groups.get(group)

@@ -16,41 +16,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidelog.client.connections.cluster import Cluster
-from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets, describe_group, list_groups
+from tidelog.client.consumer_groups.groups import commit_offsets, committed_offsets, describe_group
 from tidelog.copying.offset_map import OffsetMap
 from tidelog.errors import BrokerError, NotFoundError
 from tidelog.groups.description import DEAD, EMPTY, GroupListing
 from tidelog.model import TopicPartition
-from tidelog.reader.missing import MissingOffsets
-from tidelog.sources.files.folder_groups import FolderGroups
+from tidelog.sources.groups import Groups
 from tidelog.wire.error_codes import ErrorCode
 
 JOB_PREFIX = "mirror-"
 """What the groups begin with that mirrors keep their positions in, unless their jobs were given a name."""
 
 
-def offsets_of_groups(cluster: Cluster, groups: Iterable[str] | None) -> dict[str, dict[TopicPartition, int]]:
-    """Return what groups have committed, all of the cluster's groups for None. Raises BrokerError, BrokerUnreachableError."""
-    names = _consumers(list_groups(cluster)) if groups is None else list(dict.fromkeys(groups))
-    found = {name: {key: one.offset for key, one in committed_offsets(cluster, name).items()} for name in names}
-    return {name: offsets for name, offsets in found.items() if offsets}
-
-
-def offsets_of_folder_groups(directory: str, groups: Iterable[str] | None) -> dict[str, dict[TopicPartition, int]]:
-    """Return the same of a data folder, by its ``__consumer_offsets``. Raises DataDirNotFoundError, CorruptDataError."""
-    folder = FolderGroups(directory)
-    names = _consumers(folder.list()) if groups is None else list(dict.fromkeys(groups))
-    found: dict[str, dict[TopicPartition, int]] = {}
-    for name in names:
-        for one in folder.describe(name, 0, "read_committed", 1).partitions:
-            if one.committed_offset is not None:
-                found.setdefault(name, {})[one.key] = one.committed_offset
-    return found
-
-
-def missing_commits(directory: str, groups: Iterable[str] | None) -> list[MissingOffsets]:
-    """Return what is missing of a data folder's ``__consumer_offsets``: groups there may have committed more, or others."""
-    return list(FolderGroups(directory).missing_commits(groups))
+def offsets_of_groups(source: Groups, groups: Iterable[str] | None) -> Mapping[str, Mapping[TopicPartition, int]]:
+    """Return what groups have committed, all of the source's groups for None. Raises what asking and reading raise."""
+    return source.committed(_consumers(source.list()) if groups is None else dict.fromkeys(groups))
 
 
 def sync_group(target: Cluster, group: str, offsets: Mapping[TopicPartition, int], maps: OffsetMap) -> None:

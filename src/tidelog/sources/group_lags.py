@@ -11,30 +11,21 @@ positions (`groups.positions`) have no lag: they are told apart, and are no faul
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tidelog.client.connections.addresses import is_address
-from tidelog.client.connections.cluster import Cluster
-from tidelog.client.consumer_groups.group_lag import GroupLag, group_lag, read_commits
-from tidelog.client.consumer_groups.groups import list_groups
+from tidelog.client.consumer_groups.group_lag import GroupLag
 from tidelog.clock import Clock
-from tidelog.errors import BrokerError, NotFoundError
-from tidelog.groups.description import DEAD
+from tidelog.errors import NotFoundError
 from tidelog.groups.lag import CatchUp, PartitionLag
-from tidelog.groups.offsets_topic import partition_of
 from tidelog.groups.positions import are_positions
-from tidelog.model import OFFSETS_TOPIC, Isolation
+from tidelog.model import Isolation
 from tidelog.ordered_map import ordered_map
 from tidelog.reader.missing import MissingOffsets
-from tidelog.sources.files.folder_groups import FolderGroups
-
-TASK_GROUPS = 50
-"""A task asks for no more groups, one after the other: some ten requests each."""
+from tidelog.sources.groups import GroupBundle
+from tidelog.sources.opening import kind_of, open_source
 
 THREADS = 8
-CLIENT_ID = "tidelog-lag"
 
 SUMMARY = ("group", "state", "members", "partitions", "lag", "lag_ms", "most_behind", "catches_up", "time_to_end_ms", "lost")
 
@@ -43,11 +34,10 @@ _WORST = (CatchUp.NEVER, CatchUp.UNKNOWN, CatchUp.IN, CatchUp.AT_END)
 
 
 class LagTask(NamedTuple):
-    """Groups that are asked for together: all of a partition of ``__consumer_offsets`` for None."""
+    """Groups that are asked for together, and of what."""
 
     place: str
-    offsets_partition: int
-    groups: tuple[str, ...] | None
+    bundle: GroupBundle
     isolation: Isolation
     window_ms: int
     clock: Clock
@@ -55,39 +45,14 @@ class LagTask(NamedTuple):
 
 def plan(place: str, wanted: tuple[str, ...] | None, isolation: Isolation, window_ms: int, clock: Clock) -> list[LagTask]:
     """Return the tasks for all groups, or those wanted. Raises BrokerUnreachableError, BrokerError, DataDirNotFoundError."""
-    if not is_address(place):
-        partitions = FolderGroups(place).offsets_partitions()
-        return [LagTask(place, partition, wanted, isolation, window_ms, clock) for partition in partitions]
-    with Cluster.at(place, CLIENT_ID).reach() as cluster:
-        names = wanted if wanted is not None else [one.group for one in list_groups(cluster)]
-        try:
-            count = len(cluster.topic_now(OFFSETS_TOPIC).partitions) if names else 1
-        except (NotFoundError, BrokerError):
-            count = 1  # Clients may not see it: rates will not be known, everything else will.
-    by_partition: dict[int, list[str]] = defaultdict(list)
-    for name in names:
-        by_partition[partition_of(name, count)].append(name)
-    return [
-        LagTask(place, partition, tuple(together[at : at + TASK_GROUPS]), isolation, window_ms, clock)
-        for partition, together in sorted(by_partition.items())
-        for at in range(0, len(together), TASK_GROUPS)
-    ]
+    with open_source(place) as source:
+        return [LagTask(place, bundle, isolation, window_ms, clock) for bundle in source.groups().bundles(wanted)]
 
 
 def measure(task: LagTask) -> Iterator[GroupLag]:
     """Yield how far behind a task's groups are; of one that is not there, nothing. Raises what reading and asking raise."""
-    if not is_address(task.place):
-        only = None if task.groups is None else frozenset(task.groups)
-        now_ms = task.clock.now_ms()
-        yield from FolderGroups(task.place).describe_all(task.offsets_partition, now_ms, task.isolation, task.window_ms, only)
-        return
-    assert task.groups is not None
-    with Cluster.at(task.place, CLIENT_ID).reach() as cluster:
-        history = read_commits(cluster, task.groups, task.clock.now_ms() - task.window_ms)
-        for group in task.groups:
-            found = group_lag(cluster, group, task.clock, isolation=task.isolation, window_ms=task.window_ms, history=history)
-            if found.description.state != DEAD or found.partitions:
-                yield found
+    with open_source(task.place) as source:
+        yield from source.groups().lags(task.bundle, task.clock, task.isolation, task.window_ms)
 
 
 def measure_all(tasks: Sequence[LagTask]) -> list[GroupLag]:
@@ -98,7 +63,10 @@ def measure_all(tasks: Sequence[LagTask]) -> list[GroupLag]:
 
 def missing_of(place: str, wanted: tuple[str, ...] | None, found: Sequence[GroupLag]) -> tuple[MissingOffsets, ...]:
     """Return what a folder lacks that could change what was measured: of commits, and of the topics; of brokers nothing."""
-    commits = () if is_address(place) else FolderGroups(place).missing_commits(wanted)
+    commits: Sequence[MissingOffsets] = ()
+    if kind_of(place).reads_files:
+        with open_source(place) as source:
+            commits = source.groups().missing_commits(wanted)
     return tuple(dict.fromkeys([*commits, *(missing for one in found for missing in one.missing)]))
 
 

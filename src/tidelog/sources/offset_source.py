@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import Isolation, TopicPartition
-from tidelog.reader.time_map_file import AnyPath
 from tidelog.records.records import first_record_at
 from tidelog.sources.bounds import TimeRange, clip, wanted_partitions
 from tidelog.sources.offset_cuts import OffsetPiece, cut_offsets
@@ -20,6 +19,7 @@ from tidelog.sources.scan_plan import PartitionRange, ScanPlan, ScanRequest
 from tidelog.sources.source import Source
 
 if TYPE_CHECKING:
+    from tidelog.reader.time_map_file import AnyPath
     from tidelog.sources.reading import Reading
     from tidelog.sources.split import Split
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tidelog.model import READ_UNCOMMITTED, Isolation
-from tidelog.reader.time_map_file import AnyPath
 from tidelog.sources.bounds import LOG_END, OffsetRanges, TimeRange
 from tidelog.sources.report import ScanReport
 from tidelog.sources.split import Split
+
+if TYPE_CHECKING:
+    from tidelog.reader.time_map_file import AnyPath
 
 ALL_TIMES = TimeRange()
 

@@ -6,6 +6,7 @@
 | ends | checkpoints and files | ListOffsets | |
 | find | `reader.time_search` | ListOffsets: their own answer | |
 | plan, splits, reach | segments and time maps | as `OffsetSource` | ranges of offsets, cut evenly |
+| groups | `__consumer_offsets` | the coordinators | none are kept |
 | missing | what checkpoints and names say should be there | | nothing is known to be missing |
 
 A new kind is a module with a class that answers the first three and says what a split is (`offset_source.OffsetSource`), or how
@@ -23,9 +24,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from tidelog.errors import SegmentChangedError, UnsupportedForMessageFormatError
+from tidelog.errors import InvalidArgumentError, SegmentChangedError, UnsupportedForMessageFormatError
 from tidelog.model import READ_UNCOMMITTED, Isolation, TopicPartition
-from tidelog.reader.time_map_file import AnyPath
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
 from tidelog.sources.reading import Reading
 from tidelog.sources.report import ScanReport
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from tidelog.client.connections.cluster import Cluster
     from tidelog.reader.log_dir import LogDir
     from tidelog.reader.missing import MissingOffsets
+    from tidelog.reader.time_map_file import AnyPath
     from tidelog.reader.time_search import FoundOffset
+    from tidelog.sources.groups import Groups
     from tidelog.sources.split import Split
 
 T = TypeVar("T")
@@ -189,6 +191,10 @@ class Source(ABC):
     def refresh(self) -> None:
         """See what is there now. Until then a source may answer from what it saw before."""
         return
+
+    def groups(self) -> Groups:
+        """Return the consumer groups whose offsets are kept here. Raises InvalidArgumentError where none are."""
+        raise InvalidArgumentError("no consumer groups are kept here", path=self.address)
 
     def topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, uuid.UUID]:
         """Return what distinguishes a topic from a later one of the same name, where that is known."""

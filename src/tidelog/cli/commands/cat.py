@@ -16,6 +16,7 @@ import click
 from tidelog.cli.options import (
     Moment,
     TimeType,
+    data_dir_of,
     echo_moment,
     isolation_option,
     partition_option,
@@ -100,7 +101,7 @@ def command(
         raise click.UsageError(f"--encoding is for text and jsonl: {format_name} holds bytes as they are.")
     echo_moment(start)
     echo_moment(end)
-    data_dir = source if kind.is_local else None
+    data_dir = data_dir_of(source)
     with (
         open_output(output, format_name=format_name, binary=format_name in BINARY_FORMATS, data_dir=data_dir) as out,
         ExitStack() as stack,

@@ -29,14 +29,14 @@ from tidelog.cli.options import (
 from tidelog.cli.printing.layout import json_line, one_line, show_time, some, table
 from tidelog.cli.printing.notices import INCOMPLETE, note, print_line
 from tidelog.cli.printing.output import print_lines
-from tidelog.client.connections.addresses import is_address
-from tidelog.errors import UnsupportedForMessageFormatError
 from tidelog.model import EARLIEST, LATEST, MAX_TIMESTAMP, Isolation, TopicPartition
 from tidelog.reader.log_dir import LogDir
-from tidelog.reader.missing import MissingOffsets
+from tidelog.reader.missing import MissingOffsets, is_any_lost
 from tidelog.reader.time_search import FoundOffset, find_offset
 from tidelog.reader.trace import Trace
 from tidelog.reader.warned_search import missing_for
+from tidelog.sources.opening import kind_of, open_source
+from tidelog.sources.source import Source
 
 TARGETS = {"earliest": EARLIEST, "latest": LATEST, "max": MAX_TIMESTAMP}
 """Words for `--at` → the special timestamps of Kafka's ListOffsets."""
@@ -74,7 +74,7 @@ def command(
     What Kafka answers to a consumer's offsetsForTimes; `max` finds the record with the largest timestamp, `earliest`
     and `latest` the ends of the log.
     """
-    if is_address(source) and (explained or message_format is not None):
+    if not kind_of(source).reads_files and (explained or message_format is not None):
         raise click.UsageError("--explain and --message-format are for folders: a broker does not tell how it searches.")
     if isinstance(target, Moment):
         echo_moment(target)
@@ -82,13 +82,12 @@ def command(
     else:
         timestamp = TARGETS[target]
     wanted = wanted_partitions(partitions)
-    is_complete = True
-    if is_address(source):
-        answers = _ask_brokers(source, topic, wanted, timestamp, isolation)
-        if as_json:
-            print_lines(_json_line(topic, partition, timestamp, found) for partition, found in answers)
-    else:
-        answers, is_complete = _search_folder(source, topic, wanted, timestamp, isolation, message_format, explained, as_json)
+    with open_source(source) as opened:
+        if opened.log_dir is None:
+            answers, is_complete = _ask(opened, topic, wanted, timestamp, isolation, as_json)
+        else:
+            folder = opened.log_dir
+            answers, is_complete = _search_folder(folder, topic, wanted, timestamp, isolation, message_format, explained, as_json)
     if not as_json:
         rows = (
             [topic, partition, some(found.offset), show_time(found.timestamp), some(found.leader_epoch)]
@@ -99,26 +98,23 @@ def command(
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def _ask_brokers(
-    brokers: str, topic: str, wanted: list[int] | None, timestamp: int, isolation: Isolation
-) -> list[tuple[int, FoundOffset]]:
-    """Return what the partitions' leaders answer, as it is."""
-    from tidelog.client.client import connect
-    from tidelog.client.reading.offsets import NotFound, list_offsets
-
-    with connect(brokers) as client:
-        numbers = wanted or client.partitions(topic)
-        answers = list_offsets(client.cluster, {TopicPartition(topic, number): timestamp for number in numbers}, isolation)
-    found: list[tuple[int, FoundOffset]] = []
-    for key, answer in answers.items():
-        if answer is NotFound.NO_TIMESTAMPS:
-            raise UnsupportedForMessageFormatError(f"{topic}-{key.partition}: {answer.value}", path=brokers)
-        found.append((key.partition, answer if isinstance(answer, FoundOffset) else NOT_FOUND))
-    return found
+def _ask(
+    source: Source, topic: str, wanted: list[int] | None, timestamp: int, isolation: Isolation, as_json: bool
+) -> tuple[list[tuple[int, FoundOffset]], bool]:
+    """Return what a source without files answers, as it is, and whether nothing is missing that could change it."""
+    keys = [TopicPartition(topic, number) for number in wanted or source.partitions(topic)]
+    found = source.find(dict.fromkeys(keys, timestamp), isolation)
+    missing = source.missing_in({key: (0, None if one is None else one.offset) for key, one in found.items()})
+    for one in missing:
+        note(str(one))
+    answers = [(key.partition, found[key] or NOT_FOUND) for key in keys]
+    if as_json:
+        print_lines(_json_line(topic, partition, timestamp, answer) for partition, answer in answers)
+    return answers, not is_any_lost(missing)
 
 
 def _search_folder(
-    directory: str,
+    log_dir: LogDir,
     topic: str,
     wanted: list[int] | None,
     timestamp: int,
@@ -131,7 +127,6 @@ def _search_folder(
 
     Explanations and JSON lines are printed on the way, partition by partition.
     """
-    log_dir = LogDir(directory)
     answers: list[tuple[int, FoundOffset]] = []
     lost = [] if wanted else log_dir.missing_partitions(topic)
     is_complete = not lost

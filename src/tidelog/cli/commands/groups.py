@@ -34,17 +34,16 @@ from tidelog.cli.printing import notices
 from tidelog.cli.printing.layout import Amount, json_line, one_line, show_span, show_time, table
 from tidelog.cli.printing.missing import end_with_missing, report_missing
 from tidelog.cli.printing.output import print_lines
-from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError, NotFoundError
 from tidelog.model import OFFSETS_TOPIC, Isolation, TopicPartition
+from tidelog.sources.opening import open_source
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
     from tidelog.client.consumer_groups.group_lag import GroupLag
     from tidelog.client.consumer_groups.group_reset import PartitionReset, Target
-    from tidelog.groups.description import GroupDescription, GroupListing
+    from tidelog.groups.description import GroupDescription
     from tidelog.groups.lag import PartitionLag, Retention, TimeToEnd
-    from tidelog.reader.missing import MissingOffsets
 
 _ENDS = ("earliest", "latest")
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d{1,10}(?:,\d{1,10})*))?")
@@ -77,19 +76,10 @@ command.add_command(lag_command)
 @json_option
 def list_command(source: str, as_json: bool) -> None:
     """List the groups that brokers coordinate, or that a data folder holds."""
-    listings: Sequence[GroupListing]
-    missing: Sequence[MissingOffsets] = ()
-    if is_address(source):
-        from tidelog.client.client import connect
-
-        with connect(source) as client:
-            listings = client.groups()
-    else:
-        from tidelog.sources.files.folder_groups import FolderGroups
-
-        folder = FolderGroups(source)
-        listings, missing = folder.list(), folder.missing_commits()
-        note_missing_commits(missing)
+    with open_source(source) as opened:
+        groups = opened.groups()
+        listings, missing = groups.list(), groups.missing_commits()
+    note_missing_commits(missing)
     if as_json:
         print_lines(json_line(one._asdict()) for one in listings)
     else:
@@ -125,19 +115,12 @@ def describe_command(
         raise click.UsageError("--window must be longer than nothing.")
     wanted = _parse_topics(topics)
     clock = run_clock(ctx)
-    if is_address(source):
-        from tidelog.client.client import connect
-
-        with connect(source, clock=clock) as client:
-            found = client.group_lag(group, isolation=isolation, window_ms=window_ms)
-    else:
-        from tidelog.sources.files.folder_groups import FolderGroups
-
-        folder = FolderGroups(source)
-        found = folder.describe(group, clock.now_ms(), isolation, window_ms)
-        if folder.unknown_configs:
-            names = ", ".join(sorted(folder.unknown_configs)[:5])
-            notices.note(f"the folder does not know the configuration of {names}: Kafka's default retention is taken, 7 days")
+    with open_source(source) as opened:
+        groups = opened.groups()
+        found = groups.describe(group, clock, isolation, window_ms)
+    if groups.unknown_configs:
+        names = ", ".join(sorted(groups.unknown_configs)[:5])
+        notices.note(f"the folder does not know the configuration of {names}: Kafka's default retention is taken, 7 days")
     partitions = [one for one in found.partitions if _is_wanted(one.key, wanted)]
     missing = [
         one for one in found.missing if one.topic == OFFSETS_TOPIC or _is_wanted(TopicPartition(one.topic, one.partition), wanted)

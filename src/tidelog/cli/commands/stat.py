@@ -25,8 +25,8 @@ from tidelog.cli.printing.layout import json_line, one_line, show_bytes_size, sh
 from tidelog.cli.printing.missing import end_with_missing
 from tidelog.cli.printing.output import print_lines
 from tidelog.cli.printing.progress import ProgressBar
-from tidelog.client.connections.addresses import is_address
 from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
@@ -34,6 +34,8 @@ from tidelog.reader.segment import Segment
 from tidelog.records.batch import BatchHeader
 from tidelog.records.kernel import Rows
 from tidelog.records.scanner import scan_batch
+from tidelog.sources.opening import kind_of, open_source
+from tidelog.sources.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +95,37 @@ def command(source: str, topic: str | None, partitions: tuple[int, ...], quick: 
     """Show offsets, records, bytes and largest timestamps: of each partition, and of each segment of TOPIC.
 
     Records are those that a consumer can read: control records and those below the log start do not count.
-    Of what brokers hold, shows what they tell without reading it: --quick changes nothing.
+    Of what brokers hold, shows what they report without reading it: --quick changes nothing.
     """
-    if is_address(source):
+    wanted = wanted_partitions(partitions)
+    if kind_of(source).is_cluster:
         from tidelog.cli.commands import stat_brokers
 
-        print_lines(stat_brokers.lines(source, topic, wanted_partitions(partitions), as_json))
+        print_lines(stat_brokers.lines(source, topic, wanted, as_json))
         return
-    log_dir = LogDir(source)
-    lost = [] if partitions else log_dir.missing_partitions(topic)
+    with open_source(source) as opened:
+        if opened.log_dir is not None:
+            _print_folder(opened.log_dir, topic, wanted, quick, as_json)
+        else:
+            print_lines(_ends(opened, topic, wanted, as_json))
+
+
+def _ends(source: Source, topic: str | None, wanted: list[int] | None, as_json: bool) -> Iterator[str]:
+    """Yield where partitions begin and end: all that is known of a source that has neither files nor brokers."""
+    numbers = source.topics() if topic is None else {topic: wanted or source.partitions(topic)}
+    ends = source.ends([TopicPartition(name, number) for name in sorted(numbers) for number in numbers[name]])
+    rows = [(*key, held.log_start_offset, held.log_end_offset) for key, held in ends.items()]
+    if as_json:
+        names = ("topic", "partition", "log_start_offset", "log_end_offset")
+        yield from (json_line({"type": "partition", **dict(zip(names, row, strict=True))}) for row in rows)
+    else:
+        yield from table(("topic", "partition", "log start", "log end"), map(list, rows))
+
+
+def _print_folder(log_dir: LogDir, topic: str | None, wanted: list[int] | None, quick: bool, as_json: bool) -> None:
+    lost = [] if wanted else log_dir.missing_partitions(topic)
     missing = list(lost)
-    stats = _stats(log_dir, _wanted(log_dir, topic, wanted_partitions(partitions)), quick, missing)
+    stats = _stats(log_dir, _wanted(log_dir, topic, wanted), quick, missing)
     if as_json:
         print_lines(line for stat in stats for line in _json_lines(stat))
         print_lines(json_line({"type": "missing_partition", **one.fields()}) for one in lost)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import Moment, TimeType, echo_moment, run_clock, source_argument
+from tidelog.cli.options import Moment, TimeType, data_dir_of, echo_moment, run_clock, source_argument
 from tidelog.cli.printing import notices
-from tidelog.client.connections.addresses import is_address
 from tidelog.times import format_time
 
 if TYPE_CHECKING:
@@ -52,5 +51,5 @@ def command(
         return bootstrap(spark, cut, source=history_source)
 
     # With a cut that was kept, nobody asks the source any more, if the history is elsewhere.
-    places, data_dir = [history_source or source], None if is_address(source) else source
+    places, data_dir = [history_source or source], data_dir_of(source)
     run_job(options, "bootstrap", work, places=places, data_dir=data_dir)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import Moment, TimeType, echo_moment
+from tidelog.cli.options import Moment, TimeType, check_brokers, echo_moment
 from tidelog.cli.printing import notices
-from tidelog.client.connections.addresses import is_address
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -50,8 +49,7 @@ def command(
     """Say where GROUP goes on in the mirror when the source has failed: by the offset map, and by time, which is the time of the
     last record that it has read less the longest latency. And how many records it will read twice.
     """
-    if not is_address(target):
-        raise click.UsageError("failover needs HOST:PORT of the mirror.")
+    check_brokers(target, "failover needs HOST:PORT of the mirror.")
     echo_moment(read_until)
     max_latency_ms = None if max_latency is None else parse_duration(max_latency)
 

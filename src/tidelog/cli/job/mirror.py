@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import source_argument
-from tidelog.client.connections.addresses import is_address
+from tidelog.cli.options import check_brokers, source_argument
 from tidelog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -56,8 +55,7 @@ def command(
     Topics that the target lacks are made like the source's. The maps say where each offset went, for a failover; the next run
     goes on where the last one ended, however that ended.
     """
-    if not is_address(target):
-        raise click.UsageError("--target needs HOST:PORT: a mirror is kept in a cluster.")
+    check_brokers(target, "--target needs HOST:PORT: a mirror is kept in a cluster.")
     if topics and pattern is not None:
         raise click.UsageError("--topic and --pattern exclude each other.")
     if groups and all_groups:

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.job.running import JobOptions, job_options, run_job
-from tidelog.cli.options import Moment, TimeType, echo_moment, partition_option, source_argument, topic_argument
-from tidelog.client.connections.addresses import is_address
+from tidelog.cli.options import (
+    Moment,
+    TimeType,
+    check_brokers,
+    data_dir_of,
+    echo_moment,
+    partition_option,
+    source_argument,
+    topic_argument,
+)
 from tidelog.errors import InvalidArgumentError
 from tidelog.times import format_time, parse_duration
 
@@ -71,9 +79,7 @@ def command(
     from tidelog.copying.replay import ReplayRequest, read_replay, remembered
 
     if target is None:
-        if not is_address(source):
-            raise click.UsageError("--target is missing: a folder is no cluster to copy to.")
-        target = source
+        target = check_brokers(source, "--target is missing: a folder is no cluster to copy to.")
     if start is not None and end is not None and end.time_ms < start.time_ms:
         raise click.UsageError(f"the window ends at {format_time(end.time_ms)}, before its start {format_time(start.time_ms)}.")
     echo_moment(start)
@@ -98,7 +104,7 @@ def command(
 
     # One that has begun may have copied everything: then the source need not be there.
     places = [source, target] if read_replay(Path(map_dir).absolute()) is None else [target]
-    run_job(options, "replay", work, places=places, data_dir=None if is_address(source) else source)
+    run_job(options, "replay", work, places=places, data_dir=data_dir_of(source))
 
 
 def _is_relative(moment: Moment) -> bool:

@@ -25,6 +25,7 @@ from tidelog.model import EARLIEST, LATEST, READ_UNCOMMITTED, Isolation, TopicPa
 from tidelog.reader.time_search import FoundOffset
 from tidelog.sources.bounds import LOG_END, TimeRange
 from tidelog.sources.brokers.broker_split import BrokerSplit, scan_cluster
+from tidelog.sources.groups import Groups
 from tidelog.sources.offset_cuts import OffsetPiece
 from tidelog.sources.offset_source import OffsetSource
 from tidelog.sources.source import Bounds, Ends
@@ -133,3 +134,8 @@ class BrokerSource(OffsetSource):
 
     def cluster_id(self) -> str | None:
         return self.cluster.cluster_id
+
+    def groups(self) -> Groups:
+        from tidelog.sources.brokers.broker_groups import BrokerGroups
+
+        return BrokerGroups(self.cluster)

@@ -6,12 +6,13 @@ unread is known to the millisecond, since the segments can be looked into.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 
 from tidelog.client.consumer_groups.group_lag import GroupLag
+from tidelog.clock import Clock
 from tidelog.errors import UnsupportedForMessageFormatError
 from tidelog.groups.commit_history import CommitHistory
 from tidelog.groups.description import GroupListing, dead, describe_stored, list_stored
@@ -39,6 +40,7 @@ from tidelog.reader.segment import Segment
 from tidelog.reader.time_search import find_offset
 from tidelog.records.batch import BatchHeader
 from tidelog.records.state_batches import StateBatch, state_batches
+from tidelog.sources.groups import GroupBundle, Groups
 from tidelog.storage.retention_forecast import ABOVE_HIGH_WATERMARK, forecast
 from tidelog.storage.topics.topic_settings import TopicSettings
 
@@ -46,15 +48,21 @@ READ_BYTES = 1 << 20
 """So much of ``__consumer_offsets`` is read at once; a larger batch comes whole."""
 
 
-class FolderGroups:
-    """The groups of one data folder. Raises DataDirNotFoundError where that is none, CorruptDataError, ProtocolError."""
+class FolderGroups(Groups):
+    """The groups of one data folder, open already or not.
 
-    def __init__(self, directory: str) -> None:
-        self._log_dir = LogDir(directory)
+    Raises DataDirNotFoundError where that is none, CorruptDataError, ProtocolError.
+    """
+
+    def __init__(self, folder: str | LogDir) -> None:
+        self._log_dir = folder if isinstance(folder, LogDir) else LogDir(folder)
         self._topics = self._log_dir.topics()
         self._settings = TopicSettings(self._log_dir.path)
-        self.unknown_configs: set[str] = set()
-        """Topics whose configuration was needed and is not in the folder: Kafka's defaults were taken."""
+        self._unknown_configs: set[str] = set()
+
+    @property
+    def unknown_configs(self) -> Collection[str]:
+        return self._unknown_configs
 
     def stored(self, only: str | None = None, observe: Observer | None = None) -> dict[str, StoredGroup]:
         """Return all groups, or one, as a coordinator that starts in the folder would know them; `observe` as in `GroupTable`."""
@@ -67,19 +75,18 @@ class FolderGroups:
                     groups[name] = one
         return groups
 
-    def list(self) -> list[GroupListing]:
-        """Return all groups, by name."""
+    def list(self) -> Sequence[GroupListing]:
         return list_stored(self.stored())
 
-    def describe(self, group: str, now_ms: int, isolation: Isolation, window_ms: int) -> GroupLag:
+    def describe(self, group: str, clock: Clock, isolation: Isolation, window_ms: int) -> GroupLag:
         """Return how far behind a group is; `missing` names also what is missing of its commits."""
+        now_ms = clock.now_ms()
         history = CommitHistory(now_ms - window_ms)
         stored = self.stored(group, history.read).get(group)
         found = self._group_lag(group, stored, history, now_ms, isolation, window_ms)
         return found._replace(missing=(*self.missing_commits([group]), *found.missing))
 
     def missing_commits(self, groups: Iterable[str] | None = None) -> Sequence[MissingOffsets]:
-        """Return what is missing of ``__consumer_offsets``, for some groups or for all: what is read of these may be wrong."""
         own = None if groups is None else {partition_of(group, self._offsets_count) for group in groups}
         return [one for one in self._missing_commits if own is None or one.partition in own]
 
@@ -97,22 +104,22 @@ class FolderGroups:
         """Return the partitions of ``__consumer_offsets`` that are in the folder."""
         return tuple(self._topics.get(OFFSETS_TOPIC, ()))
 
-    def describe_all(
-        self,
-        offsets_partition: int,
-        now_ms: int,
-        isolation: Isolation,
-        window_ms: int,
-        only: frozenset[str] | None = None,
-    ) -> Sequence[GroupLag]:
-        """Return how far behind the groups are that a partition of ``__consumer_offsets`` knows, by name; only some, if named."""
+    def committed(self, groups: Iterable[str]) -> Mapping[str, Mapping[TopicPartition, int]]:
+        stored = self.stored()
+        found = {name: dict(stored[name].offsets.all()) for name in groups if name in stored}
+        return {name: {key: one.offset for key, one in offsets.items()} for name, offsets in found.items() if offsets}
+
+    def bundles(self, wanted: tuple[str, ...] | None) -> Sequence[GroupBundle]:
+        """Return a bundle for each partition of ``__consumer_offsets``: it is read once."""
+        return [GroupBundle(partition, wanted) for partition in self.offsets_partitions()]
+
+    def lags(self, bundle: GroupBundle, clock: Clock, isolation: Isolation, window_ms: int) -> Iterator[GroupLag]:
+        now_ms = clock.now_ms()
         history = CommitHistory(now_ms - window_ms)
-        groups = self._read(offsets_partition, None, history.read)
-        return [
-            self._group_lag(name, groups[name], history, now_ms, isolation, window_ms)
-            for name in sorted(groups)
-            if only is None or name in only
-        ]
+        groups = self._read(bundle.offsets_partition, None, history.read)
+        for name in sorted(groups):
+            if bundle.groups is None or name in bundle.groups:
+                yield self._group_lag(name, groups[name], history, now_ms, isolation, window_ms)
 
     def _group_lag(
         self, group: str, stored: StoredGroup | None, history: CommitHistory, now_ms: int, isolation: Isolation, window_ms: int
@@ -180,7 +187,7 @@ class FolderGroups:
             return NOTHING_UNREAD
         settings = self._settings.of(log.topic)
         if not settings.is_known:
-            self.unknown_configs.add(log.topic)
+            self._unknown_configs.add(log.topic)
         config = settings.config
         (held,) = [one for one in forecast(log, config, now_ms) if one.base_offset <= record.offset < one.next_offset]
         if held.goes_ms is not None:

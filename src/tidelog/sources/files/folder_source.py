@@ -22,16 +22,16 @@ from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Isolation, TopicPart
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
-from tidelog.reader.time_map_file import AnyPath
 from tidelog.reader.time_search import FoundOffset, find_from, find_offset
 from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
 from tidelog.sources.files.kept_log_dir import KeptLogDir
 from tidelog.sources.report import ScanReport
 from tidelog.sources.scan_plan import ScanPlan, ScanRequest
 from tidelog.sources.source import Ends, Source
-from tidelog.storage.folder.meta_properties import known_cluster_id
 
 if TYPE_CHECKING:
+    from tidelog.reader.time_map_file import AnyPath
+    from tidelog.sources.groups import Groups
     from tidelog.sources.split import Split
 
 
@@ -131,7 +131,14 @@ class FolderSource(Source):
                 found[key.topic] = topic_id
         return found
 
+    def groups(self) -> Groups:
+        from tidelog.sources.files.folder_groups import FolderGroups
+
+        return FolderGroups(self.log_dir)
+
     def cluster_id(self) -> str | None:
+        from tidelog.storage.folder.meta_properties import known_cluster_id
+
         return known_cluster_id(self.log_dir.path)
 
     def missing_partitions(self) -> list[MissingOffsets]:

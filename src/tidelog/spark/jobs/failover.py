@@ -20,11 +20,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.client.connections.addresses import is_address
 from tidelog.client.connections.cluster import Cluster
 from tidelog.copying.copier import CLIENT_ID
 from tidelog.copying.failover import FailoverOptions, apply_failover, plan_failover
-from tidelog.copying.mirror_groups import missing_commits
+from tidelog.sources.group_lags import missing_of
 from tidelog.spark.jobs.result import JobResult, Summary, logged_missing
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ SCHEMA = (
 def failover(spark: SparkSession, target: str, options: FailoverOptions, *, apply: bool = False) -> JobResult:
     """Find the positions, and with `apply` commit them. Raises what `plan_failover` and `apply_failover` raise."""
     source = options.source
-    missing = logged_missing(() if source is None or is_address(source) else missing_commits(source, [options.group]))
+    missing = logged_missing(() if source is None else missing_of(source, (options.group,), ()))
     with Cluster.at(target, CLIENT_ID) as cluster:
         planned = plan_failover(cluster.reach(), options)
         if apply:

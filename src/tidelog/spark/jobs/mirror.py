@@ -35,7 +35,7 @@ from tidelog.client.connections.cluster import Cluster
 from tidelog.clock import Clock, SystemClock
 from tidelog.copying.copier import CLIENT_ID, CopyResult, CopyTask, committed_positions, copy_partition
 from tidelog.copying.mirror_folder import MirrorIdentity, SeenGroups, claim_folder, write_groups
-from tidelog.copying.mirror_groups import JOB_PREFIX, missing_commits, offsets_of_folder_groups, offsets_of_groups, sync_group
+from tidelog.copying.mirror_groups import JOB_PREFIX, offsets_of_groups, sync_group
 from tidelog.copying.offset_map import OffsetMap, OffsetMapWriter
 from tidelog.copying.planning import PlannedPartition, plan_copy
 from tidelog.copying.target_topics import ensure_topics, shapes_of
@@ -316,11 +316,9 @@ class _Mirror:
         groups = self._options.groups
         if groups is not None and not groups:
             return
-        if self._source.cluster is not None:
-            offsets = offsets_of_groups(self._source.cluster, groups)
-        else:
-            self._report(missing_commits(self._options.source, groups))
-            offsets = offsets_of_folder_groups(self._options.source, groups)
+        kept = self._source.groups()
+        self._report(kept.missing_commits(groups))
+        offsets = offsets_of_groups(kept, groups)
         write_groups(self._options.map_dir, SeenGroups(self._clock.now_ms(), offsets))
         maps = OffsetMap.open(self._options.map_dir)
         for group, committed in offsets.items():

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelog.client.connections.addresses import is_address
+from tidelog.sources.opening import kind_of, open_source
 from tidelog.spark.jobs.distribute import Progress, Row, run_tasks
 from tidelog.spark.jobs.result import JobResult, Summary
 
@@ -73,10 +73,10 @@ def replay(
 
 def _missing(request: ReplayRequest) -> Iterator[MissingOffsets]:
     """Yield what the source folder lacks: it was logged when the work was planned."""
-    from tidelog.reader.log_dir import LogDir
-
-    if not is_address(request.source):
-        yield from LogDir(request.source).missing(request.topic, request.partitions)
+    if kind_of(request.source).reads_files:
+        with open_source(request.source) as source:
+            if source.log_dir is not None:
+                yield from source.log_dir.missing(request.topic, request.partitions)
 
 
 def _copy(task: CopyTask) -> Iterable[Row]:

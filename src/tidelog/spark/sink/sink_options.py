@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
-from tidelog.client.connections.addresses import is_address
 from tidelog.config import LogConfig
 from tidelog.errors import InvalidArgumentError
 from tidelog.records.compression import Codec
+from tidelog.sources.opening import kind_of
 from tidelog.spark.option_values import BROKERS, CLIENT, broker_addresses, check_topic, folder
 from tidelog.times import parse_duration
 
@@ -139,7 +139,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
 def _target(given: Mapping[str, str]) -> tuple[str | None, str | None]:
     path = given.get("path", "").strip()
     option, brokers = ("path", path) if path else (BROKERS, given.get(BROKERS, "").strip())
-    if path and not is_address(path):
+    if path and not kind_of(path).is_cluster:
         return folder(given, "path"), None
     if not brokers:
         raise InvalidArgumentError(f"option {BROKERS} (brokers) or path (a data folder) is needed: where shall rows go?")
