@@ -13,13 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.client.connections.addresses import is_address
 from tidelog.errors import InvalidArgumentError
-from tidelog.reader.log_dir import LogDir
-from tidelog.sources.source import Source
 
-Address = str | os.PathLike[str] | LogDir
+if TYPE_CHECKING:
+    from tidelog.reader.log_dir import LogDir
+    from tidelog.sources.source import Source
+
+Address: TypeAlias = "str | os.PathLike[str] | LogDir"
 """Where topics are: a text, a path, or a folder that is open already."""
 
 

@@ -10,6 +10,7 @@ This command starts in a moment: it must import neither pyarrow nor rich.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -36,7 +37,9 @@ from tidelog.reader.time_search import FoundOffset, find_offset
 from tidelog.reader.trace import Trace
 from tidelog.reader.warned_search import missing_for
 from tidelog.sources.opening import kind_of, open_source
-from tidelog.sources.source import Source
+
+if TYPE_CHECKING:
+    from tidelog.sources.source import Source
 
 TARGETS = {"earliest": EARLIEST, "latest": LATEST, "max": MAX_TIMESTAMP}
 """Words for `--at` → the special timestamps of Kafka's ListOffsets."""

@@ -1,0 +1,177 @@
+"""A third kind of source fits in by one module and one row: a tar file goes all the ways that a folder and brokers go.
+
+And nothing outside of `sources/` asks of which kind a source is: it asks what it needs.
+"""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tests.cli.conftest import run, run_ok
+from tests.sources import tar_source
+from tests.sources.logs import TOPIC, LogBuilder
+from tests.spark.stream_query import Query
+from tidelog.clock import SystemClock
+from tidelog.copying.planning import plan_copy
+from tidelog.copying.source_batches import CopyRules, copied_batches
+from tidelog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from tidelog.sources import opening
+from tidelog.sources.opening import open_source
+from tidelog.sources.plan import plan
+from tidelog.spark.options import parse_options
+from tidelog.spark.tasks import plan_tasks
+
+PACKAGE = Path(tidelog.__file__).parent
+RECORDS = 3_000
+COLUMNS = ["partition", "offset", "timestamp", "key", "value", "headers"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions whose times go back and forth."""
+    path = tmp_path_factory.mktemp("data")
+    for partition in range(2):
+        builder = LogBuilder(path, partition, segment_bytes=40_000)
+        for first in range(0, RECORDS, 50):
+            records = [(1_000 + at // 7 * 5 - 40 * (at % 3), b"key", b"value %d" % at) for at in range(first, first + 50)]
+            builder.append(records)
+        builder.close()
+    return path
+
+
+@pytest.fixture
+def tar(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The folder as a tar file, and its kind in the table."""
+    with tarfile.open(tmp_path / "data.tar", "w") as archive:
+        for path in sorted(folder.rglob("*.log")):
+            archive.add(path, path.relative_to(folder).as_posix())
+    monkeypatch.setattr(opening, "KINDS", [tar_source.TAR, *opening.KINDS])
+    return f"tar:{tmp_path / 'data.tar'}"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"start": 1_500, "end": 1_900},
+        {"start": 2_900, "partitions": [1]},
+        {"offsets": {0: (10, 700), 1: (None, 5)}},
+        {"start": 10**9},
+        {"views": True, "batch_rows": 100},
+    ],
+)
+def test_a_scan(folder: Path, tar: str, asked: dict[str, object]) -> None:
+    report = tidelog.ScanReport()
+    found = tidelog.scan(tar, TOPIC, columns=COLUMNS, report=report, **asked).read_all()  # type: ignore[arg-type]
+    assert found.equals(tidelog.scan(folder, TOPIC, columns=COLUMNS, **asked).read_all())  # type: ignore[arg-type]
+    assert report.records == found.num_rows
+
+
+def test_splits_are_cut_and_travel(folder: Path, tar: str) -> None:
+    splits = plan(tar, TOPIC, min_splits=4).splits
+    assert [(split.partition, split.start_offset) for split in splits] == [(0, 0), (0, 1_500), (1, 0), (1, 1_500)]
+    again = pickle.loads(pickle.dumps(splits))
+    rows = [row for split in again for batch in split.read(["partition", "offset"]) for row in batch.to_pylist()]
+    assert rows == tidelog.scan(folder, TOPIC, columns=["partition", "offset"]).read_all().to_pylist()
+
+
+def test_what_it_cannot_do_is_refused(tar: str) -> None:
+    for asked in ({"skip_damaged": True}, {"time_map_dir": "maps"}):
+        with pytest.raises(InvalidArgumentError):
+            tidelog.scan(tar, TOPIC, **asked)  # type: ignore[arg-type]
+    with pytest.raises(UnknownTopicOrPartitionError):
+        tidelog.scan(tar, "nowhere")
+    with open_source(tar) as source, pytest.raises(InvalidArgumentError, match="no consumer groups"):
+        source.groups()
+    for options in ({"timeMapDir": "/maps"}, {"skipDamaged": "true"}):
+        with pytest.raises(InvalidArgumentError):
+            parse_options({"path": tar, "subscribe": TOPIC} | options, SystemClock())
+
+
+def test_the_commands(folder: Path, tar: str) -> None:
+    for command in (
+        ["cat", None, TOPIC, "--from", "1500", "--to", "1900", "--format", "jsonl"],
+        ["find", None, TOPIC, "--at", "2000", "--json"],
+        ["find", None, TOPIC, "--at", "latest"],
+    ):
+        of_tar, of_folder = (run_ok(*(place if word is None else word for word in command)) for place in (tar, folder))
+        assert of_tar.stdout == of_folder.stdout != ""
+    assert [line["log_end_offset"] for line in run_ok("stat", tar, TOPIC, "--json").json_lines] == [RECORDS, RECORDS]
+    assert "orders" in run_ok("stat", tar).stdout
+    assert "for folders" in run("find", tar, TOPIC, "--at", "1", "--explain").stderr
+    assert "needs a data folder, DIR, not a tar file" in run("verify", tar).stderr
+    assert "no consumer groups are kept here" in run("groups", "list", tar).stderr
+
+
+def test_a_batch_of_spark(folder: Path, tar: str) -> None:
+    given = {"subscribe": TOPIC, "startTime": "1970-01-01T00:00:01.5Z", "startingTimestamp": "1400", "endingTimestamp": "2600"}
+    rows = []
+    for place in (tar, str(folder)):
+        tasks = plan_tasks(parse_options({"path": place} | given, SystemClock()), 3)
+        assert len(tasks) >= 2
+        splits = [split for task in pickle.loads(pickle.dumps(tasks)) for split in task]
+        rows.append([row for split in splits for batch in split.read(["partition", "offset"]) for row in batch.to_pylist()])
+    assert rows[0] == rows[1] != []
+
+
+def test_a_stream_of_spark(folder: Path, tar: str) -> None:
+    options = {"subscribe": TOPIC, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 900, "maxTimePerTrigger": "1s"}
+    found = [Query({"path": place} | options) for place in (tar, folder)]
+    rows = [query.run_all() for query in found]
+    for query in found:
+        query.reader.stop()
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 2 * RECORDS
+
+
+def test_a_copy(folder: Path, tar: str) -> None:
+    copies = []
+    for place in (tar, folder):
+        with open_source(place) as source:
+            planned = plan_copy(source, TOPIC, start_ms=1_500)
+        copies.append(
+            [
+                (part.source, run, batch.record_count)
+                for part in planned
+                for batch in copied_batches(part.splits, CopyRules(), part.start_offset)
+                for run in batch.runs
+            ]
+        )
+    assert sum(count for _, _, count in copies[0]) == sum(count for _, _, count in copies[1]) > 0
+
+
+# --- Nobody asks for the kind
+
+ASKED_BY = ("client/connections/addresses.py", "sources/opening.py")
+"""The files that may look at an address: what an address of brokers is, and the table of kinds."""
+
+CLASSES = {"FolderSource", "BrokerSource", "FolderSplit", "BrokerSplit", "BrokerGroups"}
+
+
+def names_in(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Yield each name in a file, and whether it is asked of by isinstance."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id, False
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            yield from ((one.id, True) for one in ast.walk(node.args[1]) if isinstance(one, ast.Name))
+
+
+def test_only_sources_ask_for_the_kind() -> None:
+    found = 0
+    for path in sorted(PACKAGE.rglob("*.py")):
+        where = path.relative_to(PACKAGE).as_posix()
+        for name, is_asked in names_in(ast.parse(path.read_text(encoding="utf-8"))):
+            found += name == "is_address"
+            assert name != "is_address" or where in ASKED_BY, (
+                f"{where} looks at an address; sources/opening.py has the table of kinds"
+            )
+            assert not (is_asked and name in CLASSES), f"{where} asks for a class of sources; ask the source for what is needed"
+    assert found >= 1, "the names were found"
