@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := $(wildcard src/tidelog/records/*kernel.py src/tidelog/records/*.h src/tidelog/records/*.pxd) pyproject.toml setup.py requirements.lock
+SOURCES := $(wildcard $(addprefix src/tidelog/records/kernel/*/,*.py *.pxd *.h)) pyproject.toml setup.py requirements.lock
 
 # Tests start many processes: what they import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -66,4 +66,4 @@ lock: $(STAMP) ## resolve the dependencies afresh into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --upgrade --extra docs -c requirements.lock pyproject.toml -o requirements-docs.lock
 
 clean: ## remove .venv and what was built
-	@rm -rf $(VENV) build demo/out bench/out site src/*.egg-info src/tidelog/records/*kernel.c src/tidelog/records/*.so
+	@rm -rf $(VENV) build demo/out bench/out site src/*.egg-info; find src -name '*.so' -delete -o -name '*.c' -delete

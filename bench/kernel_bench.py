@@ -8,7 +8,7 @@
 | key and value views | Arrow's view layout |
 | encode | columns to records sections, as an import does it |
 
-Records have a 7-byte key and a value of 84 bytes, about 100 bytes in the log. `kernel.py` run as plain Python is measured too.
+Records have a 7-byte key and a value of 84 bytes, about 100 bytes in the log. The same as plain Python is measured too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ import sys
 import time
 from array import array
 from collections.abc import Callable
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
-from pathlib import Path
 from types import ModuleType
 
-import tidelog.records
+from tests.records.kernels import INTERPRETED
+
 from tidelog.records import builder, columns, kernel
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, iter_headers
 from tidelog.records.builder import binary_column, build_batch_v2_from_columns
@@ -42,16 +40,6 @@ def make_log(records: int, records_a_batch: int) -> tuple[bytes, list[BatchHeade
         values = binary_column([b"%084d" % (base + i) for i in range(records_a_batch)])
         log += build_batch_v2_from_columns(timestamps, keys, values, base_offset=base).data
     return bytes(log), list(iter_headers(log))
-
-
-def interpreted_kernel() -> ModuleType:
-    """Load kernel.py as plain Python, whatever is installed beside it."""
-    loader = SourceFileLoader("interpreted_kernel", str(Path(tidelog.records.__file__).with_name("kernel.py")))
-    spec = spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
 
 
 def rate(work: Callable[[], object], records: int) -> float:
@@ -114,7 +102,7 @@ def measure(records: int, records_a_batch: int) -> dict[str, float]:
 
 def main(arguments: list[str]) -> int:
     """Print the table; return 1 where a target is missed."""
-    kernels: list[tuple[str, ModuleType]] = [("interpreted", interpreted_kernel())]
+    kernels: list[tuple[str, ModuleType]] = [("interpreted", INTERPRETED)]
     if kernel.COMPILED:
         kernels.insert(0, ("compiled", kernel))
     print(f"{'kernel':<12} {'records a batch':>15}  {'work':<20} {'M records/s':>11}  target")

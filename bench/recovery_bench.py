@@ -32,8 +32,8 @@ from tests.kafka.jars import why_not
 
 from tidelog.clock import SystemClock
 from tidelog.formats.names import file_name
-from tidelog.records.batch_kernel import CRC32C, crc32c
 from tidelog.records.builder import Producer, build_batch_v2
+from tidelog.records.kernel import CRC32C, crc32c
 from tidelog.records.records import Record
 from tidelog.storage.log_manager import LogManager
 

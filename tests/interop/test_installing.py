@@ -115,8 +115,8 @@ def test_what_the_source_distribution_holds(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert sdist.stat().st_size < MOST_BYTES["sdist"]
-    kernels = {f"src/tidelog/{path.relative_to(ROOT / 'src' / 'tidelog')}" for path in (ROOT / "src").rglob("*kernel.py")}
-    assert kernels and kernels <= names
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py")}
+    assert modules <= names and "src/tidelog/records/kernel/rows/record_scan.py" in modules
     sources = {str(path.relative_to(ROOT)) for kind in ("h", "pxd", "pyi", "java") for path in (ROOT / "src").rglob(f"*.{kind}")}
     assert sources and sources <= names and {"LICENSE", "NOTICE", "README.md", "pyproject.toml", "setup.py"} <= names
     assert [name for name in names if re.search(r"\.(c|so)$|^tests|^studies|^bench|^demo", name)] == []

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.reader.build import LogBuilder, batch, marker
 from tests.reader.golden import GOLDEN
-from tests.records.conftest import KERNELS
+from tests.records.kernels import KERNELS
 from tidelog.errors import (
     CorruptDataError,
     CorruptIndexError,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.records.helpers import with_right_crc
 from tidelog.errors import TidelogError
-from tidelog.records.append_kernel import COMPILED, take_plain_batch
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME, BatchHeader, check_crc, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
+from tidelog.records.kernel import COMPILED, take_plain_batch
 from tidelog.records.records import Record
 from tidelog.records.validation import ValidationRules, validate_and_assign_offsets
 from tidelog.records.validation_rules import time_bounds

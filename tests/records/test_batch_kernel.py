@@ -7,8 +7,6 @@ import struct
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,29 +16,12 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tidelog.records
 from tests.examples import examples
 from tests.records.helpers import with_right_crc
+from tests.records.kernels import KERNELS
 from tidelog.errors import CorruptBatchError
-from tidelog.records import batch_kernel as installed_kernel
 from tidelog.records.batch import MIN_HEADER_BYTES, BatchHeader, check_crc, read_header
-from tidelog.records.build_stamp import check_source
-
-
-def load_interpreted() -> ModuleType:
-    """Load batch_kernel.py as plain Python, whatever is installed beside it."""
-    path = Path(tidelog.records.__file__).with_name("batch_kernel.py")
-    loader = SourceFileLoader("tidelog.records.interpreted_batch_kernel", str(path))
-    spec = spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-KERNELS = {"interpreted": load_interpreted()}
-if installed_kernel.COMPILED:
-    KERNELS["compiled"] = installed_kernel
+from tidelog.records.kernel.primitives.build_stamp import check_sources
 
 
 @pytest.fixture(scope="module", autouse=True, params=list(KERNELS))
@@ -74,10 +55,22 @@ def test_another_source_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "some_kernel.py").write_text("newer")
     compiled = str(tmp_path / "some_kernel.cpython-311-x86_64-linux-gnu.so")
     with pytest.raises(ImportError, match=r"tidelog\.records\.some_kernel was compiled from another version of .*make install"):
-        check_source("tidelog.records.some_kernel", compiled, zlib.crc32(b"older"))
-    check_source("tidelog.records.some_kernel", compiled, zlib.crc32(b"newer"))
+        check_sources("tidelog.records.some_kernel", compiled, zlib.crc32(b"older"), 0, tmp_path)
+    check_sources("tidelog.records.some_kernel", compiled, zlib.crc32(b"newer"), 0, tmp_path)
     (tmp_path / "some_kernel.py").unlink()
-    check_source("tidelog.records.some_kernel", compiled, 0)
+    check_sources("tidelog.records.some_kernel", compiled, 0, 0, tmp_path)
+
+
+def test_another_shared_file_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "primitives").mkdir()
+    for name, text in (("primitives/some.h", "of C"), ("some.pxd", "of Cython")):
+        (tmp_path / name).write_text(text)
+    compiled = str(tmp_path / "some_kernel.cpython-311-x86_64-linux-gnu.so")
+    check_sources("some_kernel", compiled, 0, zlib.crc32(b"of Cof Cython"), tmp_path)
+    with pytest.raises(
+        ImportError, match=r"some_kernel was compiled from another version of the .pxd and .h files in .*make install"
+    ):
+        check_sources("some_kernel", compiled, 0, zlib.crc32(b"of C"), tmp_path)
 
 
 # --- the walk
@@ -323,8 +316,8 @@ def test_faults(kernel: ModuleType, what: str) -> None:
     good = batch(0)
     scan = kernel.SegmentScan(0, 0)
     assert scan.scan(good + FAULTS[what] + batch(5), 0) == len(good)
-    assert kernel.FAULTS[scan.fault] == what
-    assert (scan.fault == kernel.OVERFLOW) == (what == "batch offset does not fit its segment")
+    assert kernel.BATCH_FAULTS[scan.fault] == what
+    assert (scan.fault == kernel.BATCH_OVERFLOW) == (what == "batch offset does not fit its segment")
     assert (scan.fault_position, scan.valid_bytes, scan.batches) == (len(good), len(good), 1)
     assert scan.scan(batch(5), len(good)) == 0, "a fault is final"
 
@@ -345,13 +338,13 @@ def test_faults_of_older_formats(kernel: ModuleType, magic: int) -> None:
 def test_position_beyond_int32(kernel: ModuleType) -> None:
     scan = kernel.SegmentScan(0, 0)
     assert scan.scan(batch(0) + batch(1), 2**31 - 100) == 100
-    assert kernel.FAULTS[scan.fault] == "batch position beyond int32"
+    assert kernel.BATCH_FAULTS[scan.fault] == "batch position beyond int32"
 
 
 def test_below_the_base(kernel: ModuleType) -> None:
     scan = kernel.SegmentScan(10, 0)
     assert scan.scan(batch(9, last_delta=5), 0) == 0
-    assert kernel.FAULTS[scan.fault] == "batch offset too low for its place"
+    assert kernel.BATCH_FAULTS[scan.fault] == "batch offset too low for its place"
 
 
 def test_cut_off(kernel: ModuleType) -> None:

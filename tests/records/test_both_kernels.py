@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.records.conftest import KERNELS
 from tests.records.helpers import raw_batch_v2, with_right_crc
+from tests.records.kernels import KERNELS
 from tests.records.strategies import Batch, batches
 from tests.records.test_damage import read
 from tidelog.records import columns, records, scanner

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.records.conftest import INTERPRETED, KERNELS
 from tests.records.helpers import raw_batch_v2
+from tests.records.kernels import INTERPRETED, KERNELS
 from tests.records.strategies import Batch, batches
 from tidelog.errors import CorruptBatchError, CorruptDataError, InvalidRecordError
 from tidelog.records.batch import iter_headers

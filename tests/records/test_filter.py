@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,10 +14,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fields import check_fields
 from tests.records.helpers import FORMATS, V2_CODECS, header_of, read_all, with_right_crc
+from tests.records.kernels import KERNELS
 from tests.records.strategies import Batch, batches
 from tidelog.errors import CorruptBatchError, InvalidRecordError, UnsupportedForMessageFormatError
 from tidelog.records import compaction
-from tidelog.records import compaction_kernel as installed_kernel
 from tidelog.records import filter as filter_module
 from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader, check_crc, iter_headers
 from tidelog.records.builder import Producer, build_batch_v2, build_empty_batch_v2, build_end_txn_marker
@@ -30,22 +27,6 @@ from tidelog.records.control import ControlType
 from tidelog.records.filter import BatchDecision, BatchRetention, FilterResult, OpenBatch, RecordFilter, Selected, filter_to
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
-
-SOURCE = Path(filter_module.__file__).with_name("compaction_kernel.py")
-
-
-def load_interpreted() -> ModuleType:
-    loader = SourceFileLoader("tidelog.records.interpreted_compaction_kernel", str(SOURCE))
-    spec = spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-KERNELS = {"interpreted": load_interpreted()}
-if installed_kernel.COMPILED:
-    KERNELS["compiled"] = installed_kernel
 
 
 @pytest.fixture(scope="module", autouse=True, params=list(KERNELS))

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tidelog.records
 from tests.examples import examples
+from tests.records.kernels import KERNELS
 from tests.records.strategies import Batch, batches
-from tidelog.records import conversion, message_kernel
+from tidelog.records import conversion, scanner
 from tidelog.records.batch import iter_headers
 from tidelog.records.compression import Codec
 from tidelog.records.conversion import Target, down_convert, rebuild
 from tidelog.records.records import iter_records
 
 
-def interpreted() -> ModuleType:
-    source = Path(tidelog.records.__file__).with_name("message_kernel.py")
-    loader = SourceFileLoader("tidelog.records.interpreted_message_kernel", str(source))
-    spec = spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module", autouse=True)
 def kernel() -> None:
     """One run is enough: these tests choose their kernel themselves."""
-
-
-KERNELS = {"interpreted": interpreted()} | ({"compiled": message_kernel} if message_kernel.COMPILED else {})
 
 
 @pytest.mark.parametrize("chosen", KERNELS)
@@ -53,8 +35,8 @@ def test_the_same_as_record_by_record(chosen: str, batch: Batch, magic: int, ski
     target = Target(magic, header.codec, timestamp_type=header.timestamp_type, append_time=header.max_timestamp)
     expected = rebuild(records, target) if records else bytearray()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("encode_messages", "messages_bytes"):
-            patch.setattr(conversion, name, getattr(KERNELS[chosen], name))
+        for module in (conversion, scanner):
+            patch.setattr(module, "kernel", KERNELS[chosen])
         assert down_convert(batch.data, [header], magic, first_offset) == expected
 
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.records.strategies import Batch, batches
-from tidelog.records import search_kernel
+from tidelog.records import kernel as installed
 from tidelog.records.batch import iter_headers
+from tidelog.records.kernel import first_match
 from tidelog.records.records import first_record_at
-from tidelog.records.search_kernel import first_match
 
-pytestmark = pytest.mark.skipif(not search_kernel.COMPILED, reason="interpreted it finds nothing, and the steps are taken")
+pytestmark = pytest.mark.skipif(not installed.COMPILED, reason="interpreted it finds nothing, and the steps are taken")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.fields import check_fields
-from tests.records.conftest import KERNELS
 from tests.records.helpers import FORMATS, LEGACY_CODECS, V2_CODECS, raw_batch_v2, read_all, with_right_crc
+from tests.records.kernels import KERNELS
 from tests.records.strategies import Batch, batches
 from tidelog.config import LogConfig
 from tidelog.errors import (

@@ -25,7 +25,7 @@ from tidelog.formats.time_map import BLOCK_BYTES, MAX_HOLES, TimeMap
 from tidelog.model import MAX_OFFSET, NO_TIMESTAMP
 from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, PathLike, read_header
-from tidelog.records.batch_kernel import FAULTS, SegmentScan, digest_batches
+from tidelog.records.kernel import BATCH_FAULTS, SegmentScan, digest_batches
 from tidelog.records.scanner import scan_batch
 
 CHUNK_BYTES = 1024 * 1024
@@ -202,7 +202,7 @@ def _chunks(scan: SegmentScan, file: ReadOnlyFile, position: int, end_position: 
             )
         sound = scan.scan(chunk, position)
         if scan.fault:
-            raise CorruptBatchError(FAULTS[scan.fault], path=file.path, position=scan.fault_position)
+            raise CorruptBatchError(BATCH_FAULTS[scan.fault], path=file.path, position=scan.fault_position)
         if sound:
             yield chunk[:sound]
         is_last = position + wanted == end_position

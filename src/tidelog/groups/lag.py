@@ -26,7 +26,7 @@ from typing import NamedTuple
 from tidelog.config import LogConfig
 from tidelog.model import TopicPartition
 from tidelog.records.batch import BatchHeader, iter_headers
-from tidelog.records.data_batches import data_batches
+from tidelog.records.markers import data_batches
 from tidelog.records.records import Bounds, iter_records
 
 MIN_SPAN_MS = 1_000

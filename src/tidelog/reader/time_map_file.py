@@ -48,7 +48,7 @@ from tidelog.formats.time_map_builder import TimeMapBuilder, add_batches
 from tidelog.reader.segment import Segment
 from tidelog.reader.segment_files import segment_file
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, PathLike, read_header
-from tidelog.records.batch_kernel import digest_batches
+from tidelog.records.kernel import digest_batches
 
 _TEMPORARY_SUFFIX = ".tmp"
 

@@ -19,11 +19,11 @@ import os
 from array import array
 from collections.abc import Iterable
 
-from tidelog.records import compaction_kernel as kernel
+from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, PathLike, check_crc
-from tidelog.records.compaction_kernel import OffsetTable
 from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES
 from tidelog.records.filter import FilterResult, OpenBatch, RecordFilter, Selected, open_batch, raise_fault
+from tidelog.records.kernel import OffsetTable
 from tidelog.records.records import Record, iter_records
 
 _NO_HORIZON = -1

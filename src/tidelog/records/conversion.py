@@ -26,7 +26,6 @@ from tidelog.records.batch import CREATE_TIME, HEADER_BYTES, LOG_APPEND_TIME, LO
 from tidelog.records.builder import NO_PRODUCER, Producer, build_batch_v2, pack_header_v2
 from tidelog.records.compression import Bytes, Codec, compress
 from tidelog.records.legacy import build_message_set, encode_message
-from tidelog.records.message_kernel import encode_messages, messages_bytes
 from tidelog.records.records import Record, iter_records
 from tidelog.records.scanner import scan_batch
 
@@ -151,8 +150,8 @@ def _messages_of_batch(header: BatchHeader, batch: memoryview, magic: int, first
         return bytearray()
     is_relative = codec is not Codec.NONE and magic == 1
     attributes = LOG_APPEND_TIME_BIT if magic == 1 and header.timestamp_type == LOG_APPEND_TIME else 0
-    messages = bytearray(messages_bytes(key_lengths, value_lengths, first, count, magic))
-    fault = encode_messages(
+    messages = bytearray(kernel.messages_bytes(key_lengths, value_lengths, first, count, magic))
+    fault = kernel.encode_messages(
         messages,
         data,
         offsets,

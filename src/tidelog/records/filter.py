@@ -34,7 +34,7 @@ from typing import NamedTuple
 from tidelog.config import INT32_MAX, INT64_MAX
 from tidelog.errors import InvalidRecordError, UnsupportedForMessageFormatError
 from tidelog.model import NO_TIMESTAMP
-from tidelog.records import compaction_kernel as kernel
+from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, PathLike, check_crc, iter_headers
 from tidelog.records.builder import Producer, build_empty_batch_v2, pack_header_v2
 from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes, Codec, compress, decompress

@@ -1,4 +1,4 @@
-"""Transaction markers, read from their batches: what a control batch says about its producer's transaction.
+"""Transaction markers, read from their batches: what a control batch says about its producer's transaction (KIP-98).
 
 A marker's batch holds one record, with a type in its key (`control`). Compaction leaves batches without one; other types of
 control records say nothing about transactions. What rebuilds producer state asks this, with a batch whose checksum it knows
@@ -6,6 +6,8 @@ to be right.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 from tidelog.records.batch import BatchHeader, PathLike
 from tidelog.records.compression import Bytes
@@ -20,3 +22,28 @@ def end_txn_marker(header: BatchHeader, batch: Bytes, path: PathLike = None) -> 
         if parse_control_type(record.key, path=path, position=position) in (ControlType.ABORT, ControlType.COMMIT):
             return parse_end_txn_marker(record.key, record.value, path=path, position=position)
     return None
+
+
+def data_batches(
+    headers: Iterable[BatchHeader], records: memoryview, aborted: Iterable[tuple[int, int]]
+) -> Iterator[tuple[BatchHeader, bool]]:
+    """Yield the batches that are data, and whether their transaction was aborted.
+
+    `headers` are those of `records`, in order; `aborted` are a fetch's aborted transactions: first offset, producer id.
+    """
+    pending = sorted(aborted, reverse=True)
+    aborting: set[int] = set()
+    for header in headers:
+        while pending and pending[-1][0] <= header.last_offset:
+            aborting.add(pending.pop()[1])
+        if header.is_control:
+            if aborting and _is_abort(header, records):
+                aborting.discard(header.producer_id)
+            continue
+        yield header, header.is_transactional and header.producer_id in aborting
+
+
+def _is_abort(header: BatchHeader, records: memoryview) -> bool:
+    batch = records[header.position : header.position + header.size]
+    record = next(iter_records(header, batch), None)
+    return record is not None and parse_control_type(record.key) is ControlType.ABORT

@@ -20,7 +20,6 @@ from tidelog.records.builder import build_batch_v2_from_columns
 from tidelog.records.compression import Bytes, Codec, compress
 from tidelog.records.conversion import Target, check_codec
 from tidelog.records.legacy import encode_message
-from tidelog.records.message_kernel import encode_messages, messages_bytes
 
 _SIZE_AND_CRC = Struct(">8xiI").unpack_from
 
@@ -112,8 +111,8 @@ class MessageSet:
         timestamps = memoryview(array("q", [to.append_time]) * count) if by_append else self.timestamps
         is_packed = to.codec is not Codec.NONE
         key_lengths, value_lengths = self.key_lengths, self._rows.column("value_length")
-        messages = bytearray(messages_bytes(key_lengths, value_lengths, 0, count, to.magic))
-        fault = encode_messages(
+        messages = bytearray(kernel.messages_bytes(key_lengths, value_lengths, 0, count, to.magic))
+        fault = kernel.encode_messages(
             messages,
             self._data,
             memoryview(array("q", range(base_offset, base_offset + count))),

@@ -37,7 +37,7 @@ from tidelog.errors import (
 )
 from tidelog.model import MAX_OFFSET, Isolation, TopicPartition
 from tidelog.records.batch import BatchHeader, iter_headers
-from tidelog.records.data_batches import data_batches
+from tidelog.records.markers import data_batches
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 

@@ -4,15 +4,15 @@ A key is not kept, a hash of 128 bits stands for it: 24 bytes a key, however lon
 five million keys (a dict would take 200 bytes for each). The memory is taken when it is first used, and given back by `clear`. A
 pass that meets more keys than `max_entries` ends where the map was full; the next pass goes on from there.
 
-The table itself is `records.compaction_kernel.OffsetTable`. The cleaner owns one map, for one log at a time.
+The table itself is `records.kernel.OffsetTable`. The cleaner owns one map, for one log at a time.
 """
 
 from __future__ import annotations
 
 from tidelog.errors import IndexFullError, InvalidArgumentError
 from tidelog.records.compaction import new_table
-from tidelog.records.compaction_kernel import SLOT_BYTES, OffsetTable
 from tidelog.records.compression import Bytes
+from tidelog.records.kernel import SLOT_BYTES, OffsetTable
 
 DEFAULT_DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
 DEFAULT_LOAD_FACTOR = 0.9

@@ -1,6 +1,6 @@
 """A whole `.log` walked once: what of it is valid, its indexes, and what epochs and producers must be told (spec §4.7).
 
-The walk itself is the batch kernel's (`records.batch_kernel`, which has the rules); this hands it the file, chunk by chunk,
+The walk itself is a kernel's (`records.kernel.SegmentScan`, which has the rules); this hands it the file, chunk by chunk,
 through one buffer. The buffer stays small, so that what the kernel of the operating system has copied is still in the
 processor's cache when it is summed up. A batch larger than it makes it larger; one of a size that only damage explains is
 summed up by pieces first.
@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.leader_epochs import EpochEntry
-from tidelog.records import batch_kernel
+from tidelog.records import kernel
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, read_header
 
 CHUNK_BYTES = 1024 * 1024
@@ -93,7 +93,7 @@ def scan_log(
 
     Raises what `file` raises for a disk that refuses or a file that became shorter.
     """
-    scan = batch_kernel.SegmentScan(base_offset, index_interval_bytes)
+    scan = kernel.SegmentScan(base_offset, index_interval_bytes)
     fault = _walk(scan, file, size_bytes, progress)
     scan.finish()
     return ScannedLog(
@@ -111,11 +111,11 @@ def scan_log(
         epochs=[EpochEntry(epoch, offset) for epoch, offset in scan.epochs],
         producer_positions=scan.producer_positions(),
         fault=fault,
-        overflows=scan.fault == batch_kernel.OVERFLOW,
+        overflows=scan.fault == kernel.BATCH_OVERFLOW,
     )
 
 
-def _walk(scan: batch_kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: Progress | None) -> str:
+def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: Progress | None) -> str:
     """Hand the file to `scan` until it is through; return the fault that ended it, if one did."""
     position = 0
     buffer = memoryview(bytearray(min(CHUNK_BYTES, size_bytes)))
@@ -127,13 +127,13 @@ def _walk(scan: batch_kernel.SegmentScan, file: LogBytes, size_bytes: int, progr
         if progress is not None:
             progress(consumed)
         if scan.fault:
-            return batch_kernel.FAULTS[scan.fault]
+            return kernel.BATCH_FAULTS[scan.fault]
         if consumed == 0:
             # The buffer begins with a batch that it does not hold, or the file ends with a part of one.
             if count < size or not size < scan.needed_bytes <= size_bytes - position:
                 break
             if scan.needed_bytes > SUSPECT_BYTES and not _is_sound(file, position):
-                return batch_kernel.FAULTS[-5]
+                return kernel.BATCH_FAULTS[kernel.BATCH_CHECKSUM]
             buffer = memoryview(bytearray(scan.needed_bytes))
     return ""
 
@@ -144,7 +144,7 @@ def _is_sound(file: LogBytes, position: int) -> bool:
         header = read_header(file.read(position, HEADER_BYTES), 0, position)
     except CorruptBatchError:
         return False
-    add = batch_kernel.crc32c if header.magic == 2 else batch_kernel.crc32
+    add = kernel.crc32c if header.magic == 2 else kernel.crc32
     crc = 0
     at = position + (21 if header.magic == 2 else 16)
     while at < header.end_position:

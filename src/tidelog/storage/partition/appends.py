@@ -13,8 +13,8 @@
 Up to step 6 a refusal changes nothing but what is true anyway (an epoch's start, an empty segment). What goes wrong in step 7
 takes the log offline, whatever it is: the file and what is known about it must not part.
 
-Steps 1 and 2 of a leader are one call for the usual batch (`records.append_kernel`). `PartitionLog` owns one `Appends`; what an
-append costs beside its write is measured by bench/append_bench.py.
+Steps 1 and 2 of a leader are one call for the usual batch (`records.kernel.take_plain_batch`). `PartitionLog` owns one `Appends`;
+what an append costs beside its write is measured by bench/append_bench.py.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tidelog.errors import (
     UnexpectedAppendOffsetError,
 )
 from tidelog.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
-from tidelog.records.append_kernel import take_plain_batch
 from tidelog.records.batch import LOG_APPEND_TIME, BatchHeader, iter_headers
 from tidelog.records.compression import Bytes, Codec
+from tidelog.records.kernel import take_plain_batch
 from tidelog.records.patch import set_max_timestamp
 from tidelog.records.validation import AppendOrigin, ValidatedRecords, ValidationRules, validate_and_assign_offsets
 from tidelog.records.validation_rules import MAX_TIME, MIN_TIME, time_bounds

@@ -19,8 +19,8 @@ from tidelog.formats.offset_index import OffsetPosition
 from tidelog.formats.txn_index import AbortedTxn, CollectedTxns
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_header
+from tidelog.records.kernel import first_match
 from tidelog.records.records import first_record_at
-from tidelog.records.search_kernel import first_match
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.segment.checked_times import CheckedTimes
 from tidelog.storage.segment.log_file import LogFile

@@ -1,4 +1,4 @@
-/* CRC-32C and CRC-32 for batch_kernel.py: by the processor's own instructions where it has them, else by tables.
+/* CRC-32C and CRC-32 for crc.pxd: by the processor's own instructions where it has them, else by tables.
 
    tidelog_checksums_init() must have run once before the others; after that nothing here changes, so threads may share it.
 
@@ -159,7 +159,7 @@ static uint32_t tidelog_crc32_by_armv8(uint32_t crc, const uint8_t *data, size_t
 
 #endif
 
-/* --- what batch_kernel.py calls --------------------------------------------------------------------------------------- */
+/* --- what crc.pxd calls ---------------------------------------------------------------------------------------------- */
 
 /* Fill the tables, look at the processor; return what will be used. The caller holds the interpreter's lock. */
 static int tidelog_checksums_init(void)

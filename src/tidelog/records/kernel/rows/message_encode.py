@@ -1,6 +1,6 @@
-"""The message kernel: records of a v2 batch written as messages of format v0 or v1, without an object per record.
+"""Records of a v2 batch written as messages of format v0 or v1, without an object per record.
 
-A broker does that for fetchers that know nothing newer (spec §12). What the records are, and where, `kernel.scan_records_v2`
+A broker does that for fetchers that know nothing newer (spec §12). What the records are, and where, `record_scan`
 has found out; here each becomes a message:
 
 ====================  ==========================================================================================================
@@ -12,27 +12,20 @@ timestamp             8 bytes, v1 only
 key, value            4 bytes of length, -1 for null, and the bytes
 ====================  ==========================================================================================================
 
-Like `kernel` this is one file in Cython's pure-Python mode, compiled where a C compiler is found and interpreted elsewhere.
-`records.conversion` calls it.
+`records.conversion` and `records.message_set` call this.
 """
 
 from __future__ import annotations
 
-import zlib
-
 import cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memcpy
-    from cython.cimports.tidelog.records.build_stamp import TIDELOG_SOURCE_CRC
-    from cython.cimports.tidelog.records.native import tidelog_checksums_init, tidelog_crc32
+    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, crc
+else:
+    from tidelog.records.kernel.primitives import buffers, build_stamp, crc
 
-    from tidelog.records.build_stamp import check_source
-
-    check_source(__name__, __file__, TIDELOG_SOURCE_CRC)
-    tidelog_checksums_init()
-
-COMPILED: bool = cython.compiled
+build_stamp.check(__name__, __file__)
+crc.prepare()
 
 _NO_TIMESTAMP = cython.declare(cython.longlong, -1)
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, 12)
@@ -64,17 +57,6 @@ def messages_bytes(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _put(out: cython.p_uchar, at: cython.Py_ssize_t, size: cython.int, value: cython.longlong) -> cython.void:
-    """Write a signed number of `size` bytes."""
-    i: cython.int
-    for i in range(size):
-        out[at + i] = value >> 8 * (size - 1 - i) & 255
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _put_field(
     out: cython.p_uchar,
     at: cython.Py_ssize_t,
@@ -83,15 +65,11 @@ def _put_field(
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
     """Write a key or a value; return where it ends."""
-    _put(out, at, 4, length)
+    buffers.put(out, at, 4, length)
     at += 4
     if length <= 0:
         return at
-    if cython.compiled:
-        memcpy(out + at, data + position, length)
-    else:
-        out[at : at + length] = data[position : position + length]
-    return at + length
+    return buffers.copy(out, at, data, position, length)
 
 
 @cython.boundscheck(False)
@@ -127,11 +105,8 @@ def encode_messages(
             raise ValueError(f"key of row {row} outside of {size} bytes")
         if not (0 <= value_positions[row] <= size - max(value_lengths[row], 0)):
             raise ValueError(f"value of row {row} outside of {size} bytes")
-    if cython.compiled:
-        source: cython.pointer(cython.const[cython.uchar]) = cython.address(data[0])
-        target: cython.p_uchar = cython.address(out[0])
-    else:
-        source, target = memoryview(data), memoryview(out)
+    source: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
+    target: cython.p_uchar = buffers.output(out)
     at: cython.Py_ssize_t = 0
     start: cython.Py_ssize_t
     fault: cython.Py_ssize_t = -1
@@ -146,14 +121,11 @@ def encode_messages(
             target[at + 1] = attributes
             at += 2
             if magic == 1:
-                _put(target, at, 8, timestamps[row])
+                buffers.put(target, at, 8, timestamps[row])
                 at += 8
             at = _put_field(target, at, source, key_positions[row], key_lengths[row])
             at = _put_field(target, at, source, value_positions[row], value_lengths[row])
-            _put(target, start, 8, offsets[row] - base_offset)
-            _put(target, start + 8, 4, at - start - _ENTRY_BYTES)
-            if cython.compiled:
-                _put(target, start + 12, 4, tidelog_crc32(0, target + start + 16, at - start - 16))
-            else:
-                _put(target, start + 12, 4, zlib.crc32(target[start + 16 : at]))
+            buffers.put(target, start, 8, offsets[row] - base_offset)
+            buffers.put(target, start + 8, 4, at - start - _ENTRY_BYTES)
+            buffers.put(target, start + 12, 4, crc.crc32(target, start + 16, at, 0))
     return fault

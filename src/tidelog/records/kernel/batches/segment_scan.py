@@ -1,10 +1,6 @@
-"""The batch kernel: a segment's batches checked, indexed and followed, without an object per batch.
+"""One walk over a segment's batches, without an object per batch: checked, indexed and followed.
 
-Beside `kernel`, which looks inside batches, this one goes over them: recovery and the rebuilding of indexes read every byte of
-a segment, and with batches of 1 KiB a gigabyte holds a million of them. It is likewise one file in Cython's pure-Python mode,
-compiled where a C compiler is found and interpreted elsewhere, with the same answers. Compiled, the checksums come from
-`checksums.h`: the processor's CRC-32C instruction if it has one, tables if not. `CRC32C` says which.
-
+Recovery and the rebuilding of indexes read every byte of a segment, and with batches of 1 KiB a gigabyte holds a million of them.
 `SegmentScan` is the state of one walk from a segment's first batch to its last valid one; chunks of the file are handed to it
 one after the other. For each batch (spec §4.7, §10):
 
@@ -21,7 +17,7 @@ epochs      its leader epoch and first offset, if it is above all before
 producers   where it is, if the producers' state must be told of it (below)
 ==========  ==========================================================================================================
 
-The walk ends at the first batch that fails (`fault`, one of `FAULTS`) or that the buffer does not hold to its end.
+The walk ends at the first batch that fails (`fault`, one of `BATCH_FAULTS`) or that the buffer does not hold to its end.
 
 What a producer's state is after a segment follows from few of its batches: every marker, each batch that opens a transaction
 (or that breaks one, being outside of it), and the last five of each producer, because no more are kept. `producer_positions`
@@ -36,261 +32,24 @@ Invariants
 
 from __future__ import annotations
 
-import zlib
 from array import array
 
 import cython
 
 if cython.compiled:
-    from cython.cimports.tidelog.records.build_stamp import TIDELOG_SOURCE_CRC
-    from cython.cimports.tidelog.records.native import (
-        tidelog_checksums_init,
-        tidelog_crc32,
-        tidelog_crc32c,
-        tidelog_crc32c_by_table,
-    )
-
-    from tidelog.records.build_stamp import check_source
-
-    check_source(__name__, __file__, TIDELOG_SOURCE_CRC)
-    CRC32C: str = ("table", "SSE4.2", "ARMv8")[tidelog_checksums_init()]
+    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, crc, faults, layout
 else:
-    from crc32c import crc32c as _package_crc32c
+    from tidelog.records.kernel.primitives import buffers, build_stamp, crc, faults, layout
 
-    CRC32C = "package"
+build_stamp.check(__name__, __file__)
+crc.prepare()
 
-COMPILED: bool = cython.compiled
-
-OVERFLOW = -7
-
-FAULTS = {
-    -1: "batch length too small",
-    -2: "unknown batch magic",
-    -3: "batch too small for its magic",
-    -4: "batch offset out of range",
-    -5: "batch checksum does not match",
-    -6: "batch offset too low for its place",
-    OVERFLOW: "batch offset does not fit its segment",
-    -8: "batch position beyond int32",
-}
-"""Fault code → what is wrong with the batch that ended a scan, for an error's text."""
-
-_LENGTH = cython.declare(cython.int, -1)
-_MAGIC = cython.declare(cython.int, -2)
-_SIZE = cython.declare(cython.int, -3)
-_OFFSET = cython.declare(cython.int, -4)
-_CHECKSUM = cython.declare(cython.int, -5)
-_ORDER = cython.declare(cython.int, -6)
-_OVERFLOW = cython.declare(cython.int, -7)
-_POSITION = cython.declare(cython.int, -8)
-
-_INT32_MAX = cython.declare(cython.longlong, 2**31 - 1)
-_INT64_MAX = cython.declare(cython.longlong, 2**63 - 1)
-_MASK32 = cython.declare(cython.longlong, 2**32 - 1)
 _MASK64 = cython.declare(cython.ulonglong, 2**64 - 1)
 _HASH_FACTOR = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
-
 _MIN_HEADER_BYTES = cython.declare(cython.Py_ssize_t, 18)
-_HEADER_BYTES_V2 = cython.declare(cython.Py_ssize_t, 61)
-_TRANSACTIONAL_BIT = cython.declare(cython.int, 0x10)
-_CONTROL_BIT = cython.declare(cython.int, 0x20)
-
 _KEPT_BATCHES = cython.declare(cython.Py_ssize_t, 5)
 _FIRST_ROOM = 256
 _FIRST_SLOTS = 64
-
-
-# --- Buffers as pointers (compiled) or as themselves (interpreted) --------------------------------------------------------
-
-
-@cython.cfunc
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _input(view: cython.const[cython.uchar][::1]) -> cython.pointer(cython.const[cython.uchar]):
-    if cython.compiled:
-        return cython.address(view[0])
-    else:
-        return memoryview(view)
-
-
-@cython.cfunc
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _output(view: cython.uchar[::1]) -> cython.p_uchar:
-    if cython.compiled:
-        return cython.address(view[0])
-    else:
-        return view
-
-
-@cython.cfunc
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _longs(view: cython.longlong[::1]) -> cython.p_longlong:
-    if cython.compiled:
-        return cython.address(view[0])
-    else:
-        return view
-
-
-@cython.cfunc
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _ints(view: cython.int[::1]) -> cython.p_int:
-    if cython.compiled:
-        return cython.address(view[0])
-    else:
-        return view
-
-
-@cython.cfunc
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _small(view: cython.schar[::1]) -> cython.p_schar:
-    if cython.compiled:
-        return cython.address(view[0])
-    else:
-        return view
-
-
-# --- Big-endian numbers and checksums -------------------------------------------------------------------------------------
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int32(data: cython.pointer(cython.const[cython.uchar]), at: cython.Py_ssize_t) -> cython.longlong:
-    """Return the signed int32 at `at`."""
-    if cython.compiled:
-        high: cython.longlong = cython.cast(cython.schar, data[at])
-        return high << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
-    else:
-        return int.from_bytes(data[at : at + 4], "big", signed=True)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int64(data: cython.pointer(cython.const[cython.uchar]), at: cython.Py_ssize_t) -> cython.longlong:
-    """Return the signed int64 at `at`."""
-    if cython.compiled:
-        raw: cython.ulonglong = 0
-        i: cython.int
-        for i in range(8):
-            raw = raw << 8 | data[at + i]
-        return cython.cast(cython.longlong, raw)
-    else:
-        return int.from_bytes(data[at : at + 8], "big", signed=True)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put(out: cython.p_uchar, at: cython.Py_ssize_t, size: cython.int, value: cython.longlong) -> cython.void:
-    """Write the low `size` bytes of a number that is not negative."""
-    i: cython.int
-    for i in range(size):
-        out[at + i] = value >> 8 * (size - 1 - i) & 255
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _crc32c(
-    data: cython.pointer(cython.const[cython.uchar]), start: cython.Py_ssize_t, end: cython.Py_ssize_t, value: cython.uint
-) -> cython.uint:
-    if cython.compiled:
-        return tidelog_crc32c(value, data + start, end - start)
-    else:
-        return _package_crc32c(data[start:end], value)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _crc32(
-    data: cython.pointer(cython.const[cython.uchar]), start: cython.Py_ssize_t, end: cython.Py_ssize_t, value: cython.uint
-) -> cython.uint:
-    if cython.compiled:
-        return tidelog_crc32(value, data + start, end - start)
-    else:
-        return zlib.crc32(data[start:end], value)
-
-
-def crc32c(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
-    """Return the CRC-32C of `data`; `value` is that of what came before. Releases the GIL."""
-    length: cython.Py_ssize_t = len(data)
-    if length == 0:
-        return value
-    pointer: cython.pointer(cython.const[cython.uchar]) = _input(data)
-    with cython.nogil:
-        value = _crc32c(pointer, 0, length, value)
-    return value
-
-
-def crc32c_by_table(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
-    """Return the same as `crc32c`, as a processor without an instruction for it comes to it."""
-    length: cython.Py_ssize_t = len(data)
-    if length == 0:
-        return value
-    pointer: cython.pointer(cython.const[cython.uchar]) = _input(data)
-    if cython.compiled:
-        return tidelog_crc32c_by_table(value, pointer, length)
-    else:
-        return _crc32c(pointer, 0, length, value)
-
-
-def crc32(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
-    """Return zlib's CRC-32 of `data`; `value` is that of what came before. Releases the GIL."""
-    length: cython.Py_ssize_t = len(data)
-    if length == 0:
-        return value
-    pointer: cython.pointer(cython.const[cython.uchar]) = _input(data)
-    with cython.nogil:
-        value = _crc32(pointer, 0, length, value)
-    return value
-
-
-# --- What identifies batches -----------------------------------------------------------------------------------------------
-
-
-def digest_batches(
-    data: cython.const[cython.uchar][::1], end: cython.longlong, value: cython.uint = 0
-) -> tuple[cython.longlong, cython.uint]:
-    """Follow batches from the start of `data` on until `end`; return (where that led, their digest).
-
-    The digest is a CRC-32C over base offset, size and checksum field of one batch after the other, 16 bytes as they stand in the
-    header; `value` is that of the batches before. Of the last batch only the header need be there; where a header is not, or no
-    batch's, the walk ends in front of it. Nothing else is checked.
-    """
-    length: cython.Py_ssize_t = len(data)
-    position: cython.longlong = 0
-    if length == 0:
-        return (position, value)
-    pointer: cython.pointer(cython.const[cython.uchar]) = _input(data)
-    at: cython.Py_ssize_t
-    size: cython.longlong
-    with cython.nogil:
-        while position < end and length - position >= 21:
-            at = cython.cast(cython.Py_ssize_t, position)
-            size = _int32(pointer, at + 8)
-            if size < 14 or pointer[at + 16] > 2:
-                break
-            value = _crc32c(pointer, at, at + 12, value)
-            if pointer[at + 16] == 2:
-                value = _crc32c(pointer, at + 17, at + 21, value)
-            else:
-                value = _crc32c(pointer, at + 12, at + 16, value)
-            position += 12 + size
-    return (position, value)
-
-
-# --- The walk -------------------------------------------------------------------------------------------------------------
 
 
 @cython.cclass
@@ -383,7 +142,7 @@ class SegmentScan:
         self.needed_bytes = 0
         if self.fault or length == 0:
             return 0
-        pointer: cython.pointer(cython.const[cython.uchar]) = _input(data)
+        pointer: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
         while True:
             with cython.nogil:
                 consumed = self._walk(pointer, consumed, length, position)
@@ -424,53 +183,53 @@ class SegmentScan:
             ):
                 self.full = True
                 break
-            if position + at > _INT32_MAX:
-                fault = _POSITION
+            if position + at > layout.MAX_INT32:
+                fault = faults.BATCH_POSITION
                 break
-            size = _int32(data, at + 8) + 12
+            size = buffers.int32(data, at + 8) + 12
             if size < 26:
-                fault = _LENGTH
+                fault = faults.BATCH_LENGTH
                 break
             magic = data[at + 16]
             if magic > 2:
-                fault = _MAGIC
+                fault = faults.BATCH_MAGIC
                 break
-            if size < (_HEADER_BYTES_V2 if magic == 2 else 26 + 8 * magic):
-                fault = _SIZE
+            if size < (layout.HEADER_BYTES if magic == 2 else 26 + 8 * magic):
+                fault = faults.BATCH_SIZE
                 break
             if size > end - at:
                 self.needed_bytes = size
                 break
-            first = _int64(data, at)
+            first = buffers.int64(data, at)
             last = first
             if first < 0:
-                fault = _OFFSET
+                fault = faults.BATCH_OFFSET
                 break
             if magic == 2:
-                delta = _int32(data, at + 23)
-                if delta < 0 or first > _INT64_MAX - delta:
-                    fault = _OFFSET
+                delta = buffers.int32(data, at + 23)
+                if delta < 0 or first > layout.MAX_INT64 - delta:
+                    fault = faults.BATCH_OFFSET
                     break
                 last = first + delta
-                if self.checking and _crc32c(data, at + 21, at + size, 0) != _int32(data, at + 17) & _MASK32:
-                    fault = _CHECKSUM
+                if self.checking and crc.crc32c(data, at + 21, at + size, 0) != buffers.uint32(data, at + 17):
+                    fault = faults.BATCH_CHECKSUM
                     break
-            elif self.checking and _crc32(data, at + 16, at + size, 0) != _int32(data, at + 12) & _MASK32:
-                fault = _CHECKSUM
+            elif self.checking and crc.crc32(data, at + 16, at + size, 0) != buffers.uint32(data, at + 12):
+                fault = faults.BATCH_CHECKSUM
                 break
             if first <= self.last_offset:
-                fault = _ORDER
+                fault = faults.BATCH_ORDER
                 break
-            if last - self.base_offset > _INT32_MAX:
-                fault = _OVERFLOW
+            if last - self.base_offset > layout.MAX_INT32:
+                fault = faults.BATCH_OVERFLOW
                 break
 
             self.last_offset = last
             if magic == 2:
-                timestamp = _int64(data, at + 35)
+                timestamp = buffers.int64(data, at + 35)
                 attributes = data[at + 22]
             else:
-                timestamp = _int64(data, at + 18) if magic == 1 else -1
+                timestamp = buffers.int64(data, at + 18) if magic == 1 else -1
                 attributes = data[at + 17] if magic == 1 else 0
             if self.batches == 0:
                 self.first_max_timestamp = timestamp
@@ -484,13 +243,13 @@ class SegmentScan:
                 self._add_entry(position + at)
                 self.last_index_position = position + at
             if magic == 2:
-                epoch = _int32(data, at + 12)
+                epoch = buffers.int32(data, at + 12)
                 if epoch > self.latest_epoch:
                     self.latest_epoch = epoch
                     self.epoch_pairs[2 * self.epoch_count] = epoch
                     self.epoch_pairs[2 * self.epoch_count + 1] = first
                     self.epoch_count += 1
-                producer = _int64(data, at + 43)
+                producer = buffers.int64(data, at + 43)
                 if producer >= 0:
                     self._follow_producer(producer, attributes, position + at)
             at += size
@@ -504,8 +263,8 @@ class SegmentScan:
     @cython.nogil
     @cython.exceptval(check=False)
     def _add_entry(self, position: cython.longlong) -> cython.void:
-        _put(self.entries, 8 * self.entry_count, 4, self.last_offset - self.base_offset)
-        _put(self.entries, 8 * self.entry_count + 4, 4, position)
+        buffers.put(self.entries, 8 * self.entry_count, 4, self.last_offset - self.base_offset)
+        buffers.put(self.entries, 8 * self.entry_count + 4, 4, position)
         self.entry_count += 1
         self._add_time_entry()
 
@@ -516,8 +275,8 @@ class SegmentScan:
     def _add_time_entry(self) -> cython.void:
         if self.max_timestamp > self.last_time_entry:
             self.last_time_entry = self.max_timestamp
-            _put(self.time_entries_, 12 * self.time_count, 8, self.max_timestamp)
-            _put(self.time_entries_, 12 * self.time_count + 8, 4, self.offset_of_max_timestamp - self.base_offset)
+            buffers.put(self.time_entries_, 12 * self.time_count, 8, self.max_timestamp)
+            buffers.put(self.time_entries_, 12 * self.time_count + 8, 4, self.offset_of_max_timestamp - self.base_offset)
             self.time_count += 1
 
     @cython.cfunc
@@ -528,14 +287,14 @@ class SegmentScan:
         if self.slot_producer[slot] != producer:
             slot = self._find_slot(producer)
             self.slot = slot
-        if attributes & _CONTROL_BIT:
+        if attributes & layout.CONTROL_BIT:
             self.slot_open[slot] = 0
             self.events[self.event_count] = position
             self.event_count += 1
             return
         self.slot_kept[_KEPT_BATCHES * slot + self.slot_next[slot]] = position
         self.slot_next[slot] = 0 if self.slot_next[slot] == _KEPT_BATCHES - 1 else self.slot_next[slot] + 1
-        if (attributes & _TRANSACTIONAL_BIT != 0) != (self.slot_open[slot] != 0):
+        if (attributes & layout.TRANSACTIONAL_BIT != 0) != (self.slot_open[slot] != 0):
             self.slot_open[slot] = 1
             self.events[self.event_count] = position
             self.event_count += 1
@@ -571,18 +330,18 @@ class SegmentScan:
         # One time entry more than offset entries: the last one, which `finish` adds.
         self.stores["entries"] = self._enlarged("entries", bytearray(8 * room), 8 * self.entry_count)
         self.stores["time_entries"] = self._enlarged("time_entries", bytearray(12 * room + 12), 12 * self.time_count)
-        self.entries = _output(self.stores["entries"])
-        self.time_entries_ = _output(self.stores["time_entries"])
+        self.entries = buffers.output(self.stores["entries"])
+        self.time_entries_ = buffers.output(self.stores["time_entries"])
         self.entry_room = room
 
     def _size_epochs(self, room: cython.Py_ssize_t) -> None:
         self.stores["epochs"] = self._enlarged("epochs", array("q", bytes(16 * room)), 2 * self.epoch_count)
-        self.epoch_pairs = _longs(self.stores["epochs"])
+        self.epoch_pairs = buffers.longs(self.stores["epochs"])
         self.epoch_room = room
 
     def _size_events(self, room: cython.Py_ssize_t) -> None:
         self.stores["events"] = self._enlarged("events", array("i", bytes(4 * room)), self.event_count)
-        self.events = _ints(self.stores["events"])
+        self.events = buffers.ints(self.stores["events"])
         self.event_room = room
 
     def _enlarged(self, name: str, new: object, used: cython.Py_ssize_t) -> object:
@@ -601,10 +360,10 @@ class SegmentScan:
         }
         self.slots = slots
         self.slot_bits = slots.bit_length() - 1
-        self.slot_producer = _longs(new["producer"])
-        self.slot_kept = _ints(new["kept"])
-        self.slot_next = _small(new["next"])
-        self.slot_open = _small(new["open"])
+        self.slot_producer = buffers.longs(new["producer"])
+        self.slot_kept = buffers.ints(new["kept"])
+        self.slot_next = buffers.signed_bytes(new["next"])
+        self.slot_open = buffers.signed_bytes(new["open"])
         self.producers = 0
         if "producer" in old:
             for place, producer in enumerate(old["producer"]):

@@ -1,0 +1,82 @@
+"""CRC-32C and CRC-32 of any buffer, without the GIL, and the digest that identifies a run of batches.
+
+Compiled, the sums come from `checksums.h`: the processor's CRC-32C instruction if it has one, tables if not. `CRC32C` says which.
+"""
+
+from __future__ import annotations
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, crc
+else:
+    from tidelog.records.kernel.primitives import buffers, build_stamp, crc
+
+build_stamp.check(__name__, __file__)
+
+CRC32C: str = crc.prepare()
+
+
+def crc32c(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
+    """Return the CRC-32C of `data`; `value` is that of what came before. Releases the GIL."""
+    length: cython.Py_ssize_t = len(data)
+    if length == 0:
+        return value
+    pointer: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
+    with cython.nogil:
+        value = crc.crc32c(pointer, 0, length, value)
+    return value
+
+
+def crc32c_by_table(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
+    """Return the same as `crc32c`, as a processor without an instruction for it comes to it."""
+    length: cython.Py_ssize_t = len(data)
+    if length == 0:
+        return value
+    pointer: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
+    return crc.crc32c_by_table(pointer, 0, length, value)
+
+
+def crc32(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
+    """Return zlib's CRC-32 of `data`; `value` is that of what came before. Releases the GIL."""
+    length: cython.Py_ssize_t = len(data)
+    if length == 0:
+        return value
+    pointer: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
+    with cython.nogil:
+        value = crc.crc32(pointer, 0, length, value)
+    return value
+
+
+# --- What identifies batches -----------------------------------------------------------------------------------------------
+
+
+def digest_batches(
+    data: cython.const[cython.uchar][::1], end: cython.longlong, value: cython.uint = 0
+) -> tuple[cython.longlong, cython.uint]:
+    """Follow batches from the start of `data` on until `end`; return (where that led, their digest).
+
+    The digest is a CRC-32C over base offset, size and checksum field of one batch after the other, 16 bytes as they stand in the
+    header; `value` is that of the batches before. Of the last batch only the header need be there; where a header is not, or no
+    batch's, the walk ends in front of it. Nothing else is checked.
+    """
+    length: cython.Py_ssize_t = len(data)
+    position: cython.longlong = 0
+    if length == 0:
+        return (position, value)
+    pointer: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
+    at: cython.Py_ssize_t
+    size: cython.longlong
+    with cython.nogil:
+        while position < end and length - position >= 21:
+            at = cython.cast(cython.Py_ssize_t, position)
+            size = buffers.int32(pointer, at + 8)
+            if size < 14 or pointer[at + 16] > 2:
+                break
+            value = crc.crc32c(pointer, at, at + 12, value)
+            if pointer[at + 16] == 2:
+                value = crc.crc32c(pointer, at + 17, at + 21, value)
+            else:
+                value = crc.crc32c(pointer, at + 12, at + 16, value)
+            position += 12 + size
+    return (position, value)

@@ -1,0 +1,1 @@
+"""Which offset is each key's latest, and which records therefore stay."""

@@ -1,0 +1,140 @@
+"""The first pass: keys into the table."""
+
+from __future__ import annotations
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.tidelog.records.kernel.compaction.offset_table import OffsetTable
+    from cython.cimports.tidelog.records.kernel.compaction.record_pass import Pass, check_count, plain_batch_end, read_record
+    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout
+else:
+    from tidelog.records.kernel.compaction.offset_table import OffsetTable
+    from tidelog.records.kernel.compaction.record_pass import Pass, check_count, plain_batch_end, read_record
+    from tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout
+
+build_stamp.check(__name__, __file__)
+
+
+@cython.cclass
+class MapPass(Pass):
+    """Puts the keys of records at or above `min_offset` into `table`, as long as that holds fewer than `max_entries`.
+
+    `is_full` says that a record found no place; `table.latest_offset` is then the last one that did.
+    """
+
+    messages_read = cython.declare(cython.longlong, visibility="public")
+    is_full = cython.declare(cython.bint, visibility="public")
+    fault_position = cython.declare(cython.Py_ssize_t, visibility="public")
+
+    table: OffsetTable
+    min_offset: cython.longlong
+    max_entries: cython.longlong
+
+    def __init__(self, table: OffsetTable, min_offset: cython.longlong, max_entries: cython.longlong) -> None:
+        Pass.__init__(self)
+        self.table = table
+        self.min_offset = min_offset
+        self.max_entries = max_entries
+        self.messages_read = 0
+        self.is_full = False
+        self.fault_position = 0
+
+    def add_records(
+        self,
+        data: cython.const[cython.uchar][::1],
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        count: cython.longlong,
+        base_offset: cython.longlong,
+        last_offset: cython.longlong,
+    ) -> int:
+        """Take the records of a v2 batch, decompressed in `data[start:end]`; return 0, or a fault code."""
+        if not 0 <= start <= end <= len(data):
+            raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+        p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
+        fault: cython.int
+        with cython.nogil:
+            fault = self._add(p, start, end, count, base_offset, last_offset)
+        return fault
+
+    def add_batches(
+        self, data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Take the plain batches from `start` on; return where the first begins that is none, or was not taken whole."""
+        if not 0 <= start <= end <= len(data):
+            raise ValueError(f"range {start}:{end} outside of {len(data)} bytes")
+        p: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
+        pos: cython.Py_ssize_t = start
+        batch_end: cython.Py_ssize_t
+        base_offset: cython.longlong
+        messages_read: cython.longlong
+        with cython.nogil:
+            while True:
+                batch_end = plain_batch_end(p, pos, end, self.transactional_end)
+                if batch_end < 0 or not self.note(p, pos):
+                    break
+                base_offset = buffers.int64(p, pos)
+                messages_read = self.messages_read
+                if (
+                    self._add(
+                        p,
+                        pos + layout.HEADER_BYTES,
+                        batch_end,
+                        buffers.int32(p, pos + 57),
+                        base_offset,
+                        base_offset + buffers.int32(p, pos + 23),
+                    )
+                    < 0
+                ):
+                    # What went into the table stays; the caller raises an error over this batch.
+                    self.messages_read = messages_read
+                    break
+                if self.is_full:
+                    break
+                pos = batch_end
+        return pos
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _add(
+        self,
+        p: cython.pointer(cython.const[cython.uchar]),
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        count: cython.longlong,
+        base_offset: cython.longlong,
+        last_offset: cython.longlong,
+    ) -> cython.int:
+        pos: cython.Py_ssize_t = start
+        after: cython.longlong
+        i: cython.longlong = 0
+        offset: cython.longlong
+        fields: cython.p_longlong = self.fields
+        fault: cython.int = check_count(start, end, count)
+        self.fault_position = start
+        if fault < 0:
+            return fault
+        while i < count:
+            self.fault_position = pos
+            if pos == end:
+                return faults.TOO_FEW
+            after = read_record(p, pos, end, last_offset - base_offset, fields)
+            if after < 0:
+                return after
+            offset = base_offset + fields[layout.OFFSET_DELTA]
+            if fields[layout.KEY_LENGTH] >= 0 and offset >= self.min_offset:
+                if self.table.size >= self.max_entries:
+                    self.is_full = True
+                    return 0
+                self.table.put_entry(p, fields[layout.KEY_POSITION], fields[layout.KEY_LENGTH], offset)
+            self.messages_read += 1
+            pos = after
+            i += 1
+        if pos != end:
+            self.fault_position = pos
+            return faults.TRAILING
+        if last_offset >= self.min_offset:
+            self.table.latest_offset = last_offset
+        return 0

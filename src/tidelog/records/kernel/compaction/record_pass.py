@@ -1,0 +1,194 @@
+"""What the cleaner's two passes share: records read whole, batches of the plain kind recognised, producers noted.
+
+Both passes take the records of one batch, decompressed, or runs of whole batches of the plain kind: v2, uncompressed, no control
+batch, transactional only below an offset up to which the caller knows nothing to be aborted. They stop in front of any other
+batch, and of one that is damaged: the caller then looks at that batch by itself and says what is wrong with it. Of the
+transactional batches that they take, they note the producers.
+
+Only `records.compaction` and `records.filter` call the passes.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, crc, faults, layout, varints
+else:
+    from tidelog.records.kernel.primitives import buffers, build_stamp, crc, faults, layout, varints
+
+build_stamp.check(__name__, __file__)
+crc.prepare()
+
+# Codec, control: a batch with any of these is not of the plain kind.
+_NOT_PLAIN_BITS = cython.declare(cython.int, 0x27)
+_NOTED_PRODUCERS = cython.declare(cython.Py_ssize_t, 1024)
+
+
+def read_record(
+    p: cython.pointer(cython.const[cython.uchar]),
+    pos: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    max_offset_delta: cython.longlong,
+    fields: cython.p_longlong,
+) -> cython.longlong:
+    """Read the record at `pos` into `fields`; return the position behind it, or a fault code. All of it is validated."""
+    packed: cython.longlong
+    value: cython.longlong
+    size: cython.int
+    record_end: cython.Py_ssize_t
+    headers: cython.longlong
+    packed = varints.read(p, pos, end)
+    if packed & 15 == 0:
+        return packed >> 4
+    pos += packed & 15
+    value = packed >> 4
+    value = (value >> 1) ^ -(value & 1)
+    if value < 0 or value > end - pos:
+        return faults.RECORD_SIZE
+    record_end = pos + value
+    pos += 1  # attributes: unused so far
+
+    size = varints.long_size(p, pos, record_end)
+    if size < 0:
+        return size
+    fields[layout.TIME_DELTA] = varints.long_value(p, pos, size)
+    pos += size
+    fields[layout.REST_POSITION] = pos
+
+    packed = varints.read(p, pos, record_end)
+    if packed & 15 == 0:
+        return packed >> 4
+    pos += packed & 15
+    value = packed >> 4
+    value = (value >> 1) ^ -(value & 1)
+    if value < 0 or value > max_offset_delta:
+        return faults.OFFSET
+    fields[layout.OFFSET_DELTA] = value
+
+    packed = varints.read(p, pos, record_end)
+    if packed & 15 == 0:
+        return packed >> 4
+    pos += packed & 15
+    value = packed >> 4
+    value = (value >> 1) ^ -(value & 1)
+    fields[layout.KEY_POSITION] = pos
+    fields[layout.KEY_LENGTH] = value
+    if value > record_end - pos:
+        return faults.KEY_SIZE
+    if value > 0:
+        pos += value
+
+    packed = varints.read(p, pos, record_end)
+    if packed & 15 == 0:
+        return packed >> 4
+    pos += packed & 15
+    value = packed >> 4
+    value = (value >> 1) ^ -(value & 1)
+    fields[layout.VALUE_LENGTH] = value
+    if value > record_end - pos:
+        return faults.VALUE_SIZE
+    if value > 0:
+        pos += value
+
+    packed = varints.read(p, pos, record_end)
+    if packed & 15 == 0:
+        return packed >> 4
+    pos += packed & 15
+    value = packed >> 4
+    headers = (value >> 1) ^ -(value & 1)
+    if headers < 0 or headers > record_end - pos:
+        return faults.HEADER_COUNT
+    while headers > 0:
+        packed = varints.read(p, pos, record_end)
+        if packed & 15 == 0:
+            return packed >> 4
+        pos += packed & 15
+        value = packed >> 4
+        value = (value >> 1) ^ -(value & 1)
+        if value < 0 or value > record_end - pos:
+            return faults.HEADER_KEY
+        pos += value
+        packed = varints.read(p, pos, record_end)
+        if packed & 15 == 0:
+            return packed >> 4
+        pos += packed & 15
+        value = packed >> 4
+        value = (value >> 1) ^ -(value & 1)
+        if value > record_end - pos:
+            return faults.HEADER_VALUE
+        if value > 0:
+            pos += value
+        headers -= 1
+    return record_end if pos == record_end else faults.SIZE_MISMATCH
+
+
+def check_count(start: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython.longlong) -> cython.int:
+    if count < 0:
+        return faults.NEGATIVE_COUNT
+    if count > (end - start) // layout.MIN_RECORD_BYTES:
+        return faults.NO_ROOM
+    return 0
+
+
+def plain_batch_end(
+    p: cython.pointer(cython.const[cython.uchar]),
+    pos: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    transactional_end: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Return the position behind the batch at `pos` if it is whole, of the plain kind and has the right checksum, else -1."""
+    length: cython.longlong
+    batch_end: cython.Py_ssize_t
+    if end - pos < layout.HEADER_BYTES or p[pos + 16] != 2:
+        return -1
+    length = buffers.int32(p, pos + 8)
+    if length < layout.HEADER_BYTES - 12 or length > end - pos - 12:
+        return -1
+    batch_end = pos + 12 + length
+    if p[pos + 22] & _NOT_PLAIN_BITS != 0 or buffers.int64(p, pos) < 0 or buffers.int32(p, pos + 23) < 0:
+        return -1
+    if buffers.int64(p, pos) > layout.MAX_INT64 - buffers.int32(p, pos + 23):
+        return -1
+    if p[pos + 22] & layout.TRANSACTIONAL_BIT != 0 and buffers.int64(p, pos) + buffers.int32(p, pos + 23) >= transactional_end:
+        return -1
+    if crc.crc32c(p, pos + 21, batch_end, 0) != buffers.uint32(p, pos + 17):
+        return -1
+    return batch_end
+
+
+class Pass:
+    """What both passes have: `transactional_end`, see the module; the producers of transactional batches that were taken.
+
+    One that writes many batches in a row is noted once for them; where there is no room for another note, a run stops.
+    """
+
+    def __init__(self) -> None:
+        self.transactional_end = -1
+        self.noted_store = array("q", bytes(8 * _NOTED_PRODUCERS))
+        self.noted = buffers.longs(self.noted_store)
+        self.noted_count = 0
+        self.fields_store = array("q", bytes(8 * layout.RECORD_FIELDS))
+        self.fields = buffers.longs(self.fields_store)
+
+    def take_producers(self) -> array:
+        """Return the ids noted since the last call."""
+        found = self.noted_store[: self.noted_count]
+        self.noted_count = 0
+        return found
+
+    def note(self, p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t) -> cython.bint:
+        """Note the producer of the batch at `pos` if that is transactional; False if there is no room for it."""
+        producer_id: cython.longlong
+        if p[pos + 22] & layout.TRANSACTIONAL_BIT == 0:
+            return True
+        producer_id = buffers.int64(p, pos + 43)
+        if self.noted_count > 0 and self.noted[self.noted_count - 1] == producer_id:
+            return True
+        if self.noted_count == _NOTED_PRODUCERS:
+            return False
+        self.noted[self.noted_count] = producer_id
+        self.noted_count += 1
+        return True

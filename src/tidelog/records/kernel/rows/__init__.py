@@ -1,0 +1,1 @@
+"""Records as rows: read from batches, judged, gathered into Arrow's layouts, and written again."""

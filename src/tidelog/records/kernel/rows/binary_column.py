@@ -1,0 +1,51 @@
+"""A column of byte strings in Arrow's binary layout, for kernels to read."""
+
+from __future__ import annotations
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp
+else:
+    from tidelog.records.kernel.primitives import buffers, build_stamp
+
+build_stamp.check(__name__, __file__)
+
+
+class BinaryColumn:
+    """A column of byte strings in Arrow's binary layout, to be written from: int32 offsets, data, validity bitmap or None.
+
+    `first` is where the column begins in them (the offset of a sliced Arrow array), `length` how many entries it has.
+    Raises ValueError where the offsets do not fit the data: nothing is read outside of it later.
+    """
+
+    def __init__(
+        self,
+        offsets: object,
+        data: object,
+        validity: object,
+        first: cython.Py_ssize_t,
+        length: cython.Py_ssize_t,
+    ) -> None:
+        offsets_view: cython.const[cython.int][::1] = memoryview(offsets).cast("B").cast("i")
+        data_view: cython.const[cython.uchar][::1] = memoryview(data).cast("B")
+        validity_view: cython.const[cython.uchar][::1] = memoryview(b"" if validity is None else validity).cast("B")
+        if first < 0 or length < 0 or len(offsets_view) < first + length + 1:
+            raise ValueError(f"{len(offsets_view)} offsets for {first} + {length} entries")
+        if validity is not None and len(validity_view) * 8 < first + length:
+            raise ValueError(f"{len(validity_view)} bytes of validity for {first} + {length} entries")
+        previous: cython.longlong = 0
+        i: cython.Py_ssize_t
+        for i in range(first, first + length + 1):
+            if offsets_view[i] < previous:
+                raise ValueError(f"offset {offsets_view[i]} of entry {i} below the one before it")
+            previous = offsets_view[i]
+        if previous > len(data_view):
+            raise ValueError(f"offset {previous} beyond {len(data_view)} bytes of data")
+        self.length = length
+        self.first = first
+        self.has_validity = validity is not None
+        self.owners = (offsets, data, validity)
+        self.offsets = buffers.input_ints(offsets_view)
+        self.data = buffers.input_bytes(data_view)
+        self.validity = buffers.input_bytes(validity_view)
