@@ -21,10 +21,10 @@ from tidelog.broker.first_look import USUAL, first_look, first_look_fast
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.leader_epochs import EpochEntry
 from tidelog.model import NO_TIMESTAMP
-from tidelog.records.append_kernel import COMPILED
 from tidelog.records.batch import HEADER_BYTES, _read_header_fast, read_header
 from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
+from tidelog.records.kernel import COMPILED
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.partition.append_info import AppendInfo, append_info_fast
 from tidelog.storage.partition.appends import _validate
