@@ -286,7 +286,7 @@ class TestRemoving:
             append(state, batch(i, i))
             state.take_snapshot()
         state.truncate_and_reload(1, 3, clock.now_ms())
-        assert (state.oldest_snapshot_offset, state.latest_snapshot_offset) == (2, 3)
+        assert (state.snapshot_offsets[0], state.latest_snapshot_offset) == (2, 3)
         assert on_disk(tmp_path) == [2, 3] and state.map_end_offset == 3
 
     def test_remove_stray_snapshots_keep_clean_shutdown_snapshot(self, state: ProducerStateManager, tmp_path: Path) -> None:

@@ -29,8 +29,6 @@ API_VERSIONS = 18
 _REQUEST = Struct(">hhih")
 _RESPONSE = Struct(">i")
 _SIZED_REQUEST = Struct(">ihhih")
-_SIZED_RESPONSE = Struct(">ii")
-_SIZED_FLEXIBLE_RESPONSE = Struct(">iiB")
 
 
 class RequestHeader(NamedTuple):

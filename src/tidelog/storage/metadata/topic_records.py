@@ -7,10 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tidelog.metadata.records import TOPIC_RESOURCE, ConfigRecord, PartitionRecord, TopicRecord
 from tidelog.storage.topics.topic import Topic
-from tidelog.wire.fields import ZERO_UUID, Message
-
-UNASSIGNED = ZERO_UUID
-"""The directory of a replica of which nobody has said where it lies: its broker says so at its next start (KIP-858)."""
+from tidelog.wire.fields import Message
 
 
 def topic_records(topic: Topic, node_id: int, directory_id: uuid.UUID, *, leader_epoch: int = 0) -> list[Message]:

@@ -281,11 +281,6 @@ class ProducerStateManager:
         """The highest snapshot's offset."""
         return self._snapshots.latest
 
-    @property
-    def oldest_snapshot_offset(self) -> int | None:
-        """The lowest snapshot's offset."""
-        return self._snapshots.oldest
-
     def fetch_snapshot(self, offset: int) -> Path | None:
         """Return the path of the snapshot at `offset`, None if there is none."""
         return self._snapshots.path(offset) if offset in self._snapshots.offsets else None
