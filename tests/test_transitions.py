@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import tempfile
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,14 @@ from tidelog.broker.groups.group import Group, GroupState
 from tidelog.broker.transactions import transaction
 from tidelog.broker.transactions.transaction import Transaction, TransactionState, initialized
 from tidelog.clock import ManualClock
+from tidelog.config import LogConfig
 from tidelog.errors import IllegalStateError, InvalidArgumentError
 from tidelog.model import TopicPartition
 from tidelog.storage.compaction.cleaner_manager import CleanerManager, CleaningState
+from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
+from tidelog.storage.loading.partition_loader import PartitionFolder
+from tidelog.storage.partitions import Partitions, PartitionState
+from tidelog.storage.scheduler import Scheduler
 from tidelog.transitions import as_markdown, checked, name_of
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +43,7 @@ def table_of(module: str) -> dict[Any, dict[Any, str]]:
 
 
 def test_all_are_found() -> None:
-    assert len(MODULES) >= 3 and "tidelog.transitions" not in MODULES
+    assert len(MODULES) >= 4 and "tidelog.transitions" not in MODULES
     assert re.findall(r"^`src/(.*)\.py`:$", PAGE, re.MULTILINE) == [module.replace(".", "/") for module in MODULES]
 
 
@@ -145,3 +151,51 @@ def test_compaction_goes_by_its_table(steps: list[str], tmp_path_factory: pytest
                 calls[step]()
         expected = CleaningState.IN_PROGRESS if is_running else CleaningState.PAUSED if pauses else None
         assert manager.state(KEY) is expected
+
+
+@examples(30)
+@given(steps=st.lists(st.sampled_from(["make", "remove", "disk refuses", "load again", "fail"]), max_size=8))
+def test_a_partition_goes_by_its_table(steps: list[str]) -> None:
+    """Whatever is asked: the partition moves as the table says, or stays what it was."""
+    table = table_of("tidelog.storage.partitions")
+    with tempfile.TemporaryDirectory() as folder:
+        directory, clock = Path(folder), ManualClock(0)
+        scheduler = Scheduler(clock)
+        partitions = Partitions(directory, clock, scheduler, DirCheckpoints(directory), had_clean_shutdown=True)
+        place = PartitionFolder(KEY, partitions.directory_of(KEY), LogConfig(), None)
+        wanted = {
+            "make": PartitionState.SERVED,
+            "load again": PartitionState.SERVED,
+            "fail": PartitionState.OFFLINE,
+            "remove": None,
+        }
+        for step in steps:
+            before = partitions.state(KEY)
+            if step == "disk refuses":
+                if before is PartitionState.SERVED:
+                    partitions.logs[KEY].go_offline("append", OSError("no"))
+                    assert partitions.state(KEY) is PartitionState.READABLE
+                continue
+            if step == "make" and place.directory.exists():
+                continue  # The folder itself is refused, before anything is asked.
+            if step == "load again":
+                if before is None or not place.directory.exists():
+                    continue
+                partitions.reload(place)
+                assert partitions.state(KEY) is PartitionState.SERVED
+                continue
+            # A start removes folders that it does not load, too.
+            allowed = wanted[step] in table[before] or step == "remove"
+            calls = {
+                "make": lambda: partitions.create(place),
+                "fail": lambda: partitions.fail(KEY, "the test says so"),
+                "remove": lambda: partitions.remove(KEY),
+            }
+            if allowed:
+                calls[step]()
+                assert partitions.state(KEY) is wanted[step]
+            else:
+                with pytest.raises(IllegalStateError):
+                    calls[step]()
+                assert partitions.state(KEY) is before
+        partitions.close_handlers()

@@ -6,6 +6,8 @@
 | offline, readable | `logs`, with an `offline_reason` | an I/O error came later; what was acknowledged is still read |
 | offline | `failed`, with the reason | it could not be loaded, or its folder not be removed |
 
+What it may become: `TRANSITIONS`.
+
 One partition's trouble is not another's: whatever goes wrong with one of them is its reason, is told once, and the others go on.
 They are loaded by `loading.partition_loader`.
 
@@ -20,8 +22,9 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
@@ -36,12 +39,41 @@ from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS
 from tidelog.storage.scheduler import Rest, Scheduler
+from tidelog.transitions import Transitions, checked
 
 logger = logging.getLogger("tidelog.storage")
 
 
 DELETION_MARK = b"deletes".hex()
 """How the ids of folders begin that a deletion has renamed: one whose topic is still in the metadata was interrupted."""
+
+
+class PartitionState(Enum):
+    """Of a partition that is there: see the module."""
+
+    SERVED = "served"
+    READABLE = "offline, readable"
+    OFFLINE = "offline"
+
+
+TRANSITIONS: Final[Transitions[PartitionState | None]] = {
+    None: {
+        PartitionState.SERVED: "it is loaded, or made",
+        PartitionState.OFFLINE: "it cannot be loaded, or made; its folder cannot be renamed, to be deleted",
+    },
+    PartitionState.SERVED: {
+        PartitionState.READABLE: "the disk refuses while it is written",
+        None: "it is deleted",
+    },
+    PartitionState.READABLE: {
+        PartitionState.SERVED: "it is loaded again, and recovered",
+        None: "it is deleted",
+    },
+    PartitionState.OFFLINE: {
+        PartitionState.SERVED: "it is loaded again, and recovered",
+        None: "it is deleted",
+    },
+}
 
 
 class LoadProgress(NamedTuple):
@@ -124,6 +156,16 @@ class Partitions:
             raise LogOfflineError(f"the partition is offline: {self.failed[key]}", path=self.directory_of(key))
         raise UnknownTopicOrPartitionError(f"no partition {key.partition} of topic {key.topic!r}", path=self.directory)
 
+    def state(self, key: TopicPartition) -> PartitionState | None:
+        """Return what a partition is, None if there is none."""
+        if key in self.failed:
+            return PartitionState.OFFLINE
+        log = self.logs.get(key)
+        return None if log is None else PartitionState.READABLE if log.is_offline else PartitionState.SERVED
+
+    def _check(self, key: TopicPartition, after: PartitionState) -> None:
+        checked(TRANSITIONS, self.state(key), after, f"partition {key.topic}-{key.partition}")
+
     def online(self) -> list[tuple[TopicPartition, PartitionLog]]:
         """Return the logs that are written to."""
         return [(key, log) for key, log in self.logs.items() if not log.is_offline]
@@ -173,11 +215,9 @@ class Partitions:
     def put_into_place(self, key: TopicPartition, log: PartitionLog) -> None:
         """Have a log that was loaded again be the partition's."""
         old = self.logs.get(key)
+        self._add(key, log)
         if old is not None:
             old.close_handlers()
-        self.failed.pop(key, None)
-        self._of_the_disk.discard(key)
-        self._add(key, log)
 
     def recoverable(self) -> set[TopicPartition]:
         """Return the partitions that an error of the operating system took offline: they may come back."""
@@ -192,6 +232,9 @@ class Partitions:
         self._add(key, log)
 
     def _add(self, key: TopicPartition, log: PartitionLog) -> None:
+        self._check(key, PartitionState.SERVED)
+        self.failed.pop(key, None)
+        self._of_the_disk.discard(key)
         log.events = self.events
         self.logs[key] = log
         self._by_topic.setdefault(key.topic, set()).add(key)
@@ -200,6 +243,7 @@ class Partitions:
 
     def fail(self, key: TopicPartition, reason: str) -> None:
         """Note that a partition is there, but cannot be used."""
+        self._check(key, PartitionState.OFFLINE)
         self.failed[key] = reason
         self._by_topic.setdefault(key.topic, set()).add(key)
         self.changed.add(key.topic)
