@@ -104,7 +104,11 @@ class BrokerSource(OffsetSource):
         try:
             return super().reach(ranges, time_ms, isolation)
         except UnsupportedForMessageFormatError:
-            return {key: end for key, (_, end) in ranges.items()}, True
+            if len(ranges) == 1:
+                return {key: end for key, (_, end) in ranges.items()}, True
+            # Topics whose records have no times do not set aside those of the others.
+            each = [self.reach({key: held}, time_ms, isolation) for key, held in ranges.items()]
+            return {key: offset for found, _ in each for key, offset in found.items()}, all(is_whole for _, is_whole in each)
 
     def split(self, piece: OffsetPiece, time: TimeRange, isolation: Isolation) -> BrokerSplit:
         return BrokerSplit(

@@ -9,6 +9,7 @@ reads on behind them and says what is lost.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -35,6 +36,12 @@ _log = logging.getLogger("tidelog.spark")
 
 _connections: dict[Hashable, Closable] = {}
 """Of a worker, which runs one task after the other: connections outlive the tasks."""
+
+
+@atexit.register
+def _close_connections() -> None:
+    for connection in _connections.values():
+        connection.close()
 
 
 class SplitsOf(Protocol):
