@@ -23,6 +23,7 @@ from tidelog.check.expected import Owner, expected_partitions, strangers
 from tidelog.check.finding import Finding, fault, note
 from tidelog.check.folder_indexes import VerifyOptions, verify_partitions
 from tidelog.check.partition_rules import (
+    BatchFacts,
     SnapshotFacts,
     batch_facts,
     checkpoint_faults,
@@ -293,7 +294,7 @@ class _Look:
                 report.findings += [finding.in_folder(*key) for finding in report.verified.findings]
                 with self._log_dir.log(*key) as log:
                     report.log_start_offset, report.log_end_offset = log.log_start_offset, log.log_end_offset
-                    report.findings += self._check_log(key, log, report.topic_id is not None)
+                    report.findings += self._check_log(key, log, report.topic_id is not None, report.verified.facts)
             except NotFoundError:
                 report.findings.append(note(self._log_dir.path, "its owner has removed it meanwhile", *key))
             except SegmentChangedError as error:
@@ -304,7 +305,8 @@ class _Look:
             if found is not None:
                 found(report)
 
-    def _check_log(self, key: TopicPartition, log: Log, has_topic_id: bool) -> Iterator[Finding]:
+    def _check_log(self, key: TopicPartition, log: Log, has_topic_id: bool, walked: BatchFacts | None) -> Iterator[Finding]:
+        """Yield what is wrong beside the indexes. `walked` is what the walk for these told, None: the headers are read again."""
         claims = self._log_dir.claims(key)
         directory = log.directory
         for one in log.missing():
@@ -318,7 +320,7 @@ class _Look:
         path = directory / names.LEADER_EPOCH_CHECKPOINT
         try:
             epochs = LeaderEpochs.read(path)
-            facts = batch_facts(segment.headers() for segment in _each(log))
+            facts = walked or batch_facts(segment.headers() for segment in _each(log))
         except CorruptCheckpointError as error:
             yield Finding.of_error(error, path, *key)
             return

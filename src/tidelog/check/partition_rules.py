@@ -44,6 +44,18 @@ def batch_facts(segments: Iterable[Iterable[BatchHeader]]) -> BatchFacts:
     return BatchFacts(epochs, gap)
 
 
+def joined_facts(parts: Iterable[BatchFacts]) -> BatchFacts:
+    """Return the facts of a log from those of its segments, in order."""
+    epochs: list[tuple[int, int, int]] = []
+    gap: tuple[int, int] | None = None
+    for part in parts:
+        gap = part.first_gap if gap is None else gap
+        for epoch, first, last in part.epochs:
+            first = epochs.pop()[1] if epochs and epochs[-1][0] == epoch else first
+            epochs.append((epoch, first, last))
+    return BatchFacts(epochs, gap)
+
+
 def epoch_faults(
     known: LeaderEpochs, has_file: bool, epochs: Sequence[tuple[int, int, int]], log_start_offset: int
 ) -> Iterator[str]:

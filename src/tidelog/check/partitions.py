@@ -27,6 +27,7 @@ from tidelog.check.finding import Finding, shortened
 from tidelog.check.index_files import OFFSET_ENTRY_BYTES, RebuiltFile, check_in_place, index_path, make_folder, put, read_index
 from tidelog.check.interval_votes import IntervalVotes
 from tidelog.check.offset_index import Form, add_gaps, chain_of, read_entries
+from tidelog.check.partition_rules import BatchFacts, joined_facts
 from tidelog.check.segments import (
     SURVEYED_SEGMENTS,
     CheckedSegment,
@@ -154,6 +155,8 @@ class VerifiedPartition(CheckedPartition):
     time_entries: int = 0
     aborted_transactions: int = 0
     time_maps: int = 0
+    facts: BatchFacts | None = None
+    """What its batches say of epochs and gaps; None where only a walk over all headers tells."""
 
     @property
     def faults(self) -> int:
@@ -200,6 +203,7 @@ class PartitionVerification:
         """Of those among the usual ones that are not kept."""
         self._lost_records: bool | None = None
         self._forms: Counter[tuple[str, Form | TimeForm]] = Counter()
+        self._facts: list[BatchFacts | None] = []
 
     def take(self, examined: ExaminedSegment) -> None:
         """Take the next segment's outcome. Raises StorageError."""
@@ -207,6 +211,7 @@ class PartitionVerification:
         self._taken += 1
         result.segments += 1
         result.findings += examined.findings
+        self._facts.append(examined.facts)
         if examined.size_bytes is None:
             return
         result.size_bytes += examined.size_bytes
@@ -243,6 +248,8 @@ class PartitionVerification:
 
     def result(self) -> VerifiedPartition:
         """Return what was found, once everything was taken."""
+        facts = [one for one in self._facts if one is not None]
+        self._result.facts = joined_facts(facts) if len(facts) == len(self._facts) else None
         for (suffix, form), count in sorted(self._forms.items(), key=lambda item: (item[0][0], item[0][1].name)):
             if form not in (Form.BATCH, TimeForm.LAST):
                 entries = "1 entry" if count == 1 else f"{count} entries"

@@ -30,6 +30,7 @@ from tidelog.check.index_files import (
     read_indexes,
 )
 from tidelog.check.offset_index import Form
+from tidelog.check.partition_rules import BatchFacts
 from tidelog.check.segment_indexes import Prepared, Survey, check, prepare
 from tidelog.check.time_index import TimeForm
 from tidelog.check.txn_index import ProducerBatch, transaction_batches
@@ -135,6 +136,8 @@ class ExaminedSegment(NamedTuple):
     time_maps: int = 0
     findings: Sequence[Finding] = ()
     transactions: Sequence[ProducerBatch] = ()
+    facts: BatchFacts | None = None
+    """What its batches say of epochs and gaps; None where only a walk over their headers tells: after damage."""
 
 
 def examine_segment(one: SegmentToVerify, progress: Progress | None = None) -> ExaminedSegment:
@@ -175,6 +178,7 @@ def _look_at(one: SegmentToVerify, progress: Progress | None) -> ExaminedSegment
         maps,
         findings,
         transactions,
+        None if scanned.fault or scanned.epoch_spans is None else BatchFacts(scanned.epoch_spans, scanned.first_gap),
     )
 
 

@@ -69,6 +69,10 @@ class ScannedLog(NamedTuple):
     """What is wrong with the batch at `valid_bytes`; empty if there is no whole one."""
     overflows: bool
     """Whether the fault is that the segment's base cannot tell that batch's offset: then it must be split."""
+    epoch_spans: list[tuple[int, int, int]] | None
+    """(epoch, first offset, first offset of its last batch) of each of `epochs`; None where a batch has a lower one."""
+    first_gap: tuple[int, int] | None
+    """The first offsets [start, end) that no batch has between two of the segment's batches of v2."""
 
     @property
     def next_offset(self) -> int:
@@ -112,6 +116,8 @@ def scan_log(
         producer_positions=scan.producer_positions(),
         fault=fault,
         overflows=scan.fault == kernel.BATCH_OVERFLOW,
+        epoch_spans=None if scan.lowers_epoch else scan.epoch_spans,
+        first_gap=None if scan.gap_start < 0 else (scan.gap_start, scan.gap_end),
     )
 
 

@@ -13,7 +13,9 @@ range       last offset - base within int32, or else no index can tell it
 indexes     if it begins more than `index_interval_bytes` behind the batch of the last entry: (last offset, position) into
             the offset index, (largest timestamp so far, last offset of the batch that first had it) into the time index
             unless the last entry has it already
-epochs      its leader epoch and first offset, if it is above all before
+epochs      its leader epoch and first offset, if it is above all before, and where the last batch of that epoch begins;
+            whether one is below (`lowers_epoch`)
+gaps        the first offsets that no batch has between two (`gap_start`, `gap_end`), of v2
 producers   where it is, if the producers' state must be told of it (below)
 ==========  ==========================================================================================================
 
@@ -73,6 +75,9 @@ class SegmentScan:
     fault = cython.declare(cython.int, visibility="readonly")
     fault_position = cython.declare(cython.longlong, visibility="readonly")
     needed_bytes = cython.declare(cython.longlong, visibility="readonly")
+    gap_start = cython.declare(cython.longlong, visibility="readonly")
+    gap_end = cython.declare(cython.longlong, visibility="readonly")
+    lowers_epoch = cython.declare(cython.bint, visibility="readonly")
 
     interval: cython.longlong
     checking: cython.bint
@@ -86,7 +91,7 @@ class SegmentScan:
     entry_room: cython.Py_ssize_t
     time_entries_: cython.p_uchar
     time_count: cython.Py_ssize_t
-    epoch_pairs: cython.p_longlong
+    epoch_runs: cython.p_longlong
     epoch_count: cython.Py_ssize_t
     epoch_room: cython.Py_ssize_t
     events: cython.p_int
@@ -122,6 +127,8 @@ class SegmentScan:
         self.fault = 0
         self.fault_position = 0
         self.needed_bytes = 0
+        self.gap_start = self.gap_end = -1
+        self.lowers_epoch = False
         self.full = False
         self.entry_count = self.time_count = self.epoch_count = self.event_count = 0
         self.stores = {}
@@ -224,6 +231,9 @@ class SegmentScan:
                 fault = faults.BATCH_OVERFLOW
                 break
 
+            if magic == 2 and first - self.last_offset > 1 and self.batches and self.gap_start < 0:
+                self.gap_start = self.last_offset + 1
+                self.gap_end = first
             self.last_offset = last
             if magic == 2:
                 timestamp = buffers.int64(data, at + 35)
@@ -246,9 +256,15 @@ class SegmentScan:
                 epoch = buffers.int32(data, at + 12)
                 if epoch > self.latest_epoch:
                     self.latest_epoch = epoch
-                    self.epoch_pairs[2 * self.epoch_count] = epoch
-                    self.epoch_pairs[2 * self.epoch_count + 1] = first
+                    self.epoch_runs[3 * self.epoch_count] = epoch
+                    self.epoch_runs[3 * self.epoch_count + 1] = first
+                    self.epoch_runs[3 * self.epoch_count + 2] = first
                     self.epoch_count += 1
+                elif epoch >= 0:
+                    if epoch < self.latest_epoch:
+                        self.lowers_epoch = True
+                    else:
+                        self.epoch_runs[3 * self.epoch_count - 1] = first
                 producer = buffers.int64(data, at + 43)
                 if producer >= 0:
                     self._follow_producer(producer, attributes, position + at)
@@ -335,8 +351,8 @@ class SegmentScan:
         self.entry_room = room
 
     def _size_epochs(self, room: cython.Py_ssize_t) -> None:
-        self.stores["epochs"] = self._enlarged("epochs", array("q", bytes(16 * room)), 2 * self.epoch_count)
-        self.epoch_pairs = buffers.longs(self.stores["epochs"])
+        self.stores["epochs"] = self._enlarged("epochs", array("q", bytes(24 * room)), 3 * self.epoch_count)
+        self.epoch_runs = buffers.longs(self.stores["epochs"])
         self.epoch_room = room
 
     def _size_events(self, room: cython.Py_ssize_t) -> None:
@@ -396,8 +412,13 @@ class SegmentScan:
     @property
     def epochs(self) -> list:
         """(epoch, first offset) of each batch whose leader epoch is above all before."""
-        pairs = self.stores["epochs"][: 2 * self.epoch_count].tolist()
-        return list(zip(pairs[::2], pairs[1::2], strict=True))
+        return [(epoch, first) for epoch, first, _ in self.epoch_spans]
+
+    @property
+    def epoch_spans(self) -> list:
+        """(epoch, first offset, first offset of its last batch) of each leader epoch above all before."""
+        runs = self.stores["epochs"][: 3 * self.epoch_count].tolist()
+        return list(zip(runs[::3], runs[1::3], runs[2::3], strict=True))
 
     def finish(self) -> None:
         """Add the largest timestamp to the time index, as a roll, a close and a recovery do."""
