@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from tests.examples import IS_SOAK
 from tests.reader import build, hint_damage
 from tests.reader.build import LogBuilder
-from tests.reader.hint_damage import TIME_ENTRY, TOPIC, Sample
+from tests.reader.hint_damage import SECOND, TIME_ENTRY, TOPIC, Sample
 from tidelog.errors import CorruptDataError
 from tidelog.formats import names
 from tidelog.model import LATEST, MAX_TIMESTAMP
@@ -23,6 +23,7 @@ from tidelog.reader import proven_head
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.time_search import find_offset
+from tidelog.records.kernel import COMPILED
 from tidelog.sources.plan import plan
 from tidelog.sources.reader import read_split
 
@@ -135,10 +136,52 @@ class TestTwoLiesThatAgree:
     def test_are_seen_where_the_head_is_walked(self, log: Log) -> None:
         assert finds(log, [8]) == [(1, 10)]
 
-    def test_are_believed_where_it_is_too_far_to_walk(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_are_believed_with_a_note_where_it_is_too_far_to_walk(
+        self, log: Log, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The limit that docs/spec/what-is-believed.md states."""
+        caplog.set_level("WARNING")
         monkeypatch.setattr(log.segments[0].head, "largest_before", lambda position: None)
-        assert finds(log, [8]) == [(5, 12)]
+        assert finds(log, [8, 8]) == [(5, 12)] * 2
+        (note,) = [record.getMessage() for record in caplog.records]
+        assert "the log is too large to look at every batch's time" in note
+
+
+def test_an_index_of_another_state_of_a_log_of_many_batches(tmp_path: Path) -> None:
+    """One row's time was corrected: each entry of the old index agrees with its batch, and with its neighbours."""
+    count, corrected = 17_500, 300
+    old = [time * SECOND for time in range(count)]
+    new = [*old[:corrected], 17_000 * SECOND + 1, *old[corrected + 1 :]]
+    indexes = []
+    for name, times in (("old", old), ("new", new)):
+        builder = LogBuilder(tmp_path / name / "t-0", interval_bytes=4096, index_bytes=1 << 20)
+        builder.append(*(build.batch(offset, [time], value=b"") for offset, time in enumerate(times))).close()
+        indexes.append(builder.file(0, names.TIME_INDEX_SUFFIX))
+    indexes[1].write_bytes(indexes[0].read_bytes())
+    with builder.open() as log:
+        assert finds(log, [16_900 * SECOND, 17_000 * SECOND + 1, 17_001 * SECOND]) == [
+            (corrected, new[corrected]),
+            (corrected, new[corrected]),
+            (17_001, 17_001 * SECOND),
+        ]
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_headers_are_followed_by_the_kernel_as_one_by_one(
+    tmp_path: Path, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proven_head, "COMPILED", is_compiled and COMPILED)
+    for seed in range(20):
+        sample = hint_damage.write_log(tmp_path / f"{is_compiled}{seed}", random.Random(seed), large=seed % 5 == 0)
+        for path in hint_damage.logs_of(sample.directory):
+            headers = hint_damage.headers_of(path)
+            reached = [-1, *accumulate((header.max_timestamp for header in headers), max)]
+            with Log.open(sample.directory) as log:
+                head = next(segment.head for segment in log.segments if segment.log_path == path)
+                for header, before in zip(headers, reached, strict=False):
+                    assert head.largest_before(header.position) == before
+                with pytest.raises(CorruptDataError):
+                    head.largest_before(headers[-1].position + 1)
 
 
 def test_a_wrong_entry_far_behind_the_one_before(tmp_path: Path) -> None:

@@ -13,11 +13,10 @@ from pathlib import Path
 from struct import Struct
 from typing import Protocol
 
-from crc32c import crc32c
-
 from tidelog.errors import CorruptBatchError, SegmentChangedError
 from tidelog.model import MAX_OFFSET
 from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, MIN_HEADER_BYTES, MIN_LENGTH, BatchHeader, check_crc, read_header
+from tidelog.records.kernel import crc32c
 
 
 class Readable(Protocol):

@@ -126,6 +126,11 @@ class ReadOnlyFile:
             return
         raise SegmentChangedError("a file was replaced by another" if replaced else "a file is gone", path=self.path)
 
+    def descriptor(self) -> int:
+        """Return the descriptor of the file, opened; for a kernel that reads by itself, and until `close`."""
+        self.open()
+        return self._fd
+
     def size_bytes(self) -> int:
         """Return the file's size at this moment."""
         self.open()

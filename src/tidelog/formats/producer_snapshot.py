@@ -25,10 +25,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.errors import CorruptSnapshotError
 from tidelog.formats.files import ReadOnlyFile
+from tidelog.records.kernel import crc32c
 
 VERSION = 1
 _HEADER = struct.Struct(">hIi")

@@ -57,12 +57,10 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from struct import Struct
 
-from crc32c import crc32c
-
 from tidelog.errors import CorruptIndexError
 from tidelog.formats.file_stamp import UNKNOWN, FileStamp
 from tidelog.records.batch import PathLike
-from tidelog.records.kernel import MAX_INT64, MIN_INT64
+from tidelog.records.kernel import MAX_INT64, MIN_INT64, crc32c
 
 VERSION = 2
 

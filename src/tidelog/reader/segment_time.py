@@ -52,7 +52,7 @@ class FoundRecord(NamedTuple):
 def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestTimestamp:
     """Return a segment's largest timestamp.
 
-    With `at_least`, the last time index entry is answer enough if it reaches that; what follows it is then not walked.
+    With `at_least`, the last time index entry is answer enough if its batch reaches that; nothing is then walked.
     """
     if segment.largest is not None:
         return segment.largest
@@ -61,12 +61,14 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
     index = segment.time_index
     if index is not None:
         slot = _last_slot(segment, index)
+        if at_least is not None and slot >= 0:
+            late = _late_enough(segment, index, slot, at_least)
+            if late is not None:
+                return late
         last = _entry(segment, index, slot) if slot >= 0 else None
         if last is not None:
             entry, batch = last
             largest = LargestTimestamp(entry.timestamp, entry.offset, "index")
-            if at_least is not None and entry.timestamp >= at_least:
-                return largest
             position = batch.end_position
     if index is not None and largest.source == "none" and _is_v0_throughout(segment):
         position = segment.end_position
@@ -80,6 +82,20 @@ def largest_timestamp(segment: Segment, at_least: int | None = None) -> LargestT
         segment.notices.note(path, f"ends at {indexed.timestamp}, the segment at {largest.timestamp}: entries are missing")
     segment.largest = largest
     return largest
+
+
+def _late_enough(segment: Segment, index: TimeIndex, slot: int, at_least: int) -> LargestTimestamp | None:
+    """Return what an entry says if its batch reaches a time: then the segment does, whatever lies before the batch."""
+    try:
+        entry = index.entry(slot)
+    except SegmentChangedError:
+        return None
+    if entry.timestamp < at_least or entry.offset < segment.base_offset:
+        return None
+    batch = segment.translate_offset(entry.offset)
+    if batch is None or batch.max_timestamp != entry.timestamp:
+        return None
+    return LargestTimestamp(entry.timestamp, entry.offset, "index")
 
 
 def find_offset_by_timestamp(
@@ -196,6 +212,7 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
     try:
         largest = segment.head.largest_before(batch.position)
         if largest is None:
+            segment.head.budget.note_end(segment.log_path, segment.notices)
             position = 0 if before is None else _position_of(segment, before)
             largest = max(segment.times(min(position, batch.position), batch.position), default=NO_TIMESTAMP)
     except CorruptBatchError:

@@ -33,11 +33,10 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from tidelog.errors import CorruptBatchError
 from tidelog.model import MAX_OFFSET, NO_TIMESTAMP
 from tidelog.records.compression import Bytes, Codec
+from tidelog.records.kernel import crc32c
 
 PathLike: TypeAlias = str | os.PathLike[str] | None
 

@@ -20,8 +20,6 @@ from itertools import accumulate
 from struct import Struct
 from typing import NamedTuple, cast
 
-from crc32c import crc32c
-
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import NO_LEADER_EPOCH, NO_TIMESTAMP
 from tidelog.records import kernel
@@ -40,6 +38,7 @@ from tidelog.records.batch import (
 )
 from tidelog.records.compression import Codec, compress
 from tidelog.records.control import ControlType, control_key, end_txn_value
+from tidelog.records.kernel import crc32c
 from tidelog.records.patch import set_base_offset_and_epoch as set_base_offset_and_epoch
 from tidelog.records.records import Record
 

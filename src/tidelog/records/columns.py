@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.errors import InvalidArgumentError
 from tidelog.model import MAX_OFFSET, NO_TIMESTAMP
 from tidelog.records import batch as batches
@@ -32,6 +30,7 @@ from tidelog.records.batch import (
     PathLike,
 )
 from tidelog.records.compression import DEFAULT_DECOMPRESSION_LIMIT_BYTES, Bytes
+from tidelog.records.kernel import crc32c
 from tidelog.records.scanner import raise_fault, scan_batch
 
 COLUMN_NAMES = ("offset", "timestamp", "timestamp_type", "create_time", "key", "value", "headers")

@@ -14,8 +14,6 @@ from __future__ import annotations
 import zlib
 from struct import Struct
 
-from crc32c import crc32c
-
 from tidelog.errors import InvalidArgumentError, UnsupportedForMessageFormatError
 from tidelog.records.batch import (
     CODEC_MASK,
@@ -27,6 +25,7 @@ from tidelog.records.batch import (
     TRANSACTIONAL_BIT,
     read_header,
 )
+from tidelog.records.kernel import crc32c
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")

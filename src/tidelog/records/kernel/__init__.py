@@ -35,6 +35,7 @@ _HOMES = {
     "compaction.offset_table": ("OffsetTable", "SLOT_BYTES"),
     "fast_paths.first_match": ("first_match",),
     "fast_paths.plain_append": ("take_plain_batch",),
+    "fast_paths.walk_times": ("walk_times",),
     "primitives.faults": ("BATCH_CHECKSUM", "BATCH_FAULTS", "BATCH_OVERFLOW", "FAULTS"),
     "primitives.layout": ("KEY", "MAX_INT64", "MIN_INT64", "NO_LIMIT", "VALUE"),
     "rows.binary_column": ("BinaryColumn",),

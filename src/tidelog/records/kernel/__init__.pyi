@@ -11,6 +11,9 @@ BATCH_CHECKSUM: Literal[-5]
 BATCH_OVERFLOW: Literal[-7]
 
 def first_match(data: Bytes, entry_offset: int, offset: int, timestamp: int, min_offset: int) -> tuple[int, int, int] | None: ...
+def walk_times(
+    fd: int, position: int, end_position: int, min_offset: int, latest: int, ends: array[int], times: array[int]
+) -> tuple[int, int]: ...
 def take_plain_batch(
     data: bytearray | memoryview,
     base_offset: int,

@@ -1,0 +1,78 @@
+"""From header to header through an open `.log`, which proves what a time index claims: a `pread` for each batch.
+
+What `formats.batch_walk.iter_times` does step by step, for what nearly every log consists of: whole v2 batches. Before anything
+else it stops, and the steps tell what is there, or what is wrong. So every rule has one place that tells.
+
+Interpreted it follows nothing: it would be no faster than the steps.
+"""
+
+from __future__ import annotations
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.posix.unistd import pread
+    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, layout
+else:
+    from tidelog.records.kernel.primitives import buffers, build_stamp, layout
+
+build_stamp.check(__name__, __file__)
+
+_TIMED_BYTES = cython.declare(cython.Py_ssize_t, 43)
+"""Up to where a header's largest timestamp ends."""
+_FAR_BYTES = cython.declare(cython.Py_ssize_t, 4096)
+"""From batches of this size on only their headers are read."""
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def walk_times(
+    fd: cython.int,
+    position: cython.longlong,
+    end_position: cython.longlong,
+    min_offset: cython.longlong,
+    latest: cython.longlong,
+    ends: cython.longlong[::1],
+    times: cython.longlong[::1],
+) -> tuple:
+    """Follow the batches in [position, end_position) of an open file; return how many were, and the offset behind them.
+
+    Where each ends goes into `ends`, the largest timestamp up to there (ms; `latest` to begin with) into `times`; it ends where
+    these are full. And before a batch that is not plainly one: bytes that are none, an offset below the one before it, a batch
+    that reaches beyond the end. The caller looks at that one, and says what is wrong. No checksum is looked at.
+    """
+    if not cython.compiled:
+        return 0, min_offset
+    chunk = cython.declare(cython.uchar[32768])
+    start: cython.longlong = 0
+    have: cython.Py_ssize_t = 0
+    want: cython.Py_ssize_t = 4096
+    size: cython.longlong
+    base: cython.longlong
+    last: cython.longlong
+    count: cython.Py_ssize_t = 0
+    room: cython.Py_ssize_t = min(len(ends), len(times))
+    p: cython.pointer(cython.const[cython.uchar])
+    with cython.nogil:
+        while count < room and position + _TIMED_BYTES <= end_position:
+            if position + _TIMED_BYTES > start + have:
+                have = pread(fd, cython.cast(cython.p_void, chunk), min(want, end_position - position), position)
+                start = position
+                if have < _TIMED_BYTES:
+                    break
+            p = cython.cast(cython.pointer(cython.const[cython.uchar]), chunk) + (position - start)
+            base = buffers.int64(p, 0)
+            size = layout.LOG_OVERHEAD + buffers.int32(p, 8)
+            last = buffers.int32(p, 23)
+            if p[16] != 2 or size < layout.HEADER_BYTES or last < 0 or base < 0 or base > layout.MAX_INT64 - 1 - last:
+                break
+            if base < min_offset or position + size > end_position:
+                break
+            min_offset = base + last + 1
+            position += size
+            latest = max(latest, buffers.int64(p, 35))
+            ends[count] = position
+            times[count] = latest
+            count += 1
+            want = 64 if size >= _FAR_BYTES else 32768
+    return count, min_offset
