@@ -194,7 +194,7 @@ def stat(asked: Asked) -> Iterator[Answer]:
 def retention(asked: Asked) -> Iterator[Answer]:
     topic = asked.any_topic()
     true = {
-        (one.key.partition, segment.base_offset): (segment.next_offset, segment.largest_timestamp)
+        (one.key.partition, segment.base_offset): segment.largest_timestamp
         for one in asked.of(topic)
         for segment in one.segments
         if segment.largest_timestamp >= 0
@@ -203,7 +203,7 @@ def retention(asked: Asked) -> Iterator[Answer]:
         ["retention", asked.folder.path, topic, "--retention", "1h", "--json"],
         true,
         lambda lines: {
-            (one["partition"], one["base_offset"]): (one["next_offset"], one["largest_timestamp"])
+            (one["partition"], one["base_offset"]): one["largest_timestamp"]
             for one in lines
             if one.get("type") != "missing" and (one["partition"], one["base_offset"]) in true
         },

@@ -19,7 +19,9 @@ from typing import Literal, NamedTuple
 from tests.enemy.folders import CHECKPOINTS, Folder
 from tests.reader import hint_damage
 from tidelog.formats import names
+from tidelog.formats.leader_epochs import LeaderEpochs
 from tidelog.formats.time_index import TimeIndex
+from tidelog.model import TopicPartition
 
 Class = Literal["hint", "told", "lost", "hurt"]
 
@@ -45,6 +47,34 @@ def _a_hint(folder: Folder, rng: random.Random, suffixes: tuple[str, ...] = HINT
     found = [path for path in _hints(folder) if path.suffix in suffixes]
     weighted = [path for path in found for _ in range(3 if path.suffix == names.TIME_INDEX_SUFFIX else 1)]
     return rng.choice(weighted) if weighted else None
+
+
+def _a_log(folder: Folder, rng: random.Random) -> Path | None:
+    logs = [log for log in folder.logs() if log.stat().st_size]
+    return rng.choice(logs) if logs else None
+
+
+def _key(folder: Folder, log: Path) -> TopicPartition:
+    return next(key for key in folder.keys if folder.partition(key) == log.parent)
+
+
+def _is_first(log: Path) -> bool:
+    return log == min(log.parent.glob(f"*{names.LOG_SUFFIX}"))
+
+
+def _is_last(log: Path) -> bool:
+    return log == max(log.parent.glob(f"*{names.LOG_SUFFIX}"))
+
+
+def _has_epochs_from(log: Path) -> bool:
+    """Whether the leader epochs tell of the head of a log: those of formats v0 and v1 have none."""
+    path = log.parent / names.LEADER_EPOCH_CHECKPOINT
+    earliest = LeaderEpochs.read(path).earliest if path.exists() else None
+    return earliest is not None and earliest.start_offset <= int(log.stem)
+
+
+def _has_checkpoints(folder: Folder) -> bool:
+    return (folder.path / names.RECOVERY_POINT_CHECKPOINT).exists()
 
 
 def _of_a_class(path: Path, what: str) -> Damage:
@@ -217,8 +247,9 @@ def change_checkpoint(folder: Folder, rng: random.Random) -> Damage | None:
 
 def rename_segment(folder: Folder, rng: random.Random) -> Damage | None:
     """A segment gets another base offset, alone or with its indexes."""
-    logs = [log for log in folder.logs() if log.stat().st_size]
-    log = rng.choice(logs)
+    log = _a_log(folder, rng)
+    if log is None or _key(folder, log).topic in folder.compacted:
+        return None  # There offsets are missing by nature, and a name may be any of these.
     taken = {int(one.stem) for one in log.parent.glob(f"*{names.LOG_SUFFIX}")}
     base = int(log.stem)
     new = rng.choice([base + 1, base - 1, base + 2, base // 2, base * 2 + 3, base + (1 << rng.randrange(20))])
@@ -234,17 +265,11 @@ def rename_segment(folder: Folder, rng: random.Random) -> Damage | None:
 
 def delete_logs(folder: Folder, rng: random.Random) -> Damage | None:
     """A `.log`, or a segment with all its files: the first, one in the middle, the last."""
-    logs = [log for log in folder.logs() if log.stat().st_size]
-    log = rng.choice(logs)
+    log = _a_log(folder, rng)
     is_whole = rng.random() < 0.6
-    key = next(key for key in folder.keys if folder.partition(key) == log.parent)
-    if is_whole and key.topic in folder.compacted:
+    if log is None or (is_whole and _key(folder, log).topic in folder.compacted):
         return None  # Nothing says that it was there: docs/spec/what-is-believed.md. So here, and below.
-    if (
-        is_whole
-        and log == sorted(log.parent.glob(f"*{names.LOG_SUFFIX}"))[0]
-        and not (log.parent / names.LEADER_EPOCH_CHECKPOINT).exists()
-    ):
+    if is_whole and ((_is_first(log) and not _has_epochs_from(log)) or (_is_last(log) and not _has_checkpoints(folder))):
         return None
     log.unlink()
     if is_whole:
@@ -271,11 +296,12 @@ def delete_partition(folder: Folder, rng: random.Random) -> Damage | None:
 
 def cut_log(folder: Folder, rng: random.Random) -> Damage | None:
     """A `.log` loses its end, at a batch or in it."""
-    log = rng.choice([log for log in folder.logs() if log.stat().st_size])
+    log = _a_log(folder, rng)
+    if log is None or (_is_last(log) and not _has_checkpoints(folder)):
+        return None
     headers = hint_damage.headers_of(log)
     size = rng.choice([rng.choice(headers).position, rng.randrange(log.stat().st_size)])
-    key = next(key for key in folder.keys if folder.partition(key) == log.parent)
-    if key.topic in folder.compacted and log != sorted(log.parent.glob(f"*{names.LOG_SUFFIX}"))[-1]:
+    if _key(folder, log).topic in folder.compacted and not _is_last(log):
         entry = TimeIndex.from_bytes(int(log.stem), log.with_suffix(names.TIME_INDEX_SUFFIX).read_bytes()).last_entry
         end = max((header.last_offset for header in headers if header.end_position <= size), default=-1)
         if entry.offset <= end:
@@ -287,10 +313,16 @@ def cut_log(folder: Folder, rng: random.Random) -> Damage | None:
 
 def hurt_log(folder: Folder, rng: random.Random) -> Damage | None:
     """One bit of a `.log`."""
-    log = rng.choice([log for log in folder.logs() if log.stat().st_size])
-    data = bytearray(log.read_bytes())
-    header = rng.choice(hint_damage.headers_of(log))
+    log = _a_log(folder, rng)
+    if log is None:
+        return None
+    data, headers = bytearray(log.read_bytes()), hint_damage.headers_of(log)
+    header = rng.choice(headers)
     at = rng.randrange(header.position, rng.choice([header.position + 26, header.end_position]))
+    if at - header.position < 8 and (header == headers[-1] or _key(folder, log).topic in folder.compacted):
+        return None  # No checksum covers an offset: only what follows tells.
+    if header.magic == 2 and 12 <= at - header.position < 16:
+        return None  # Nor a leader epoch.
     data[at] ^= 1 << rng.randrange(8)
     log.write_bytes(data)
     return Damage(f"flip byte {at} of {log.parent.name}/{log.name}, {at - header.position} in its batch", "hurt")

@@ -31,7 +31,7 @@ from tidelog.formats.partition_metadata import read_topic_id
 from tidelog.formats.txn_index import AbortedTxn
 from tidelog.model import MAX_OFFSET
 from tidelog.reader import transactions
-from tidelog.reader.missing import Claims, MissingOffsets, missing_offsets, newest_epoch
+from tidelog.reader.missing import Claims, MissingOffsets, is_compacted_log, missing_offsets, newest_epoch
 from tidelog.reader.proven_head import WalkBudget
 from tidelog.reader.salvage import LeftOut
 from tidelog.reader.salvaged_segment import SalvagedSegment
@@ -260,6 +260,11 @@ class Log:
                     return
                 yield segment, header
             segment.close()  # A log may have more segments than a process may have descriptors.
+
+    @cached_property
+    def is_compacted(self) -> bool:
+        """Whether a cleaner may have taken records; walks the batches where nothing else says so."""
+        return is_compacted_log(self, self._claims)
 
     def missing(self, start_offset: int = 0, end_offset: int | None = None) -> list[MissingOffsets]:
         """Return what should be there of `[start_offset, end_offset)`, None: to where the log should end, and is not.

@@ -7,8 +7,8 @@ log's end (spec §5.2). What else says that records were here:
 missing                     is seen from
 ==========================  ==========================================================================================
 segments in the middle      a segment's base lies above the next offset of the one before it, and nothing says that the
-                            log was compacted; in any log, an index file without its ``.log``, or an index or a time map
-                            that tells of records between the end of its ``.log`` and the next segment
+                            log was compacted; in any log, an index file without its ``.log``, or one that tells of
+                            records between the end of its ``.log`` and the next segment
 the head                    the first leader epoch begins below the first segment: who deletes a head moves both; or an
                             index file without its ``.log`` below the first segment
 the end                     the log ends below a checkpoint (recovery point, high watermark, log start), below a producer
@@ -181,15 +181,14 @@ def _all_missing(
 
 
 def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
-    """Return what beside a segment tells of a record in `[its end, limit)`: then its `.log` was cut off, compacted or not."""
-    from tidelog.reader.time_map_file import read_time_map, time_map_path
+    """Return what beside a segment tells of a record in `[its end, limit)`: then its `.log` was cut off, compacted or not.
 
+    A cleaner replaces the indexes together with the `.log`; a time map may stay of what was before (Kafka knows none).
+    """
     index = segment.index_path(names.INDEX_SUFFIX)
-    time_map = time_map_path(segment.log_path)
     told: list[tuple[Path, Callable[[], int]]] = [
         (segment.index_path(names.TIME_INDEX_SUFFIX), lambda: _last_timed(segment)),
         (index, lambda: _last_indexed(index, segment.base_offset, end.position)),
-        (time_map, lambda: -1 if (found := read_time_map(time_map)) is None else found.next_offset - 1),
     ]
     for path, last_offset in told:
         with contextlib.suppress(CorruptIndexError, SegmentChangedError, StorageError):

@@ -183,6 +183,13 @@ class Segment:
         else:
             yield from self._walk(position, end_position, crc=check_crc, stop_at_partial=True)
 
+    def check_follower(self, header: BatchHeader) -> None:
+        """Make sure that the batch behind another one fits to it: no checksum covers the offset that an answer is.
+
+        Raises CorruptBatchError, SegmentChangedError.
+        """
+        next(self._walk(header.end_position, self.end_position, crc=False, min_offset=header.next_offset), None)
+
     def times(self, position: int, end_position: int) -> Iterator[int]:
         """Yield the largest timestamp of each batch in [position, end_position), at both of which one begins (or the log ends).
 

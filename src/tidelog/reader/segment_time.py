@@ -118,6 +118,7 @@ def find_offset_by_timestamp(
         batch = segment.read_batch(header)
         record = first_record_at(header, batch, timestamp, starting_offset, path=segment.log_path)
         if record is not None:
+            segment.check_follower(header)
             found = FoundRecord(*record, header)
             break
     if trace is not None:
@@ -139,6 +140,7 @@ def find_max_timestamp(segment: Segment, largest: LargestTimestamp, starting_off
         if header.max_timestamp >= largest.timestamp and header.last_offset >= starting_offset:
             record = max_timestamp_record(header, segment.read_batch(header), starting_offset, path=segment.log_path)
             if record is not None and record[1] == largest.timestamp:
+                segment.check_follower(header)
                 return FoundRecord(*record, header)
     return None
 

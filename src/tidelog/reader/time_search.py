@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.model import (
+    LATEST,
     MAX_TIMESTAMP,
     NO_TIMESTAMP,
     UNKNOWN_OFFSET,
@@ -76,7 +77,9 @@ def _find(log: Log, timestamp: int, isolation: Isolation, trace: Trace | None) -
     log.check_names()
     place = place_of(timestamp, log, lambda: log.last_stable_offset if isolation == "read_committed" else log.log_end_offset)
     if place is not None:
-        return FoundOffset(place.offset, NO_TIMESTAMP, place.leader_epoch)
+        # The end itself may be at the high watermark.
+        past = timestamp == LATEST and log.high_watermark is not None and place.offset > log.high_watermark
+        return FoundOffset(place.offset, NO_TIMESTAMP, place.leader_epoch, past)
     found = _find_max(log, trace) if timestamp == MAX_TIMESTAMP else _find_time(log, timestamp, trace, log.log_start_offset)
     if found is None or (isolation == "read_committed" and found.offset >= log.last_stable_offset):
         return None

@@ -22,6 +22,7 @@ from tidelog.errors import CorruptIndexError, CorruptSnapshotError, SegmentChang
 from tidelog.formats import names
 from tidelog.formats.producer_snapshot import ProducerEntry, read_snapshot
 from tidelog.formats.txn_index import AbortedTxn
+from tidelog.model import MAX_OFFSET
 from tidelog.reader.producer_state import CompletedTxn, ProducerState
 from tidelog.records.control import ControlType
 
@@ -30,12 +31,18 @@ if TYPE_CHECKING:
     from tidelog.reader.segment import Segment
 
 
+MAX_REPLAYED_BYTES = 16 * 1024 * 1024
+"""So much is replayed at most to see whether a snapshot is about the log."""
+
+
 class Transactions:
     """The transactions of one opened log."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._snapshots: dict[int, list[ProducerEntry] | None] = {}
+        self._agree: dict[int, bool] = {}
+        """By the offsets of snapshots: whether they are about this log."""
         self._aborted: dict[int, list[AbortedTxn]] = {}
         self._end_state: ProducerState | None = None
         self._state: ProducerState | None = None
@@ -184,9 +191,31 @@ class Transactions:
         for snapshot in reversed(self._log.snapshots):
             if snapshot <= offset:
                 entries = self._snapshot(snapshot)
-                if entries is not None:
+                if entries is not None and self._is_of_this_log(snapshot, entries):
                     return ProducerState(entries, snapshot)
         return ProducerState(map_end_offset=self._log.segments[0].base_offset if self._log.segments else 0)
+
+    def _is_of_this_log(self, offset: int, entries: list[ProducerEntry]) -> bool:
+        """Say whether a snapshot tells of the same open transactions as a replay of the log from the snapshot before it.
+
+        Its checksum says that it is whole, not that it is about this log. Where that is much to replay, or nothing tells what was
+        open there, it is believed; so it is where compaction may have taken markers or records.
+        """
+        if offset not in self._agree:
+            self._agree[offset] = True
+            before = max((one for one in self._log.snapshots if one < offset and self._snapshot(one) is not None), default=0)
+            segments = [
+                one for one in self._log.segments if before < (one.next_base_offset or MAX_OFFSET) and one.base_offset < offset
+            ]
+            is_known = bool(segments) and (segments[0].base_offset == 0 or segments[0].base_offset <= before)
+            if is_known and sum(segment.size_bytes for segment in segments) <= MAX_REPLAYED_BYTES:
+                state = ProducerState(self._snapshot(before) or [] if before else [], before)
+                replayed = self._replay(state, offset).open_transactions
+                if replayed != ProducerState(entries, offset).open_transactions and not self._log.is_compacted:
+                    path = self._log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
+                    self._log.notices.note(path, "tells of other open transactions than the log: the one before it is taken")
+                    self._agree[offset] = False
+        return self._agree[offset]
 
     def _snapshot(self, offset: int) -> list[ProducerEntry] | None:
         if offset not in self._snapshots:

@@ -97,6 +97,7 @@ def command(
         sources = {name: Source.OPTION if name.replace(".", "_") in given else known.source(name) for name in _NAMES}
         for partition in wanted_partitions(partitions) or log_dir.partitions(name):
             with log_dir.log(name, partition) as log:
+                log.check_names()
                 found = forecast(log, applied, now_ms)
                 missing += log_dir.missing_of(log)
                 title = (

@@ -31,7 +31,7 @@ from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
 from tidelog.reader.segment import Segment
-from tidelog.records.batch import BatchHeader
+from tidelog.records.batch import BatchHeader, check_crc
 from tidelog.records.kernel import Rows
 from tidelog.records.scanner import scan_batch
 from tidelog.sources.opening import kind_of, open_source
@@ -193,6 +193,9 @@ def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> Segme
 
 def _record_count(segment: Segment, header: BatchHeader, log_start_offset: int) -> int:
     """Return how many records of a batch a consumer can read; opened only where its header does not tell."""
+    if header.magic == 2 and (header.is_control or header.record_count != header.next_offset - header.base_offset):
+        # What a header says by itself is told by nothing else; of others the one number vouches for the other.
+        check_crc(header, segment.read_batch(header), segment.log_path)
     if header.is_control or header.last_offset < log_start_offset:
         return 0
     if header.magic == 2 and header.base_offset >= log_start_offset:
