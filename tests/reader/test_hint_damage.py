@@ -290,3 +290,15 @@ class TestLogStart:
             (builder.directory / names.LEADER_EPOCH_CHECKPOINT).write_text(f"0\n1\n0 {epoch_start}\n")
         assert finds(builder.open(log_start_offset=log_start), [0]) == [(log_start, log_start)]
         assert [record.getMessage() for record in caplog.records] == [f"{builder.directory}: {text}" for text in told]
+
+
+def test_an_offset_that_the_next_batch_contradicts_is_no_answer(tmp_path: Path) -> None:
+    """No checksum covers a batch's offset, and a search ends at the batch that it looks for."""
+    builder = LogBuilder(tmp_path / "t-0").append(*(build.batch(offset, [offset + 1]) for offset in range(5))).close()
+    path = builder.file(0, names.LOG_SUFFIX)
+    header = hint_damage.headers_of(path)[3]
+    data = bytearray(path.read_bytes())
+    data[header.position + 2] ^= 1
+    path.write_bytes(data)
+    with builder.open() as log, pytest.raises(CorruptDataError):
+        find_offset(log, 4)

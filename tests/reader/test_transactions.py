@@ -15,7 +15,8 @@ from tests.reader import build
 from tests.reader.build import LogBuilder
 from tests.reader.test_golden import read_committed
 from tidelog.errors import CorruptBatchError
-from tidelog.formats.producer_snapshot import read_snapshot
+from tidelog.formats import names
+from tidelog.formats.producer_snapshot import build_snapshot, read_snapshot
 from tidelog.formats.txn_index import AbortedTxn, TxnIndex
 from tidelog.model import LATEST
 from tidelog.reader.log import Log
@@ -391,3 +392,15 @@ class TestAborted:
         for path in builder.directory.glob("*.snapshot"):
             path.unlink()
         assert builder.open()._transactions.end_state().producers == written
+
+
+def test_a_snapshot_of_another_log_is_not_believed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its checksum is right, and it tells of no open transaction: then an abort behind it would be of nothing."""
+    builder = LogBuilder(tmp_path / "t-0")
+    builder.append(build.batch(0, [1]), build.batch(1, [2], producer=Producer(7, 0, 0), transactional=True)).roll()
+    builder.append(build.marker(2, 3, ControlType.ABORT, 7)).close()
+    assert [txn.first_offset for txn in builder.open().aborted_transactions(2, 3)] == [1]
+    builder.file(2, names.SNAPSHOT_SUFFIX).write_bytes(build_snapshot([]))
+    builder.file(2, names.TXN_INDEX_SUFFIX).unlink()
+    assert [txn.first_offset for txn in builder.open().aborted_transactions(2, 3)] == [1]
+    assert "tells of other open transactions than the log" in caplog.text
