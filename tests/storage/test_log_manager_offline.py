@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from tidelog.model import TopicPartition
 from tidelog.storage.folder.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.removed_files import AT_ONCE, RemovedFiles
 
 ROOT = Path(__file__).resolve().parents[2]
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -412,3 +415,22 @@ def test_checkpoints_of_a_partition_that_is_offline_all_the_time(tmp_path: Path)
         with managed(tmp_path) as manager:
             manager.checkpoint_high_watermarks()
     assert read_offset_checkpoint(tmp_path / HIGH_WATERMARKS) == {key: 77}
+
+
+def test_removed_files_are_looked_for_in_slices(tmp_path: Path) -> None:
+    """Each slice leaves the rest to a further task, and none of the logs is left out."""
+    logs = {TopicPartition("t", i): SimpleNamespace(is_offline=False, log_end_offset=1) for i in range(3 * AT_ONCE + 1)}
+    missing: list[TopicPartition] = []
+    for key, log in logs.items():
+        log.segments = SimpleNamespace(active=SimpleNamespace(log=SimpleNamespace(path=tmp_path / str(key.partition))))
+        log.go_offline = lambda _, __, key=key, log=log: (missing.append(key), setattr(log, "is_offline", True))
+    waiting: list[Callable[[], None]] = []
+    scheduler = SimpleNamespace(
+        is_over=True, schedule=lambda _, task: waiting.append(task), aside=lambda work, done: done(work())
+    )
+    RemovedFiles(SimpleNamespace(logs=logs), scheduler).look()  # type: ignore[arg-type]
+    assert len(missing) == AT_ONCE
+    del logs[TopicPartition("t", 3 * AT_ONCE)]
+    while waiting:
+        waiting.pop()()
+    assert missing == list(logs)

@@ -7,12 +7,18 @@ when its folder does (`offline_partitions`), with what is there then. `backgroun
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
+from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import Partitions
 from tidelog.storage.scheduler import Scheduler
+
+AT_ONCE = 128
+"""Logs that are looked at between two looks at the time."""
 
 
 class RemovedFiles:
@@ -24,13 +30,20 @@ class RemovedFiles:
         self._ends: dict[TopicPartition, int] = {}
 
     def look(self) -> None:
-        """Look at the logs that have grown since the last time."""
+        """Look at the logs that have grown since the last time; at many of them in several slices."""
         before, self._ends = self._ends, {}
+        self._look_at(iter(list(self._partitions.logs.items())), before)
+
+    def _look_at(self, logs: Iterator[tuple[TopicPartition, PartitionLog]], before: dict[TopicPartition, int]) -> None:
         grown = []
-        for key, log in self._partitions.online():
-            end = self._ends[key] = log.log_end_offset
-            if end != before.get(key, 0):
-                grown.append((key, log.segments.active.log.path))
+        for count, (key, log) in enumerate(logs, 1):
+            if not log.is_offline and self._partitions.logs.get(key) is log:
+                end = self._ends[key] = log.log_end_offset
+                if end != before.get(key, 0):
+                    grown.append((key, log.segments.active.log.path))
+            if not count % AT_ONCE and self._scheduler.is_over:
+                self._scheduler.schedule("removed files, the rest", partial(self._look_at, logs, before))
+                break
         if grown:
             self._scheduler.aside(lambda: [(key, path) for key, path in grown if _is_gone(path)], self._missing)
 
