@@ -6,7 +6,7 @@
 | CRC and write | `crc32c` of the batch, `os.write` to a file |
 
 Batches are of 64 KiB; each arrives in a buffer of its own, as from a socket. Neither side waits for the disk, so processor
-time is what is told (the kernel's copying included); the two take turns on the same file system, the order changes from round
+time is what is reported (the kernel's copying included); the two take turns on the same file system, the order changes from round
 to round, and the medians are compared. Target: at least half the rate for records of 1 KiB; the other lines are for information
 (a compressed batch has to be decompressed to be looked at).
 

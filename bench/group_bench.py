@@ -3,7 +3,7 @@
     python -m bench.group_bench [--runs 3] [--only PART …] [--scale 1.0] [--json]
 
 `--only` takes parts of the cases' names. Needs Java, Maven and a C compiler. Nobody waits for further members of an empty
-group (`group.initial.rebalance.delay.ms=0`). Processor time is the broker's: in ms for what is told in ms, else in seconds
+group (`group.initial.rebalance.delay.ms=0`). Processor time is the broker's: in ms for what is reported in ms, else in seconds
 per million requests or per gigabyte of records. `--scale 0.2` is a trial.
 """
 

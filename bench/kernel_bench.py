@@ -32,7 +32,7 @@ TARGETS = {("compiled", 10_000, "positions"): 60.0, ("interpreted", 10_000, "pos
 
 
 def make_log(records: int, records_a_batch: int) -> tuple[bytes, list[BatchHeader]]:
-    """Return v2 batches, one behind the other, and their headers."""
+    """Return v2 batches, one after the other, and their headers."""
     log = bytearray()
     for base in range(0, records, records_a_batch):
         timestamps = array("q", [1_600_000_000_000 + base + i for i in range(records_a_batch)])

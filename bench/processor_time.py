@@ -1,4 +1,4 @@
-"""Processor time of processes and of all that they started, from /proc: what a measurement costs, whoever else is busy."""
+"""Processor time of processes and of all that they started, from /proc: what a measurement costs, also while others are busy."""
 
 from __future__ import annotations
 

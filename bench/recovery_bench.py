@@ -202,7 +202,7 @@ def crash(data: Path) -> None:
 
 
 def indexes_of(folders: list[Path]) -> dict[str, bytes]:
-    """Return the indexes, without the zeros behind the entries of those that may still grow."""
+    """Return the indexes, without the zeros after the entries of those that may still grow."""
     paths = [path for folder in folders for path in folder.iterdir() if path.suffix in (".index", ".timeindex")]
     return {f"{path.parent.name}/{path.name}": path.read_bytes().rstrip(b"\0") for path in paths}
 

@@ -16,7 +16,7 @@ DOCS = sorted((ROOT / "docs").glob("**/*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 TABLES = [ROOT / "docs" / "sources.md", ROOT / "docs" / "conformance.md"]
 
-# tests/formats/test_time_index.py::test_look_up, perhaps with a class between and parameters behind
+# tests/formats/test_time_index.py::test_look_up, perhaps with a class between and parameters after
 NODE_ID = re.compile(r"`(tests/[\w/.-]+\.py)((?:::\w+)*)(?:\[[^\]`]*\])?`")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
@@ -31,7 +31,7 @@ def name_of(page: Path) -> str:
 
 @functools.cache
 def definitions(path: Path) -> frozenset[str]:
-    """The names of a test file as pytest spells them behind the path: `::test_a`, `::TestB`, `::TestB::test_c`."""
+    """The names of a test file as pytest spells them after the path: `::test_a`, `::TestB`, `::TestB::test_c`."""
 
     def walk(body: list[ast.stmt], prefix: str) -> Iterator[str]:
         for node in body:

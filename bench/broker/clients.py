@@ -21,7 +21,7 @@ _PERFORMANCE = re.compile(r"([0-9]+) records sent, ([0-9.,]+) records/sec .*? ([
 
 
 class Result(NamedTuple):
-    """What a client has seen. `requests` are records where the client tells no requests; latencies in microseconds, or None."""
+    """What a client has seen. `requests` are records where the client says no requests; latencies in microseconds, or None."""
 
     seconds: float
     requests: int
@@ -87,14 +87,14 @@ def librdkafka(what: str, port: int, topic: str, partitions: int, records: int, 
     settings = [f"{name.replace('_', '.')}={value}" for name, value in properties.items()]
     numbers = [str(number) for number in (partitions, records, record_bytes if what == "produce" else 0)]
     command = [str(_compiled("rdkafka_client")), str(_librdkafka()), what, str(port), topic, *numbers, *settings]
-    return _told(subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout)
+    return _reported(subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout)
 
 
 def java_consume(bootstrap: str, topic: str, partitions: int, records: int) -> Result:
     """Consume with the Java client, partitions assigned."""
     where = f"{_compiled_java('AssignedConsumer')}:{classpath('3.9.1')}"
     command = ["java", *JAVA, "-cp", where, "AssignedConsumer", bootstrap, topic, str(partitions), str(records)]
-    return _told(subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout)
+    return _reported(subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout)
 
 
 def java_produce(bootstrap: str, topic: str, records: int, record_bytes: int, **properties: str) -> Result:
@@ -113,6 +113,6 @@ def java_produce(bootstrap: str, topic: str, records: int, record_bytes: int, **
     return Result(seconds, int(found[1]), records * record_bytes, None, float(found[3]) * 1000)
 
 
-def _told(printed: str) -> Result:
+def _reported(printed: str) -> Result:
     told = json.loads(printed.strip().splitlines()[-1])
     return Result(told["seconds"], told["records"], told["bytes"])

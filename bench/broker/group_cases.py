@@ -162,7 +162,8 @@ def form(members: list[Member]) -> Member:
 def rebalance(members: list[Member], leader: Member | None = None) -> Member:
     """Have all send JoinGroup, in this order, and then SyncGroup; wait for the last answer. Return the leader.
 
-    A `leader` rejoins first, which starts a rebalance; the others do once a heartbeat of one of them is told so, as real ones.
+    A `leader` rejoins first, which starts a rebalance; the others do once a heartbeat of one of them is reported so, as real
+    ones.
     """
     joins = [one.join_frame() for one in members if one is not leader]
     if leader is not None:
@@ -313,7 +314,7 @@ def commits(groups: int, partitions: int, seconds: float) -> object:
                 before = peer.cpu_seconds()
                 measure = by_request(peer, before, raw(peer.port, frames, seconds=seconds))
                 for one in (made[0], made[-1]):
-                    # What the raw client had on its way when its time was over may come behind this.
+                    # What the raw client had on its way when its time was over may come after this.
                     wait_until(partial(is_committed, one, topic, partitions), "a commit to be there", TIMEOUT_S)
                 return measure
 

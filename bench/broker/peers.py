@@ -1,7 +1,7 @@
 """The two brokers that are compared, each a process of its own: Apache Kafka 3.9.1 and `tidelog serve`.
 
 Both keep their data in a folder of their own on the same disk. What a deleted topic held is given back at once in both: freshly
-backed memory is slower than recycled memory, and whoever gets it would lose.
+backed memory is slower than recycled memory, and the program that gets it would lose.
 """
 
 from __future__ import annotations

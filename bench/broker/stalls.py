@@ -1,7 +1,7 @@
 """The rows of `bench.stall_bench`: what another client does while a well-behaved one asks every 5 ms.
 
 A row prepares a broker and then attacks it, once; the longest answer that the prober waits for meanwhile is measured. Each is a
-generator: up to its `yield` it prepares, behind that it attacks.
+generator: up to its `yield` it prepares, after that it attacks.
 """
 
 from __future__ import annotations

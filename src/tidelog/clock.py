@@ -43,7 +43,7 @@ def steady(clock: Clock) -> Clock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; it may also be set back, as real ones are.
+    """A clock that moves only when it is set; it may also be set back, as real ones are.
 
     A broker, which has work to do when time passes, hands in a listener: `advance` calls it, and returns after it.
     """

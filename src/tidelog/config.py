@@ -44,7 +44,7 @@ tidelog.log.decompressed.max.bytes       104857600            what a producer's 
 =======================================  ===================  ===============================================================
 
 Names, defaults and ranges are those of Apache Kafka 3.9 (storage specification, §17), but for the last ones, which are
-Tidelog's own (KIP-32: the later of now and the last append). What is kept for Kafka has no effect here: it is told as it was
+Tidelog's own (KIP-32: the later of now and the last append). What is kept for Kafka has no effect here: it is reported as it was
 set, and goes along when a topic is handed over. A broker's names for the same (``log.segment.bytes``), the
 names of KIP-32's and KIP-33's texts and older releases' units (``log.roll.hours``) are taken as aliases, with one notice.
 Any layer may import this.
@@ -294,7 +294,7 @@ def _times(factor: int) -> Callable[[PropertyValue], PropertyValue]:
         try:
             number = int(value)
         except ValueError:
-            return value  # The property's own check tells what is wrong.
+            return value  # The property's own check says what is wrong.
         return number if number < 0 else number * factor
 
     return multiply

@@ -12,7 +12,7 @@ All of them are one small tree::
     ├── CorruptDataError              bytes that are not what their format says
     │   ├── CorruptBatchError         a batch: header, length or checksum
     │   ├── InvalidRecordError        a record inside a batch
-    │   │   └── RecordValidationError     records that a leader refuses, told one by one
+    │   │   └── RecordValidationError     records that a leader refuses, listed one by one
     │   │       └── InvalidTimestampError     ... because of a timestamp, at least one of them
     │   ├── DecompressionError        a compressed block, or one past its bound
     │   │   └── DecompressedTooLargeError ... past its bound
@@ -283,7 +283,7 @@ class UnexpectedAppendOffsetError(InvalidOffsetError):
 
 
 class OffsetOverflowError(TidelogError):
-    """An offset that cannot be told relative to its segment's base in an int32."""
+    """An offset that cannot be expressed relative to its segment's base in an int32."""
 
 
 class RecordTooLargeError(TidelogError):

@@ -3,9 +3,9 @@
 | | after a clean end | after a crash: the last segment |
 |---|---|---|
 | time index | last entries | batch headers, walked; the index comes out the same |
-| minute, second index | last entries; then the log behind the last entry of the offset index | the same |
+| minute, second index | last entries; then the log after the last entry of the offset index | the same |
 | minute map | every entry, into memory; then the log from the largest minute's first offset on | every record, opened |
-| 16-byte offset index | last entries; then the log behind them | batch headers |
+| 16-byte offset index | last entries; then the log after them | batch headers |
 | append time index | last entries | cannot be: the times are nowhere else. From the leader, or with the time of the rebuild |
 """
 
@@ -35,7 +35,7 @@ class Start(NamedTuple):
 
 
 class Rebuilt(NamedTuple):
-    """What it took to build the last segment's index anew, and whether it is what it was."""
+    """What it took to build the last segment's index again, and whether it is what it was."""
 
     log_bytes: int
     records_opened: int
@@ -77,7 +77,7 @@ def rebuild_time_index(segment: WalkedSegment, interval_bytes: int) -> Rebuilt:
 
 
 def rebuild(segment: WalkedSegment, builder: EntryFiles, original: Path, interval_bytes: int, now_ms: int) -> Rebuilt:
-    """Build a design's file anew by telling its builder the log again; `now_ms` is the only append time that there is.
+    """Rebuild a design's file by giving its builder the log again; `now_ms` is the only append time that there is.
 
     (A batch with LogAppendTime bears its own.)
     """

@@ -86,7 +86,7 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 
 def open_in(directory: Path) -> list[str]:
-    """Return the names of the files in a folder that this process has open (Linux; none where that cannot be told)."""
+    """Return the names of the files in a folder that this process has open (Linux; none where that is not known)."""
     descriptors = Path("/proc/self/fd")
     found: list[str] = []
     if descriptors.exists():

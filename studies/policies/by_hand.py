@@ -9,7 +9,7 @@ is asked of `storage.partition.retention.due`, the engine's own rule, with the t
 | `LAST` | that of its last message | KIP-32 |
 | `FILE_TIME` | the clock when its file was last written | before KIP-33 |
 
-A copy (`copied_ms`) appends what is there anew, on a broker whose files begin then: timestamps stay, file times do not.
+A copy (`copied_ms`) appends what is there again, on a broker whose files begin then: timestamps stay, file times do not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEVER = 2**62
 
 
 class RetentionRule(enum.Enum):
-    """See the module."""
+    """What the age of a segment is counted from."""
 
     LARGEST = "largest timestamp"
     LAST = "last message's timestamp"

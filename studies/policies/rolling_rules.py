@@ -25,7 +25,7 @@ from studies.workload import Int64s
 
 
 class RollingRule(enum.Enum):
-    """See the module."""
+    """What the age of an active segment is counted from."""
 
     CREATE_TIME_OF_SEGMENT = "segment's create time"
     FIRST_MESSAGE = "first message's timestamp"

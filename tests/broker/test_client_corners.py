@@ -1,4 +1,4 @@
-"""Real clients in the corners: formats and timestamp types switched on a live topic, refusals as each library tells them,
+"""Real clients in the corners: formats and timestamp types switched on a live topic, refusals as each library says them,
 old clients before what they cannot read, log starts that moved, restarts, many partitions, long polls."""
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def test_timestamp_type_switched_on_a_live_topic(bootstrap: str, library: Client
 def test_refusals(
     bootstrap: str, request: pytest.FixtureRequest, config: dict[str, str], row: NewRow, codec: str, errors: tuple[str, ...]
 ) -> None:
-    """Each library tells the application which rule it was; nothing is written."""
+    """Each library says the application which rule it was; nothing is written."""
     topic = f"refused-{request.node.callspec.id}"
     create_topics(bootstrap, {topic: config})
     assert tuple(library.write(bootstrap, [Write(topic, [row], codec)])[0] for library in LIBRARIES) == errors

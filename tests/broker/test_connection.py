@@ -1,4 +1,4 @@
-"""How a connection reads, answers and ends. The API behind it is one of the tests': it answers with checksums of what it got."""
+"""How a connection reads, answers and ends. The API after it is one of the tests': it answers with checksums of what it got."""
 
 from __future__ import annotations
 

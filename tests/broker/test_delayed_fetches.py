@@ -1,4 +1,4 @@
-"""Who waits for records is told, once the loop has come round, and not after it was answered."""
+"""Who waits for records is reported, once the loop has come round, and not after it was answered."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_cancelled() -> None:
 
 
 def test_watched_anew_while_told() -> None:
-    """What a callback watches is told of what comes later, not of what woke the callback."""
+    """What a callback watches is passed what comes later, not of what woke the callback."""
     soon, told = Soon(), list[str]()
     delayed_fetches = DelayedFetches(soon)
 

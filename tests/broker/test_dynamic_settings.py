@@ -1,4 +1,4 @@
-"""Settings of the broker that change while it runs: they take effect, are told, are kept, and are refused as a whole."""
+"""Settings of the broker that change while it runs: they take effect, are reported, are kept, and are refused as a whole."""
 
 from __future__ import annotations
 

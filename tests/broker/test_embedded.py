@@ -85,7 +85,7 @@ def test_stopped_and_started_again_it_has_the_same_records_at_the_same_address(t
         assert produce(address, "orders", [b"1", b"2"]) == [0, 1]
         assert broker.stop()
         assert not broker.is_running
-        assert not broker.stop(), "twice is no error"
+        assert not broker.stop(), "it is idempotent"
         assert has_clean_mark(broker.data_dir)
         broker.start()
         assert broker.bootstrap_servers == address

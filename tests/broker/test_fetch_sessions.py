@@ -31,7 +31,7 @@ def answered(size: int) -> list[tuple[FetchedPartition, PartitionRead]]:
 def create(sessions: FetchSessions, size: int, *, is_privileged: bool = False) -> int:
     partitions = {}
     for wanted, read in answered(size):
-        wanted.told(read.answer)
+        wanted.answered(read.answer)
         partitions[wanted.name] = wanted
     return sessions.create(partitions, is_privileged=is_privileged, uses_topic_ids=False)
 

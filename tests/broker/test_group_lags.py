@@ -43,7 +43,7 @@ names = (f"topic-{number}" for number in itertools.count())
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     folder = tmp_path_factory.mktemp("lags") / "data"
-    # Retention is told of here, not done: its round would come when the tests have taken 30 s of real time.
+    # Retention is passed here, not done: its round would come when the tests have taken 30 s of real time.
     running = RunningBroker(
         folder,
         ManualClock(NOW),

@@ -1,4 +1,4 @@
-"""Metadata: what is told of brokers and topics, in every version; topics that are created because somebody asks."""
+"""Metadata: what is passed brokers and topics, in every version; topics that are created because somebody asks."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_partition_that_cannot_be_loaded_has_no_leader(start_broker: StartBrok
     assert (broken.error_code, broken.leader_id, broken.offline_replicas) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, [1])
 
 
-# --- the views behind it
+# --- the views after it
 
 
 def test_views_follow_the_folder_and_stay_as_long_as_nothing_changes(broker: RunningBroker) -> None:

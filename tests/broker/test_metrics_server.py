@@ -76,4 +76,4 @@ def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None
             scraped(server)
     finally:
         server.close()
-    assert "metrics cannot be told: the broker does not answer in time" in caplog.text
+    assert "metrics cannot be reported: the broker does not answer in time" in caplog.text

@@ -81,7 +81,7 @@ def topic(broker: RunningBroker) -> str:
 class TestTaken:
     @pytest.mark.parametrize("version", VERSIONS)
     def test_each_version(self, broker: RunningBroker, client: RawClient, topic: str, version: int) -> None:
-        """The offsets, and what else the version tells; what was sent is in the log, and is to be read."""
+        """The offsets, and what else the version says; what was sent is in the log, and is to be read."""
         records = some_records()
         magic = 2 if version >= FIRST_V2 else min(version, 2) // 2
         for base in (0, 3):
@@ -130,7 +130,7 @@ class TestTaken:
         assert len(stored_bytes(broker)) == len(BATCH)
 
     def test_append_time(self, start_broker: StartBroker) -> None:
-        """From version 2 on the answer tells it."""
+        """From version 2 on the answer says it."""
         broker = start_broker(clock=ManualClock(NOW_MS))
         broker.create_topic("t", message_timestamp_type="LogAppendTime")
         with broker.client() as client:

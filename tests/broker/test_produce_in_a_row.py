@@ -149,7 +149,7 @@ def test_frames_that_begin_as_the_last_one_did(broker: RunningBroker, version: i
 
 
 def test_in_a_transaction(start_broker: StartBroker) -> None:
-    """While it is open in the log nobody is asked about it; before and behind that the request goes the usual way."""
+    """While it is open in the log nobody is asked about it; before and after that the request goes the usual way."""
     broker = start_broker(transaction_state_log_num_partitions=1)
     broker.create_topic("t")
     with TransactionalProducer(broker.address) as me:

@@ -36,7 +36,7 @@ from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 
 
 class Rounds:
-    """Timers and threads of a loop that goes round when it is told to."""
+    """Timers and threads of a loop that goes round when it is asked to."""
 
     def __init__(self) -> None:
         self.calls: deque[Callable[[], object]] = deque()

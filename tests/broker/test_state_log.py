@@ -183,7 +183,7 @@ class TestDelays:
 
 
 def test_groups_of_a_partition_that_was_offline_at_the_start(start_broker: StartBroker) -> None:
-    """When it is back its groups are: until they are read nobody is told that they have committed nothing."""
+    """When it is back its groups are: until they are read nobody is reported that they have committed nothing."""
     broker = start_broker(offsets_topic_num_partitions=1)
     broker.create_topic("t")
     with broker.client() as client:

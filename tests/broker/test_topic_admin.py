@@ -132,7 +132,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_is_refused_leaves_nothing(broker: RunningBroker, client: RawClient, case: str) -> None:
-    """Codes as Kafka 3.9.1's; where several things are wrong, the one that Kafka tells."""
+    """Codes as Kafka 3.9.1's; where several things are wrong, the one that Kafka says."""
     topic, code = REFUSALS[case]
     broker.create_topic("there")
     broker.create_topic("the.other")

@@ -108,7 +108,7 @@ def test_damage_is_found(index: Path, damage: Damage, place: float, seed: int) -
         shutil.copytree(index.parent, folder)
         (folder / index.name).write_bytes(damaged)
         one = verified(folder, INTERVAL_BYTES)
-    # Zeros behind the entries of the last segment are room that a running broker made, which has not yet written the entry of
+    # Zeros after the entries of the last segment are room that a running broker made, which has not yet written the entry of
     # the roll; nor, if there is nothing else, the first one.
     is_last = index.stem == max(path.stem for path in index.parent.glob("*.log"))
     written = damaged.rstrip(b"\0")
@@ -125,7 +125,7 @@ def test_damage_is_found(index: Path, damage: Damage, place: float, seed: int) -
 )
 @examples(40)
 def test_an_interval_is_found_in_spite_of_damage(index: Path, numbers: set[int]) -> None:
-    """Of closed segments: behind the last right entry of a live index anything may be what a truncation left."""
+    """Of closed segments: after the last right entry of a live index anything may be what a truncation left."""
     data = bytearray(index.read_bytes())
     if len(data) < 8 * 10:
         return

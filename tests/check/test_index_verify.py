@@ -1,4 +1,4 @@
-"""Indexes and time maps compared with their logs: what Kafka wrote is right, each kind of damage is told with its place."""
+"""Indexes and time maps compared with their logs: what Kafka wrote is right, each kind of damage is reported with its place."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_zeros_behind_the_entries_are_for_the_living(folder: Path, suffix: str) 
         path = folder / f"{base:020}{suffix}"
         path.write_bytes(path.read_bytes() + bytes(240))
     (fault,) = faults(folder)
-    assert fault.what == "240 bytes of zeros behind the entries, which Kafka takes for entries"
+    assert fault.what == "240 bytes of zeros after the entries, which Kafka takes for entries"
     assert fault.path.name == f"{bases[0]:020}{suffix}"
     # After a clean shutdown no segment is live.
     (folder.parent / ".kafka_cleanshutdown").touch()
@@ -248,7 +248,7 @@ def test_a_live_segment_may_lag_and_have_stale_entries(tmp_path: Path) -> None:
     size = len(build.batch(0, [1000], value=b"value"))
     log.write_bytes(log.read_bytes()[: 40 * size])
     assert faults(folder) == []
-    assert sorted({note.split(" ", 1)[1] for note in notes(folder)}) == ["entries behind the right ones, left by a truncation"]
+    assert sorted({note.split(" ", 1)[1] for note in notes(folder)}) == ["entries after the right ones, left by a truncation"]
     # An entry that is missing before the stale ones is a fault all the same.
     path = folder / f"{0:020}.index"
     data = bytearray(path.read_bytes())

@@ -94,7 +94,7 @@ def test_an_offset_index_and_its_padding() -> None:
     }
     assert ran.json_lines[1] == {"type": "offset", "entry": 0, "offset": 182, "position": 535}
     assert len(ran.json_lines) == 7
-    assert ran.notes == [f"note: {path}: 1152 bytes of zeros behind the entries: room that was preallocated and not used"]
+    assert ran.notes == [f"note: {path}: 1152 bytes of zeros after the entries: room that was preallocated and not used"]
     assert run_ok("dump", path).lines[1:3] == ["entry  offset  position", "    0     182       535"]
 
 

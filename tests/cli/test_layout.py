@@ -132,7 +132,7 @@ def test_what_is_shown_can_be_told_again(data: bytes | None) -> None:
         assert inner == data
     else:
         assert text.encode() == data
-        assert text == text.rstrip()  # In a table nothing tells blanks apart.
+        assert text == text.rstrip()  # In a table nothing says blanks apart.
 
 
 def unescaped(found: re.Match[bytes]) -> bytes:

@@ -84,7 +84,7 @@ def test_a_record_of_the_future_is_named(tmp_path: Path) -> None:
         False,
         *[True] * 3,
     ]
-    # What lies behind it is as old as what goes now, and stays as long as it.
+    # What lies after it is as old as what goes now, and stays as long as it.
     rows = run_ok("retention", tmp_path, "--json", clock=clock).json_lines
     assert [row["kept_by_segment"] for row in rows[1:]] == [rows[1]["base_offset"]] * 3
     assert {row["goes_ms"] for row in rows[1:]} == {NOW_MS + 407 * DAY_MS + 1}

@@ -1,4 +1,4 @@
-"""Brokers that answer what a test tells them to, over real sockets: leaders that move, answers that never come, nonsense.
+"""Brokers that answer what a test says them to, over real sockets: leaders that move, answers that never come, nonsense.
 
     with ScriptedBroker(answer) as broker: ...
 

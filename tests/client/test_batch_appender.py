@@ -199,7 +199,7 @@ def test_a_producer_that_the_broker_lost_records_of() -> None:
         appender.append(KEYS[0], batch(2))
         with pytest.raises(OutOfOrderSequenceError):
             appender.flush()
-        with pytest.raises(OutOfOrderSequenceError):  # what comes after is told the same
+        with pytest.raises(OutOfOrderSequenceError):  # what comes after is reported the same
             appender.append(KEYS[0], batch(3))
         appender.abort()
         with pytest.raises(InvalidArgumentError, match="init"):

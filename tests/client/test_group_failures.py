@@ -202,14 +202,14 @@ def test_a_group_that_there_is_not(script: Script, client: Client) -> None:
 
 
 def test_a_group_of_another_kind(script: Script, client: Client) -> None:
-    """KIP-848's are dead to who asks for classic ones. Their offsets are told all the same."""
+    """KIP-848's are dead to who asks for classic ones. Their offsets are reported all the same."""
     script.answers[DescribeGroupsRequest] = [described(state="Dead")]
     listed = ListedGroup(group_id="g", protocol_type="consumer", group_state="Stable")
     script.answers[ListGroupsRequest] = [ListGroupsResponse(groups=[ListedGroup(group_id="f"), listed])]
     script.answers[OffsetFetchRequest] = [OffsetFetchResponse()]
     found = client.group_lag("g").description
     assert (found.state, found.protocol_type, found.members) == ("Stable", "consumer", ())
-    assert run_ok("groups", "describe", script.broker.address, "g").stdout == "g: Stable, its members are not told, consumer\n"
+    assert run_ok("groups", "describe", script.broker.address, "g").stdout == "g: Stable, its members are not shown, consumer\n"
     with pytest.raises(BrokerError, match="has members: its"):
         client.reset_group("g", "earliest")
 

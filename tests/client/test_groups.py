@@ -1,4 +1,4 @@
-"""Groups: what a client and the commands tell of them, what a folder without a broker tells, and offsets set to a time."""
+"""Groups: what a client and the commands report them, what a folder without a broker says, and offsets set to a time."""
 
 from __future__ import annotations
 
@@ -472,7 +472,7 @@ def test_offsets_in_transactions(tmp_path: Path) -> None:
                 commit(client, "others", "orders", 4)
                 assert one.end() == 0
                 groups: dict[str, list[tuple[Any, ...]]] = {"app": [(0, 7, 0.15), (1, 1, None)], "others": [(0, 4, 0.1)]}
-                # What a client must leave out of rates: behind the open one, transactions are not known to count.
+                # What a client must leave out of rates: after the open one, transactions are not known to count.
                 told_by_broker = {group: told(running.bootstrap_servers, group) for group in groups}
                 assert [one[:2] for one in told_by_broker["app"]] == [one[:2] for one in groups["app"]]
                 assert told_by_broker["others"] == groups["others"]

@@ -1,4 +1,4 @@
-"""Copies between brokers: exactly once, killed or not, and a map that tells where each record went. The target is Tidelog's."""
+"""Copies between brokers: exactly once, killed or not, and a map that says where each record went. The target is Tidelog's."""
 
 from __future__ import annotations
 

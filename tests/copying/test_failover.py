@@ -140,7 +140,7 @@ def test_a_map_with_gaps_and_a_latency_too_small(brokers: tuple[RunningBroker, R
     check_fields(found, position=10, is_exact=False, again=5, again_is_exact=False)
     write_groups(tmp_path, SeenGroups(NOW, {"g": {TopicPartition("gaps", 0): 5}}))
     found = plan(target, group="g", map_dir=tmp_path, max_latency_ms=-3, by="time")
-    assert (found.position, found.by_map, found.again) == (5, 5, 0), "never behind what the map says"
+    assert (found.position, found.by_map, found.again) == (5, 5, 0), "never after what the map says"
     assert "MaxLatency is too small" in found.note
 
 

@@ -87,7 +87,7 @@ def test_the_copy_holds_just_the_records_wanted(data: st.DataObject) -> None:
         positions = [batch.next_offset for batch in batches]
         assert positions == sorted(set(positions))
 
-        # Broken off behind any batch, or anywhere: what is left follows.
+        # Broken off after any batch, or anywhere: what is left follows.
         for position in {*positions, data.draw(st.integers(first, max(first, last)))}:
             rest = copy(folder, rules, position, start_ms=start, end_ms=end, offsets={0: (first, last)})
             assert copied(rest) == [row for row in wanted if row[0] >= position]

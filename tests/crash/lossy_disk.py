@@ -2,7 +2,7 @@
 
 While it is in place, `os.fsync` notes what each file holds: that much is durable. `lose_power` copies a folder as it might be
 found afterwards. Of each file, whatever differs from its durable content may be there or not, block by block: kept, as it was at
-the last sync, or zeros; and the file may be cut anywhere behind its durable length. Names are kept: file systems journal renames
+the last sync, or zeros; and the file may be cut anywhere after its durable length. Names are kept: file systems journal renames
 and creations in order, and a file without a sync may well be there and empty.
 """
 

@@ -67,7 +67,7 @@ def _is_last(log: Path) -> bool:
 
 
 def _has_epochs_from(log: Path) -> bool:
-    """Whether the leader epochs tell of the head of a log: those of formats v0 and v1 have none."""
+    """Whether the leader epochs report the head of a log: those of formats v0 and v1 have none."""
     path = log.parent / names.LEADER_EPOCH_CHECKPOINT
     earliest = LeaderEpochs.read(path).earliest if path.exists() else None
     return earliest is not None and earliest.start_offset <= int(log.stem)
@@ -320,7 +320,7 @@ def hurt_log(folder: Folder, rng: random.Random) -> Damage | None:
     header = rng.choice(headers)
     at = rng.randrange(header.position, rng.choice([header.position + 26, header.end_position]))
     if at - header.position < 8 and (header == headers[-1] or _key(folder, log).topic in folder.compacted):
-        return None  # No checksum covers an offset: only what follows tells.
+        return None  # No checksum covers an offset: only what follows says.
     if header.magic == 2 and 12 <= at - header.position < 16:
         return None  # Nor a leader epoch.
     data[at] ^= 1 << rng.randrange(8)

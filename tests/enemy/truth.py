@@ -1,6 +1,6 @@
 """What a folder's logs hold, by reading each `.log` from its first byte to its last: no index, no map, no name is used.
 
-A folder must be sound where this is asked. What lies below the log start does not count, and control records are told apart.
+A folder must be sound where this is asked. What lies below the log start does not count, and control records are listed apart.
 """
 
 from __future__ import annotations

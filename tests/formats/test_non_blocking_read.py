@@ -1,4 +1,4 @@
-"""Reads that do not wait: what they give, what they raise, and what they do where a file system cannot tell."""
+"""Reads that do not wait: what they give, what they raise, and what they do where a file system cannot say."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_is_cached(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     os.fdatasync(fd)
     found = is_cached(fd, 0, len(DATA))
     if found is None:
-        pytest.skip("this system cannot tell")
+        pytest.skip("this system cannot say")
     assert found
     assert is_cached(fd, 4095, 2)
     assert is_cached(fd, len(DATA) - 1, 1)

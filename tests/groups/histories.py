@@ -74,7 +74,7 @@ def random_history(
 
 
 def batches(history: Iterable[Event], now_ms: int, first_producer_id: int = 1000) -> list[bytearray]:
-    """Return a history's batches, one behind the other from offset 0."""
+    """Return a history's batches, one after the other from offset 0."""
     found: list[bytearray] = []
     at = 0
     epochs: dict[int, int] = {}

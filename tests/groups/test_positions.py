@@ -1,4 +1,4 @@
-"""Groups of Tidelog's own writers are told from groups of consumers by what they commit."""
+"""Groups of Tidelog's own writers are reported from groups of consumers by what they commit."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_the_topic_is_registered_with_its_configuration(tmp_path: Path) -> None:
 
 
 def test_any_topic_property(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.config._told", set())  # Another test of this process may have been told.
+    monkeypatch.setattr("tidelog.config._reported", set())  # Another test of this process may have been reported.
     file = written(tmp_path / "rows.parquet", table(50))
     aliased = run_ok(*command(tmp_path / "alias", file, "--config", "log.roll.hours=1"))
     assert "log.roll.hours is taken for segment.ms" in aliased.stderr
@@ -485,7 +485,7 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
-    """The system refuses to let a file grow beyond a limit, as a full disk would: the error is told, staging is removed."""
+    """The system refuses to let a file grow beyond a limit, as a full disk would: the error is reported, staging is removed."""
     file = written(tmp_path / "rows.parquet", table(20_000))
 
     def limit() -> None:

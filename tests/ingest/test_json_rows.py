@@ -137,6 +137,6 @@ def test_rows_read_back_equal(found: list[tuple[pa.DataType, list[Any]]], start:
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind) for kind, values in found], names)
     rows = [dict(zip(names, cells, strict=True)) for cells in zip(*(values for _, values in found), strict=True)]
     texts = encode_rows(batch.slice(start, length)).to_pylist()
-    # Compared as text again: that tells 1 from 1.0 from true, and -0.0 from 0.0.
+    # Compared as text again: that says 1 from 1.0 from true, and -0.0 from 0.0.
     normal = [json.dumps(json.loads(text), sort_keys=True) for text in texts]
     assert normal == [json.dumps(row, sort_keys=True) for row in rows[start : start + length]]

@@ -150,7 +150,7 @@ def test_csv_errors(content: str | bytes, message: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("wanted", [T, Wanted("t", None, "t")])
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 def test_csv_quote_never_closed(name: str, wanted: Wanted, tmp_path: Path) -> None:
-    """It would swallow all lines behind it into one value, and nobody would miss them."""
+    """It would swallow all lines after it into one value, and nobody would miss them."""
     for text in ('t,v\n1,a\n2,"b\n3,c\n', 't,v\n1,1\n2,"2\n3,3\n', 't,"v\n1,a\n'):
         path = save(tmp_path, name, gzip.compress(text.encode()) if name.endswith(".gz") else text)
         with pytest.raises(TidelogError, match=r"a quote is never closed|Empty CSV file or block"):

@@ -2,7 +2,7 @@
 
     python -m tests.interop.pipeline_program SPEC.json
 
-`SPEC.json` is a list of queries, each with the names of `Query`. The program tells, a line each:
+`SPEC.json` is a list of queries, each with the names of `Query`. The program says, a line each:
 
 | line | |
 |---|---|

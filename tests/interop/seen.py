@@ -103,7 +103,7 @@ def see(log: PartitionLog, targets: Collection[int] = (), *, without: Collection
 
 
 def _rows(log: PartitionLog, isolation: FetchIsolation) -> Iterator[Row]:
-    """Read as a consumer does. What is aborted is told with each read: transactions that have records in it."""
+    """Read as a consumer does. What is aborted is reported with each read: transactions that have records in it."""
     offset, end = log.log_start_offset, log.watermarks.end_of(isolation).message_offset
     while offset < end:
         fetched = log.read(offset, 3000, isolation)
@@ -130,7 +130,7 @@ def _rows_of(header: BatchHeader, data: memoryview, start: int, left_out: set[in
 
 
 def choose_targets(rows: list[Row]) -> list[int]:
-    """Special values, times before, among and behind all."""
+    """Special values, times before, among and after all."""
     times = sorted({row.timestamp for row in rows if row.timestamp >= 0})
     chosen = random.Random(len(times)).sample(times, min(TARGETS, len(times))) + times[:1] + times[-1:]
     return [EARLIEST, LATEST, MAX_TIMESTAMP, 0, *sorted({max(0, time + delta) for time in chosen for delta in (0, 1)})]

@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own, with Spark's Kafka connector beside our source, that does what a test tells it.
+"""A Spark driver in a process of its own, with Spark's Kafka connector beside our source, that does what a test says it.
 
     python -m tests.interop.spark_program
 

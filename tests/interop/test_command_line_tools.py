@@ -71,7 +71,7 @@ def test_console_producer_and_consumer(peer: Peer) -> None:
 
 
 def test_get_offsets_by_time(peer: Peer) -> None:
-    """By a time, by the largest, and behind all."""
+    """By a time, by the largest, and after all."""
     peer.create_topics({"by-time": {"segment.bytes": "2000"}})
     rows = [NewRow(None, b"x" * 100, FIRST_MS + 1000 * (number ^ 1)) for number in range(40)]
     produce(peer.bootstrap, "by-time", rows, batch_records=5)

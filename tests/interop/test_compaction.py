@@ -237,7 +237,7 @@ def test_same_as_kafka(judged: list[tuple[Case, list[str], Path, Path]], number:
     case, verdicts, theirs, ours = judged[number]
     found = compact(case, ours)
     if any("Attempt to append to a full" in verdict for verdict in verdicts):
-        # On purpose: batches that were their segments' first, and so had no entries, need some behind others. Kafka fails where
+        # On purpose: batches that were their segments' first, and so had no entries, need some after others. Kafka fails where
         # the index has no room for them; ours leaves them out.
         return
     if case.is_exact:

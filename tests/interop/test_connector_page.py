@@ -60,7 +60,7 @@ def test_a_start_behind_an_end(spark_program: SparkProgram, place: Place) -> Non
     }
     with pytest.raises(QueryError, match=r"greater than the resolved end offset|START_OFFSET_GREATER"):
         spark_program.rows("kafka", **given)
-    with pytest.raises(QueryError, match="lies behind endingOffsets"):
+    with pytest.raises(QueryError, match="lies after endingOffsets"):
         spark_program.rows("tidelog", **given)
 
 

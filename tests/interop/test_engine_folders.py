@@ -39,7 +39,7 @@ def rounds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_each_finds_what_the_other_has_left(rounds: Rounds) -> None:
-    """Records, and offsets by time: what was served before the folder changed hands is served behind."""
+    """Records, and offsets by time: what was served before the folder changed hands is served after."""
     assert differences(rounds.written.seen, rounds.first.found) == []
     assert differences(rounds.first.left, rounds.second.found) == []
     assert differences(rounds.second.left | rounds.written_by_killed.seen, rounds.third.found) == []

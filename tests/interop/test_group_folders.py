@@ -1,4 +1,4 @@
-"""Groups in folders that change hands: what one broker was told, the other one says, word for word.
+"""Groups in folders that change hands: what one broker was reported, the other one says, word for word.
 
 | a group | of |
 |---|---|

@@ -54,7 +54,7 @@ def write(folder: Path, *, epoch: int = 0) -> dict[str, Seen]:
                 writer.append(log, epoch)
             log.update_high_watermark(log.log_end_offset)
             if name == "kept-from":
-                # At a segment's start: with a log start inside one Kafka misses matches behind it (docs/decisions, 0002).
+                # At a segment's start: with a log start inside one Kafka misses matches after it (docs/decisions, 0002).
                 log.delete_records(log.segments.base_offsets[len(log.segments) // 2])
                 assert log.delete_old_segments() > 0
             seen[f"{name}-{epoch}"] = see(log)

@@ -188,7 +188,7 @@ def test_a_member_reads_committed_only(peer: Peer, java: JavaClients) -> None:
             each.wait_for(lambda member: len(member.rows) >= 2, "what was committed")
             assert [(row.offset, row.value) for row in each.rows] == [(2, b"1"), (6, b"3")]
             each.commit()
-        # The commit is behind the last record: whether a marker behind it counts is the client's choice.
+        # The commit is behind the last record: whether a marker after it counts is the client's choice.
     for group in ("old", "new", "other"):
         assert committed(peer.bootstrap, group)[Place(topic, 0)] in (7, 8)
     producer.close()

@@ -131,7 +131,7 @@ class Folder:
 
 
 def torn_end(folder: Folder) -> str | None:
-    """On purpose not after a clean end: Kafka takes such a log as it is, and would append behind the torn batch."""
+    """On purpose not after a clean end: Kafka takes such a log as it is, and would append after the torn batch."""
     path = folder.file(folder.bases[-1], ".log")
     data = path.read_bytes().rstrip(b"\0")
     if folder.clean or len(data) < 100:

@@ -308,7 +308,7 @@ def _consumer(bootstrap: str) -> Consumer:
 
 
 def _records(messages: list[Any], deadline: float) -> list[Any]:
-    """Those of them that are records; an error that is told among them is raised, as is a deadline that has passed."""
+    """Those of them that are records; an error that is reported among them is raised, as is a deadline that has passed."""
     for message in messages:
         if message.error() is not None:
             raise KafkaException(message.error())

@@ -95,7 +95,7 @@ def test_a_killed_brokers_folder_is_read_as_the_broker_reads_it_again(killed_bro
 
 
 def wait_checkpointed(broker: Kafka391, topic: str, high_watermark: int) -> None:
-    """Wait for the high-watermark checkpoint: a folder's read_committed reader knows nothing decided behind it."""
+    """Wait for the high-watermark checkpoint: a folder's read_committed reader knows nothing decided after it."""
     checkpoint = broker.data / "replication-offset-checkpoint"
     wait_until(lambda: f"{topic} 0 {high_watermark}" in checkpoint.read_text().splitlines(), f"{high_watermark} in {checkpoint}")
 

@@ -1,6 +1,6 @@
 """Kafka's VerifiableProducer, idempotent, while `tidelog serve` is killed and restarted.
 
-What it was told of every record is true afterwards: each acknowledged record is at its offset, each record is there once.
+What it was passed every record is true afterwards: each acknowledged record is at its offset, each record is there once.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def change_formats(bootstrap: str, peer: Peer) -> list[Row]:
     for number, (release, message_format) in enumerate(FORMATS):
         alter_topic(bootstrap, "formats", {"message.format.version": release})
         if AGAINST != "tidelog":
-            time.sleep(1)  # ZooKeeper tells the broker when it likes
+            time.sleep(1)  # ZooKeeper says the broker when it likes
         headers = (("h", b"1"),) if message_format == 2 else ()
         new = [NewRow(b"k%d" % i, b"v%d" % i, NOW_MS + 100 * number + i, headers) for i in range(6)]
         produce(bootstrap, "formats", new, batch_records=3, compression_type=("none", "gzip")[number % 2])

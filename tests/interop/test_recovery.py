@@ -27,7 +27,7 @@ INDEXES = (".index", ".timeindex", ".txnindex")
 
 
 def tear(folder: Path) -> None:
-    """Leave a crash's worst: no indexes, no snapshots, no epochs, and half a batch behind the log's end."""
+    """Leave a crash's worst: no indexes, no snapshots, no epochs, and half a batch after the log's end."""
     for path in folder.iterdir():
         if path.suffix in (*INDEXES, ".snapshot") or path.name == "leader-epoch-checkpoint":
             path.unlink()

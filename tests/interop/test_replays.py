@@ -1,7 +1,7 @@
 """Replays between Apache Kafka 3.9.1, Tidelog and folders, killed with -9 at random: rows and map are exact.
 
-Random topics: out of order, all codecs, transactions that commit and abort. What a window holds is told by a plain filter over
-what was produced; what the target holds, by librdkafka's consumer, read_committed.
+Random topics: out of order, all codecs, transactions that commit and abort. What a window holds is reported by a plain filter
+over what was produced; what the target holds, by librdkafka's consumer, read_committed.
 """
 
 from __future__ import annotations

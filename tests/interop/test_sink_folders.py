@@ -82,7 +82,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka391]:
 
 
 def start(broker: Kafka391) -> None:
-    """Start, and wait until the broker serves: it may be told late that it leads."""
+    """Start, and wait until the broker serves: it may be reported late that it leads."""
     broker.start()
     deadline = time.monotonic() + 60
     while True:
@@ -131,10 +131,10 @@ def test_kafka_serves_what_was_written_into_its_folder_and_goes_on(kafka: Kafka3
                 largest = tidelog.find_offset(log, -3)
                 assert largest is not None
                 assert (largest.offset, largest.timestamp) == offset_of_max_timestamp(kafka.admin, codec, partition)
-            produce(kafka.bootstrap, codec, [NewRow(b"k", b"behind %d" % n, T + 9000 + n) for n in range(50)], partition)
+            produce(kafka.bootstrap, codec, [NewRow(b"k", b"after %d" % n, T + 9000 + n) for n in range(50)], partition)
             after = consume(kafka.bootstrap, codec, partition)
             assert after[: len(rows)] == rows
-            assert [row.value for row in after[len(rows) :]] == [b"behind %d" % n for n in range(50)]
+            assert [row.value for row in after[len(rows) :]] == [b"after %d" % n for n in range(50)]
     kafka.stop()
 
 

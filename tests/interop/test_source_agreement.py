@@ -89,7 +89,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         )
         wait_until_decided(broker.bootstrap, "transactions", 1)
         found = place(broker.bootstrap, broker.data, filler.begin_ms)
-        # Behind it a folder's reader takes nothing for committed.
+        # After it a folder's reader takes nothing for committed.
         ends = {key: end for key, (_, end) in found.offsets.items()}
         wait_until(lambda: ends.items() <= LogDir(broker.data).high_watermarks.items(), "the high-watermark checkpoint")
         yield found
@@ -236,7 +236,7 @@ def drawn(chance: random.Random, where: Place) -> dict[str, str]:
                 "startingOffsetsByTimestampStrategy": "latest",
             }
     starts_by_time = "startingTimestamp" in options or "startingOffsetsByTimestamp" in options
-    # A start by time may lie behind an end by offset: the connector refuses that, here there is nothing between.
+    # A start by time may lie after an end by offset: the connector refuses that, here there is nothing between.
     match chance.randrange(1 if starts_by_time else 0, 4):
         case 0:
             options["endingOffsets"] = json.dumps(nested({key: chance.choice((-1, o[1])) for key, o in inside.items()}))

@@ -165,7 +165,7 @@ def test_every_record_once_whatever_happens(topics: GrowingTopics, seed: int) ->
 
 
 def expected_ends(times: dict[int, list[int]], span_ms: int) -> list[dict[int, int]]:
-    """Return the position behind each batch that maxTimePerTrigger makes of a log from long ago; see docs/streaming.md."""
+    """Return the position after each batch that maxTimePerTrigger makes of a log from long ago; see docs/streaming.md."""
     at = dict.fromkeys(times, 0)
     found: list[dict[int, int]] = []
     end_ms = 0

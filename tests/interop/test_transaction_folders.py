@@ -1,16 +1,16 @@
-"""Transactions in folders that change hands: what one broker was told, the other one says, and goes on with.
+"""Transactions in folders that change hands: what one broker was reported, the other one says, and goes on with.
 
 | a transactional id | |
 |---|---|
 | committed, aborted | its transaction has ended |
 | idle | has a producer, and never had a transaction |
 | open | is in a transaction of two partitions |
-| decided-commit, decided-abort | the broker ended behind its decision: no marker is written yet |
+| decided-commit, decided-abort | the broker ended after its decision: no marker is written yet |
 
 Kafka 3.9.1 writes them; Tidelog serves the folder, completes what was decided, goes on with all of them; Kafka opens it again and
 does the same. And the other way round: a folder of Tidelog's own that Kafka takes over by `tidelog handover`.
 
-A broker cannot be made to end just behind a decision. So that record is put into the folder, as the broker would have written it.
+A broker cannot be made to end just after a decision. So that record is put into the folder, as the broker would have written it.
 """
 
 from __future__ import annotations

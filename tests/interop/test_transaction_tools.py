@@ -64,7 +64,7 @@ class Scenario:
     ) -> None:
         topic, broker = self.topic, ("--broker-id", "1")
         wait_until(lambda: found(none), "the coordinator", TIMEOUT_S)
-        for _ in range(1000):  # Kafka's ids are to be told from epochs.
+        for _ in range(1000):  # Kafka's ids are to be reported from epochs.
             none.client.ask(InitProducerIdRequest(None), 4)
         for one in (hangs, none, done, opened):
             insist(one.init)

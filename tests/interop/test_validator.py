@@ -266,7 +266,7 @@ def random_cases() -> Iterator[Case]:
 
 
 def random_fetches() -> Iterator[Fetch]:
-    """Batches as a log has them, several in a row, for fetchers that begin before, within or behind them."""
+    """Batches as a log has them, several in a row, for fetchers that begin before, within or after them."""
     rng = random.Random(SEED + 1)
     for _ in range(600):
         log = bytearray()
@@ -372,8 +372,9 @@ def differences(case: Case, mine: ValidatedRecords | TidelogError, theirs: Accep
             return f"taken, which Kafka refuses: {theirs}"
         if theirs.name not in KAFKA_NAMES[type(mine)]:
             if is_into_old_format(case) and theirs.name in ("IllegalArgumentException", "InvalidRecordException"):
-                # On purpose: of several faults, the header's are told first, then the records', then what cannot be converted.
-                # Without a codec, Kafka reads the records before, and converts each one as soon as it has been checked.
+                # On purpose: of several faults, the header's are reported first, then the records', then what cannot be
+                # converted. Without a codec, Kafka reads the records before, and converts each one as soon as it has been
+                # checked.
                 return None
             return f"{type(mine).__name__}: {mine}; Kafka: {theirs}"
         indexes = [error.batch_index for error in mine.record_errors] if isinstance(mine, RecordValidationError) else []
@@ -388,7 +389,7 @@ def differences(case: Case, mine: ValidatedRecords | TidelogError, theirs: Accep
     codec = Codec(mine.headers[0].attributes & 7)
     is_default_level = codec is not Codec.LZ4 or config.compression_lz4_level == 9 or config.compression_type == "producer"
     if claims:
-        # On purpose: the header tells the largest time that is stored. Kafka leaves there what the producer claimed.
+        # On purpose: the header says the largest time that is stored. Kafka leaves there what the producer claimed.
         if mine.max_timestamp != max(record.timestamp for record in read_all(mine.data)):
             return f"largest timestamp {mine.max_timestamp}"
         if undated(mine.data) != undated(theirs.data):

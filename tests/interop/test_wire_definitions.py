@@ -31,7 +31,7 @@ def definitions(release: str) -> dict[str, Definition]:
 
 @functools.cache
 def stored(release: str) -> dict[str, Definition]:
-    """What is in the internal topics, and what members tell each other."""
+    """What is in the internal topics, and what members exchange."""
     jars = COORDINATORS[release]
     parts = [_of(jars, f"kafka-{part}-coordinator-{release}.jar") for part in ("group", "transaction")]
     return definitions(release) | parts[0] | parts[1]

@@ -183,7 +183,7 @@ class _Broker(abc.ABC):
         led = {name: sum(p.leader >= 0 for p in topic.partitions.values()) for name, topic in metadata.topics.items()}
         if any(led.get(name) != partitions for name, partitions in self.topics.items()):
             return False
-        # A broker of KRaft tells of its leaders before it is ready to be one.
+        # A broker of KRaft reports its leaders before it is ready to be one.
         ends = {TopicPartition(name, p): OffsetSpec.latest() for name, count in self.topics.items() for p in range(count)}  # type: ignore[no-untyped-call]
         try:
             for end in self.admin.list_offsets(ends, request_timeout=ADMIN_TIMEOUT_S).values() if ends else ():

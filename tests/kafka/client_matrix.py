@@ -121,7 +121,7 @@ def rows(case: Case, start_ms: int) -> list[NewRow]:
 
 
 class Written(NamedTuple):
-    """A case, what was written, what its writer was told, and between which times."""
+    """A case, what was written, what its writer was reported, and between which times."""
 
     case: Case
     rows: list[NewRow]
@@ -151,14 +151,14 @@ def write_all(bootstrap: str, picked: Sequence[Case]) -> list[Written]:
 
 
 def check_sent(written: Written) -> None:
-    """What the producer was told: offsets without gaps; the broker's times where the broker sets them."""
+    """What the producer was reported: offsets without gaps; the broker's times where the broker sets them."""
     case, new, sent = written.case, written.rows, written.sent
     assert [each.offset for each in sent] == list(range(len(new))), case.topic
     if case.writer.message_format == 0 and (case.message_format == 0 or case.timestamp_type == CREATE_TIME):
         assert all(each.timestamp == -1 for each in sent), case.topic
     elif case.timestamp_type == LOG_APPEND_TIME:  # in v0 too, where nothing keeps it
         assert all(written.began_ms <= each.timestamp <= written.ended_ms for each in sent), case.topic
-    elif case.writer.name != "aiokafka":  # which tells a batch's first time for each of its records
+    elif case.writer.name != "aiokafka":  # which says a batch's first time for each of its records
         assert [each.timestamp for each in sent] == [row.timestamp for row in new], case.topic
 
 

@@ -57,7 +57,7 @@ def produce(
         "bootstrap.servers": bootstrap,
         "linger.ms": 1,
         "batch.num.messages": batch_records,
-        # Else a batch that is sent again (its leader has just changed) comes behind the next ones.
+        # Else a batch that is sent again (its leader has just changed) comes after the next ones.
         "max.in.flight.requests.per.connection": 1,
         "log_level": 0,
     }
@@ -149,7 +149,7 @@ def wait_until_decided(bootstrap: str, topic: str, partitions: int) -> None:
 def commit_offsets(bootstrap: str, group: str, offsets: Iterable[TopicPartition]) -> None:
     """Commit for a group without members, until all of it is: a Kafka that has just made its offsets topic is NOT_COORDINATOR.
 
-    librdkafka does not ask again then, and its future does not raise what each partition is told.
+    librdkafka does not ask again then, and its future does not raise what each partition is reported.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = ConsumerGroupTopicPartitions(group, list(offsets))

@@ -6,7 +6,7 @@
 | `KafkaPythonMember` | kafka-python | range, roundrobin, sticky (1) | yes |
 | `AioKafkaMember` | aiokafka | range, roundrobin, sticky | yes |
 
-(1) Of a cooperative rebalance it tells when it can commit no more, so that records would be read twice.
+(1) Of a cooperative rebalance it says when it can commit no more, so that records would be read twice.
 
 kafka-python's members are to come last and go first: told to join again while they poll, they now and then do not.
 
@@ -403,7 +403,7 @@ class AioKafkaMember(Member):
                         done.set_exception(error)
                 for place, records in (await consumer.getmany(timeout_ms=int(POLL_S * 1000))).items():
                     self._add([Read(Place(*place), record.offset, record.value) for record in records])
-            # Nothing is told of partitions that end with it.
+            # Nothing is passed partitions that end with it.
             await consumer.commit()
         finally:
             await consumer.stop()

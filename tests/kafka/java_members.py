@@ -79,7 +79,7 @@ class JavaClients:
         settings: dict[str, str],
         topics: Sequence[str],
     ) -> None:
-        """Start one; what it tells goes to its `hear`."""
+        """Start one; what it says goes to its `hear`."""
         assert name not in self._clients, name
         self._clients[name] = client
         jars = classpath(release).removesuffix("/*")
@@ -137,7 +137,7 @@ class JavaMember(Member):
         self.clients.open(self, self._name, self.release, "GroupMember", settings, self.topics)
 
     def hear(self, fields: list[str]) -> None:
-        """Take what the program tells. On the thread of the JVM's reader."""
+        """Take what the program says. On the thread of the JVM's reader."""
         if fields[0] in ("assigned", "revoked"):
             places = [place.rsplit(":", 1) for place in fields[1].split(",") if place]
             self._note(fields[0], [(topic, int(partition)) for topic, partition in places])
@@ -201,7 +201,7 @@ class JavaProducer:
         clients.open(self, self._name, release, "TransactionMember", given, ())
 
     def hear(self, fields: list[str]) -> None:
-        """Take what the program tells. On the thread of the JVM's reader."""
+        """Take what the program says. On the thread of the JVM's reader."""
         self._answers.put(fields)
 
     def init(self) -> None:

@@ -47,7 +47,7 @@ class Write(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What a producer is told of a record: its offset; the time that it has in the log."""
+    """What a producer is passed a record: its offset; the time that it has in the log."""
 
     offset: int
     timestamp: int
@@ -85,7 +85,7 @@ class Client(abc.ABC):
 
     @abc.abstractmethod
     def write(self, bootstrap: str, writes: Sequence[Write]) -> list[list[Sent] | str]:
-        """Write each; what the library was told of each record, in order, or the name of the error that it raised."""
+        """Write each; what the library was passed each record, in order, or the name of the error that it raised."""
 
     @abc.abstractmethod
     def read(self, bootstrap: str, topics: Iterable[str], isolation: str = "read_uncommitted") -> dict[str, list[Row]]:
@@ -151,7 +151,7 @@ class Librdkafka(Client):
         return consume_all(bootstrap, topics, isolation=isolation)
 
     def find(self, bootstrap: str, times: Mapping[str, Sequence[int]]) -> dict[str, list[Found | None]]:
-        """Asks its consumer, which tells no timestamps, and its admin client, which does; both must say the same."""
+        """Asks its consumer, which says no timestamps, and its admin client, which does; both must say the same."""
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "log_level": 0})
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         try:

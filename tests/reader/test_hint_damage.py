@@ -109,7 +109,7 @@ def test_any_damage_where_the_head_is_walked(tmp_path: Path) -> None:
 
 
 def test_a_wrong_entry_where_it_is_too_far_to_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One entry, or the length, in a log that is larger than the budget: the entry before it tells."""
+    """One entry, or the length, in a log that is larger than the budget: the entry before it says."""
     monkeypatch.setattr(proven_head, "MAX_BYTES", 0)
     for seed in range(LOGS):
         run(tmp_path, 10_000 + seed, hint_damage.single_lies)
@@ -185,7 +185,7 @@ def test_headers_are_followed_by_the_kernel_as_one_by_one(
 
 
 def test_a_wrong_entry_far_behind_the_one_before(tmp_path: Path) -> None:
-    """The entry of offset 1 leads to offset 30, which is as late, but behind offset 2: 8 MB behind the entry before."""
+    """The entry of offset 1 leads to offset 30, which is as late, but after offset 2: 8 MB after the entry before."""
     times = [0, 5, 9, *[4] * 27, 5, 12]
     builder = LogBuilder(tmp_path / "t-0", interval_bytes=0)
     builder.append(*(build.batch(offset, [time], value=bytes(300_000)) for offset, time in enumerate(times))).close()
@@ -229,7 +229,7 @@ class TestNames:
         return False
 
     def test_a_hole_before_a_segment_is_none(self, tmp_path: Path) -> None:
-        """Compaction leaves segments that begin behind their names, and the one before ends below."""
+        """Compaction leaves segments that begin after their names, and the one before ends below."""
         builder = LogBuilder(tmp_path / "t-0").append(build.batch(0, [1, 2])).roll(10).append(build.batch(15, [3])).close()
         assert finds(builder.open(), [1, 3]) == [(0, 1), (15, 3)]
 
@@ -272,7 +272,7 @@ class TestLogStart:
             assert [one.kind for one in builder.open(log_start_offset=2).missing()] == kinds
 
     def test_nothing_is_below_it(self, tmp_path: Path) -> None:
-        """An empty segment, and a cleaned one that begins behind the log start."""
+        """An empty segment, and a cleaned one that begins after the log start."""
         builder = LogBuilder(tmp_path / "t-0").roll(4).append(build.batch(6, [3], epoch=0)).close()
         (builder.directory / names.LEADER_EPOCH_CHECKPOINT).write_text("0\n1\n0 0\n")
         assert [one.kind for one in builder.open(log_start_offset=5).missing() if "hidden" in one.kind] == []

@@ -78,7 +78,7 @@ def test_entries_newer_than_what_is_seen(
 def test_entries_newer_than_what_is_seen_of_a_preallocated_file(
     tmp_path: Path, more: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The file's size tells nothing there: the end is that of the moment when it was looked for."""
+    """The file's size says nothing there: the end is that of the moment when it was looked for."""
     owner = Owner(tmp_path / "t-0", preallocate=True)
     owner.write(SEEN)
     segment = Segment.open(owner.path)
@@ -99,7 +99,7 @@ def test_an_append_was_going_on_at_the_listing(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_only_the_index_is_longer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A log that has not grown since cannot have new entries: these tell of batches that are lost, and that is said."""
+    """A log that has not grown since cannot have new entries: these report batches that are lost, and that is said."""
     owner = Owner(tmp_path / "t-0")
     owner.write(SEEN)
     data = owner.path.read_bytes()

@@ -92,11 +92,11 @@ class TestLog:
     def test_log_end_less_than_start_after_reopen(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """LogLoaderTest.testLogEndLessThanStartAfterReopen, UnifiedLogTest.testLogReinitializeAfterManualDelete: nothing is
         left to
-        read, which is told, and the log continues at its start"""
+        read, which is reported, and the log continues at its start"""
         log = three_segments(tmp_path).open(log_start_offset=500)
         assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (500, 500, [])
         assert [record.getMessage() for record in caplog.records] == [
-            f"{log.directory}: the log start offset checkpoint says 500, behind the log's end at 30: no record is left to be read"
+            f"{log.directory}: the log start offset checkpoint says 500, after the log's end at 30: no record is left to be read"
         ]
 
     def test_high_watermark_is_kept_within_the_log(self, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ class TestLog:
         assert builder.open().last_stable_offset == 30
 
     def test_corrupt_log(self, tmp_path: Path) -> None:
-        """LogLoaderTest.testCorruptLog: garbage behind the active segment's data and index; all that is valid is kept"""
+        """LogLoaderTest.testCorruptLog: garbage after the active segment's data and index; all that is valid is kept"""
         for seed in range(10):
             builder = three_segments(tmp_path, f"t-{seed}")
             chance = random.Random(seed)

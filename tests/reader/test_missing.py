@@ -59,7 +59,7 @@ def test_what_kafka_wrote_is_whole(release: str, kind: str) -> None:
     folder = GOLDEN / release / kind
     assert missing(folder) == []
     for partition in folder.iterdir():
-        if partition.is_dir():  # A copy without the checkpoints tells as little.
+        if partition.is_dir():  # A copy without the checkpoints says as little.
             assert Log.open(partition).missing() == []
 
 
@@ -197,7 +197,7 @@ def test_gaps_of_a_compacted_log_are_known_without_its_checkpoint(tmp_path: Path
 
 
 def test_a_segment_of_a_compacted_log_that_lost_its_end(tmp_path: Path) -> None:
-    """A hole is no news there; that an index tells of more is. A map may be of before the compaction."""
+    """A hole is no news there; that an index reports more is. A map may be of before the compaction."""
     for kept in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
         folder = one_partition("kafka-3.9.1", "compacted-0", tmp_path / kept)
         log = folder / "compacted-0" / names.file_name(bases(folder / "compacted-0")[0], names.LOG_SUFFIX)

@@ -313,7 +313,7 @@ class TestDamagedIndexes:
 
 class TestTornTail:
     def test_iteration_over_partial_and_truncation(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        """FileRecordsTest.testIterationOverPartialAndTruncation: garbage behind the last message is ignored, and told"""
+        """FileRecordsTest.testIterationOverPartialAndTruncation: garbage after the last message is ignored, and told"""
         for name, garbage in (
             ("a-0", b"hi"),
             ("b-0", b"hello there"),
@@ -326,7 +326,7 @@ class TestTornTail:
             segment = Segment.open(segment.log_path)
             assert offsets(segment) == list(range(20))
             assert (segment.end_position, segment.next_offset) == (20 * SIZE, 20)
-            assert f"torn tail: {len(garbage)} bytes behind byte {20 * SIZE}" in caplog.records[-1].getMessage()
+            assert f"torn tail: {len(garbage)} bytes after byte {20 * SIZE}" in caplog.records[-1].getMessage()
 
     def test_an_append_going_on_is_no_torn_tail(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         segment = segment_of(tmp_path / "t-0", messages(range(20)))
@@ -340,8 +340,8 @@ class TestTornTail:
 
     def test_recovery_with_corrupt_message(self, tmp_path: Path) -> None:
         """LogSegmentTest.testRecoveryWithCorruptMessage: of a flipped message at the end nothing is left; one with messages
-        behind it
-        is told as damage, not taken for the end"""
+        after it
+        is reported as damage, not taken for the end"""
         for k in range(20):
             segment = segment_of(tmp_path / f"t-{k}", messages(range(20)))
             data = bytearray(segment.log_path.read_bytes())

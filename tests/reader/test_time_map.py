@@ -70,7 +70,7 @@ def log_of(directory: Path, *batches: bytes, base_offset: int = 0) -> Path:
 
 
 def in_order(count: int, *, first: int = 0) -> list[bytes]:
-    """Batches of 3 records, 10 ms apart, each batch 1 s behind the one before."""
+    """Batches of 3 records, 10 ms apart, each batch 1 s after the one before."""
     return [batch(3 * n, [T + 1000 * n + 10 * i for i in range(3)]) for n in range(first, first + count)]
 
 
@@ -80,7 +80,7 @@ def rows(time_map: TimeMap) -> list[tuple[int, ...]]:
 
 
 def holes(time_map: TimeMap, block: int) -> list[tuple[int, int]]:
-    """The times before and behind each hole of a block."""
+    """The times before and after each hole of a block."""
     where = slice(time_map.hole_ends[block - 1] if block else 0, time_map.hole_ends[block])
     return list(zip(time_map.before_holes[where], time_map.behind_holes[where], strict=True))
 
@@ -511,7 +511,7 @@ def find(path: Path, directory: Path | None = None, **segment: Any) -> TimeMap |
     """Return the map that a scan of the whole segment would use."""
     opened = Segment.open(path, **segment)
     try:
-        for _ in range(2):  # It tells once.
+        for _ in range(2):  # It says once.
             usable = [found.time_map for found in TimeMaps(directory).find(opened) if is_true(opened, found)]
     finally:
         opened.close()

@@ -281,7 +281,7 @@ class TestTrace:
             assert trace.bytes_read <= sum(segment.bytes_read for segment in traced.segments)
 
     def test_only_what_is_needed_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Of the segments before the answer a look-up reads ends and neighbours, of those behind it only the log's last batch.
+        """Of the segments before the answer a look-up reads ends and neighbours, of those after it only the log's last batch.
 
         So in a log too large to walk its head.
         """

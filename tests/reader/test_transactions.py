@@ -1,4 +1,4 @@
-"""read_committed: transactions open, aborted and committed, with and without the files that tell of them.
+"""read_committed: transactions open, aborted and committed, with and without the files that report them.
 
 ProducerStateManagerTest's falling back to an older snapshot, LogLoaderTest.testFullTransactionIndexRecovery, and what a reader
 must not do when ``.txnindex`` is lost: show aborted records.
@@ -395,7 +395,7 @@ class TestAborted:
 
 
 def test_a_snapshot_of_another_log_is_not_believed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its checksum is right, and it tells of no open transaction: then an abort behind it would be of nothing."""
+    """Its checksum is right, and it reports no open transaction: then an abort after it would be of nothing."""
     builder = LogBuilder(tmp_path / "t-0")
     builder.append(build.batch(0, [1]), build.batch(1, [2], producer=Producer(7, 0, 0), transactional=True)).roll()
     builder.append(build.marker(2, 3, ControlType.ABORT, 7)).close()
@@ -403,4 +403,4 @@ def test_a_snapshot_of_another_log_is_not_believed(tmp_path: Path, caplog: pytes
     builder.file(2, names.SNAPSHOT_SUFFIX).write_bytes(build_snapshot([]))
     builder.file(2, names.TXN_INDEX_SUFFIX).unlink()
     assert [txn.first_offset for txn in builder.open().aborted_transactions(2, 3)] == [1]
-    assert "tells of other open transactions than the log" in caplog.text
+    assert "reports other open transactions than the log" in caplog.text

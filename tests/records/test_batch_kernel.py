@@ -348,7 +348,7 @@ def test_below_the_base(kernel: ModuleType) -> None:
 
 
 def test_cut_off(kernel: ModuleType) -> None:
-    """A buffer may end anywhere; how much is needed is told once the length is there."""
+    """A buffer may end anywhere; how much is needed is reported once the length is there."""
     data = batch(0, 100) + batch(1, 150)
     for end in range(len(data) + 1):
         scan = kernel.SegmentScan(0, 0)
@@ -369,7 +369,7 @@ def test_any_buffer(kernel: ModuleType) -> None:
         assert kernel.SegmentScan(0, 0).scan(buffer, 0) == len(data)
 
 
-# --- what producers' state must be told
+# --- what producers' state must be given
 
 
 class Kept(NamedTuple):

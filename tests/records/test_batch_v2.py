@@ -40,7 +40,7 @@ NOW = 1_700_000_000_000
 @pytest.mark.parametrize("is_transactional", [False, True])
 @pytest.mark.parametrize("is_control", [False, True])
 def test_write_empty_header(timestamp_type: int, is_transactional: bool, is_control: bool) -> None:
-    """DefaultRecordBatchTest.testWriteEmptyHeader: an empty batch tells all that its header was given."""
+    """DefaultRecordBatchTest.testWriteEmptyHeader: an empty batch says all that its header was given."""
     batch = build_empty_batch_v2(
         15,
         37,
@@ -162,7 +162,7 @@ def test_set_last_offset() -> None:
 
 
 def test_set_partition_leader_epoch() -> None:
-    """DefaultRecordBatchTest.testSetPartitionLeaderEpoch: the epoch is told back, and the checksum stays right."""
+    """DefaultRecordBatchTest.testSetPartitionLeaderEpoch: the epoch is reported back, and the checksum stays right."""
     batch = build_batch_v2(simple_records(3))
     patch.set_leader_epoch(batch, 500)
     header = header_of(batch)
@@ -218,7 +218,9 @@ def test_set_no_timestamp_type_not_allowed(magic: int) -> None:
 
 @pytest.mark.parametrize("control_type", [ControlType.COMMIT, ControlType.ABORT])
 def test_read_and_write_control_batch(control_type: ControlType) -> None:
-    """DefaultRecordBatchTest.testReadAndWriteControlBatch, MemoryRecordsTest.testBuildEndTxnMarker: the marker is told back."""
+    """DefaultRecordBatchTest.testReadAndWriteControlBatch, MemoryRecordsTest.testBuildEndTxnMarker: the marker is reported
+    back.
+    """
     batch = build_end_txn_marker(7, NOW, control_type, Producer(73, 13), coordinator_epoch=347, leader_epoch=29)
     header = header_of(batch)
     assert header.is_control

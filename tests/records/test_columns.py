@@ -85,7 +85,7 @@ def test_columns_and_views_are_the_records(flavor: str, topic: str, one_buffer: 
 @pytest.mark.parametrize("length", range(20))
 @pytest.mark.parametrize("at_the_end", [True, False])
 def test_short_and_long_views(length: int, at_the_end: bool) -> None:
-    """Lengths around the 12 bytes that fit a view, also where the buffer ends right behind the value."""
+    """Lengths around the 12 bytes that fit a view, also where the buffer ends right after the value."""
     value = bytes(range(65, 65 + length))
     batch = build_batch_v2([Record(0, NOW, 0, None, value), Record(1, NOW, 0, value, None), Record(2, NOW, 0, b"k", value)])
     if at_the_end:
@@ -155,7 +155,7 @@ def test_a_v0_batch_of_no_times_is_read_for_its_count() -> None:
 
 
 def test_create_times_of_log_append_time_batches() -> None:
-    """In v2 the deltas go on telling the producers' times when the broker's are the records' timestamps."""
+    """In v2 the deltas still hold the producers' times when the broker's are the records' timestamps."""
     batch = build_batch_v2(
         [Record(i, time, 0, None, b"v") for i, time in enumerate((NOW, NOW - 5, -1))],
         timestamp_type=LOG_APPEND_TIME,

@@ -90,7 +90,7 @@ class TestDownConversion:
     @pytest.mark.parametrize("to", [0, 1, 2])
     @each_codec
     def test_every_format_in_one_log(self, codec: Codec, to: int) -> None:
-        """FileRecordsTest.testConversion: v0, v1 and v2 behind one another, with gaps between offsets and with headers."""
+        """FileRecordsTest.testConversion: v0, v1 and v2 after one another, with gaps between offsets and with headers."""
         data = build_message_set([record(0, -1), record(2, -1), record(3, -1)], 0, codec=codec)
         data += build_message_set([record(4, 4), record(5, 5)], 1, codec=codec)
         last = [Record(6, 6, 0, None, b"6", (("h", b"x"),)), Record(9, 9, 0, b"9", None)]
@@ -104,7 +104,7 @@ class TestDownConversion:
 
     @each_codec
     def test_after_a_format_downgrade(self, codec: Codec) -> None:
-        """FileRecordsTest.testDownconversionAfterMessageFormatDowngrade: v2 first, v1 behind it."""
+        """FileRecordsTest.testDownconversionAfterMessageFormatDowngrade: v2 first, v1 after it."""
         data = build_batch_v2([record(0, 1)], codec=codec) + build_message_set([record(1, 2)], 1, codec=codec)
         assert [(r.offset, r.timestamp) for r in read_all(fetch(data, 1))] == [(0, 1), (1, 2)]
 

@@ -132,7 +132,7 @@ def test_fields(magic: int, codec: Codec, key: bytes | None, value: bytes | None
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_checksum(magic: int) -> None:
-    """LegacyRecordTest.testChecksum: a change of any byte behind the checksum, or of itself, is seen."""
+    """LegacyRecordTest.testChecksum: a change of any byte after the checksum, or of itself, is seen."""
     batch = build_message_set([Record(0, NOW, 0, b"key", b"value")], magic)
     check_crc(header_of(batch), batch)
     for index in [*range(12, 16), *range(17, len(batch))]:
@@ -179,7 +179,7 @@ def test_is_valid_with_too_small_buffer() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_is_valid_with_checksum_mismatch(magic: int) -> None:
-    """SimpleLegacyRecordTest.testIsValidWithChecksumMismatch: found and expected checksum are told."""
+    """SimpleLegacyRecordTest.testIsValidWithChecksumMismatch: found and expected checksum are reported."""
     batch = build_message_set(simple_records(1), magic)
     batch[12:16] = struct.pack(">i", 2)
     with pytest.raises(CorruptBatchError, match=r"checksum does not match: found 0x[0-9a-f]{8}, expected 0x00000002"):

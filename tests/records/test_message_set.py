@@ -51,7 +51,7 @@ rules_of_topics = st.builds(
 
 
 def outcome(sent: bytes, rules: ValidationRules) -> Any:
-    """What becomes of records: everything that is told of them, or the error."""
+    """What becomes of records: everything that is passed them, or the error."""
     buffer = bytearray(sent)
     try:
         done = validate_and_assign_offsets(buffer, list(iter_headers(buffer)), rules, base_offset=100, now_ms=NOW_MS)
@@ -108,7 +108,7 @@ def many(change: Callable[[bytearray], None] = lambda message: None) -> bytes:
 
 
 def test_a_million_messages_in_a_few_bytes_cost_little(kernel: Any) -> None:
-    """No more than a few are told one by one, none becomes an object, and a fault is told at once."""
+    """No more than a few are listed one by one, none becomes an object, and a fault is reported at once."""
     if not kernel.COMPILED:
         return
     started = time.process_time()

@@ -55,7 +55,7 @@ def test_basic_serde_invalid_header_count_too_high() -> None:
 
 
 def test_basic_serde_invalid_header_count_too_low() -> None:
-    """DefaultRecordTest.testBasicSerdeInvalidHeaderCountTooLow: bytes behind the last header counted."""
+    """DefaultRecordTest.testBasicSerdeInvalidHeaderCountTooLow: bytes after the last header counted."""
     with pytest.raises(InvalidRecordError, match="record size differs from its fields"):
         read(record_bytes(0, 0, 1, b"k", 1, b"v", 1, 1, b"h", 1, b"x", 1, b"h", 1, b"x"))
 

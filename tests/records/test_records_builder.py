@@ -93,7 +93,7 @@ def test_base_timestamp_to_delete_horizon_conversion() -> None:
 
 @pytest.mark.parametrize(("magic", "codec"), [f for f in FORMATS if f[1] is Codec.NONE])
 def test_write_past_limit(magic: int, codec: Codec) -> None:
-    """MemoryRecordsBuilderTest.writePastLimit: the limit is told, not enforced; all that was appended is there."""
+    """MemoryRecordsBuilderTest.writePastLimit: the limit is reported, not enforced; all that was appended is there."""
     builder = RecordsBuilder(magic, codec=codec, write_limit_bytes=64, compression_ratio=0.5)
     assert builder.has_room_for(0, b"a" * 100, b"1")
     builder.append(0, b"a", b"1")

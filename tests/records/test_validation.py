@@ -65,7 +65,7 @@ def validate(
 
 
 def append(data: bytes | bytearray, *, base_offset: int = 0, **arguments: Any) -> ValidatedRecords:
-    """Validate; what is written then carries right checksums, continues at `base_offset`, and is told truly."""
+    """Validate; what is written then carries right checksums, continues at `base_offset`, and is reported truly."""
     buffer = bytearray(data)
     validated = validate(buffer, base_offset=base_offset, **arguments)
     assert validated.headers == list(iter_headers(validated.data))
@@ -297,7 +297,7 @@ class TestLogAppendTime:
         assert validated.data[start:] == data[start:]
 
     def test_rebuilt_v2_keeps_the_producers_times_as_deltas(self) -> None:
-        """Also where it is compressed anew, the records go on telling when they were created."""
+        """Also where it is compressed anew, the records still hold when they were created."""
         data = batch(2, timestamps=(1234, 1230, 1240))
         validated = append(data, timestamp_type=LOG_APPEND_TIME, target_codec=Codec.LZ4)
         (header,) = validated.headers
@@ -435,7 +435,7 @@ class TestClaims:
 
     @pytest.mark.parametrize(("magic", "codec"), [format_ for format_ in FORMATS if format_[0] > 0])
     def test_in_range_is_stored_as_create_time(self, magic: int, codec: Codec) -> None:
-        """Taken since Kafka 3.6; the header tells the largest of the times that can be read afterwards."""
+        """Taken since Kafka 3.6; the header says the largest of the times that can be read afterwards."""
         data = batch(magic, codec, timestamps=(NOW - 2, NOW - 1, NOW - 3), timestamp_type=LOG_APPEND_TIME, append_time=NOW)
         validated = append(data, magic=magic, before_max_ms=10, after_max_ms=0)
         assert not validated.size_may_have_changed
@@ -486,7 +486,7 @@ class TestRecordErrors:
         assert append(batch(magic, codec), magic=magic, is_compacted=True).last_offset == 2
 
     def test_invalid_records_and_invalid_timestamp(self) -> None:
-        """LogValidatorTest.testBatchWithInvalidRecordsAndInvalidTimestamp: the timestamp wins, all six are told."""
+        """LogValidatorTest.testBatchWithInvalidRecordsAndInvalidTimestamp: the timestamp wins, all six are reported."""
         messages = [encode_message(0, i, NOW, b"%d" % i, b"") for i in range(5)]
         messages.append(encode_message(1, 5, NOW - 1001, b"5", b""))
         value = bytes(compress(Codec.GZIP, b"".join(messages)))
@@ -569,7 +569,7 @@ class TestOffsets:
         refusal(data, InvalidArgumentError, "has no headers", magic=1)
 
     def test_trailing_bytes_are_not_written(self) -> None:
-        """Only what the headers tell of is passed on."""
+        """Only what the headers report is passed on."""
         for magic in (1, 2):
             data = batch(magic)
             buffer = bytearray(data + b"half a batch")

@@ -99,7 +99,7 @@ def test_one_end_alone(builder: LogBuilder, start: int | None, end: int | None) 
 
 def test_without_a_time_bound_no_map_is_opened(builder: LogBuilder) -> None:
     for log in builder.logs():
-        os.mkfifo(time_map_path(log))  # opening it would be told
+        os.mkfifo(time_map_path(log))  # opening it would be reported
     found, report = scan(builder, None, None)
     assert found == plain(builder.rows)
     assert report.blocks_read == report.blocks_skipped == 0

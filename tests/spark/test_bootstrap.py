@@ -1,4 +1,4 @@
-"""Cuts: history and stream together are every committed record, once. What Spark is told is read here without Spark."""
+"""Cuts: history and stream together are every committed record, once. What Spark is reported is read here without Spark."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def batch(*records: tuple[int, str]) -> bytearray:
 
 
 def test_no_gap_and_no_repeat_around_open_transactions(broker: tidelog.Broker, client: Client, tmp_path: Path) -> None:
-    """Records before `start`, late ones, transactions open at the cut that commit and abort behind it."""
+    """Records before `start`, late ones, transactions open at the cut that commit and abort after it."""
     topic = "live"
     client.cluster.topic(topic, create=True)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -83,7 +83,7 @@ def test_no_gap_and_no_repeat_around_open_transactions(broker: tidelog.Broker, c
         commits.begin()
         commits.append(first, batch((NOON + 4, "open, commits")))
         commits.flush()
-        plain.append(first, batch((NOON + 5, "behind an open one")))
+        plain.append(first, batch((NOON + 5, "after an open one")))
         plain.flush()
         aborts.begin()
         aborts.append(second, batch((NOON + 6, "open, aborts")))
@@ -96,7 +96,7 @@ def test_no_gap_and_no_repeat_around_open_transactions(broker: tidelog.Broker, c
 
         commits.commit()
         aborts.abort()
-        plain.append(second, batch((NOON - 2, "late, behind the cut"), (NOON + 7, "new")))
+        plain.append(second, batch((NOON - 2, "late, after the cut"), (NOON + 7, "new")))
         plain.flush()
     assert history(cut) == before
     cut.save(tmp_path / "cut")
@@ -107,7 +107,7 @@ def test_no_gap_and_no_repeat_around_open_transactions(broker: tidelog.Broker, c
         for row in client.read(topic, isolation="read_committed")
         if row.offset >= starts[str(row.partition)]
     ]
-    assert [row[2] for row in behind] == [b"open, commits", b"behind an open one", b"late, behind the cut", b"new"]
+    assert [row[2] for row in behind] == [b"open, commits", b"after an open one", b"late, after the cut", b"new"]
     everything = client.read(topic, isolation="read_committed")
     wanted = [(row.partition, row.offset, row.value) for row in everything]
     since = {value for _, _, value in before + behind}

@@ -160,13 +160,13 @@ def test_offsets_bound_what_is_read(options: dict[str, Any], first: int, end: in
 def test_a_start_behind_its_end_is_an_error_in_each_form() -> None:
     start = {"startingOffsets": '{"v2-none-ct":{"0":500}}'}
     with pytest.raises(
-        InvalidArgumentError, match="startingOffsets is offset 500 of v2-none-ct-0, which lies behind endingTimestamp, offset 0"
+        InvalidArgumentError, match="startingOffsets is offset 500 of v2-none-ct-0, which lies after endingTimestamp, offset 0"
     ):
         ranges(subscribe="v2-none-ct", endingTimestamp=0, **start)
     assert ranges(subscribe="v2-none-ct", endingTimestamp=0, failOnDataLoss="false", **start) == {("v2-none-ct", 0): (500, 500)}
     end = {"endingOffsets": '{"v2-none-ct":{"0":5}}'}
     late = {"startingTimestamp": 2**62, "startingOffsetsByTimestampStrategy": "latest"}
-    with pytest.raises(InvalidArgumentError, match="lies behind endingOffsets, offset 5"):
+    with pytest.raises(InvalidArgumentError, match="lies after endingOffsets, offset 5"):
         ranges(subscribe="v2-none-ct", **late, **end)
 
 

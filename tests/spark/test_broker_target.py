@@ -173,7 +173,7 @@ def test_where_there_are_no_transactions(options: SinkOptions, tmp_path: Path) -
 
 
 class Large:
-    """Batches that a task handed over, which say to be as large as they are told."""
+    """Batches that a task handed over, which say to be as large as they are reported."""
 
     def __init__(self, of: SpooledBatches, size_bytes: int) -> None:
         self.keys, self.batches, self.size_bytes = of.keys, of.batches, size_bytes

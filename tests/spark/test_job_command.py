@@ -1,4 +1,4 @@
-"""`tidelog job` with Spark behind it: in this process with the tests' session, and as people run it."""
+"""`tidelog job` with Spark after it: in this process with the tests' session, and as people run it."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_as_a_process_nothing_but_the_answer(data: Path) -> None:
 def test_interrupted(data: Path) -> None:
     """Ctrl-C while Spark starts, which it does for seconds."""
     with start("job", "verify", data, *QUICK, start_new_session=True) as process:
-        # Before that it may be Python that starts, and tells of it.
+        # Before that it may be Python that starts, and reports it.
         wait_until(lambda: process.poll() is not None or "java" in programs(process.pid), "the JVM's start")
         os.killpg(process.pid, signal.SIGINT)
         stdout, stderr = process.communicate(timeout=PATIENCE_S)

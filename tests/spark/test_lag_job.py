@@ -1,4 +1,4 @@
-"""The job `lag`: all groups of a broker and of its folder, against what is told of each group alone, and against a count."""
+"""The job `lag`: all groups of a broker and of its folder, against what is passed each group alone, and against a count."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ COLUMNS = "id long, topic string, partition int, timestamp {}"
 
 
 def questions(count: int) -> list[tuple[int, str, int, int]]:
-    """Times in, before and behind the partitions of all golden topics that have times; some of them more than once."""
+    """Times in, before and after the partitions of all golden topics that have times; some of them more than once."""
     chance = random.Random(1)
     rows = []
     for topic, partitions in LogDir(log_dir()).topics().items():

@@ -88,13 +88,13 @@ def test_the_option_is_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_start_behind_its_end_is_an_error() -> None:
-    """Also where only the log tells: the first offset that reaches the start may lie behind the end."""
+    """Also where only the log says: the first offset that reaches the start may lie after the end."""
     given = rows("v2-none-ct")
     times = [row.timestamp or 0 for row in given]
     start = max(times[:500])
     options = {"subscribe": "v2-none-ct", "startingTimestamp": start, "endingOffsets": '{"v2-none-ct":{"0":3}}'}
     assert times.index(start) > 3
-    with pytest.raises(InvalidArgumentError, match="lies behind endingOffsets, offset 3"):
+    with pytest.raises(InvalidArgumentError, match="lies after endingOffsets, offset 3"):
         offsets(TidelogReader(parse(**options), 1))
     with pytest.raises(InvalidArgumentError):
         parse(subscribe="a", startingOffsets='{"a":{"0":5}}', endingOffsets='{"a":{"0":3}}')

@@ -25,7 +25,7 @@ from tidelog.storage.segment.segment import LogSegment
 
 DELETE_RETENTION_MS = 86_400_000
 LARGE_TIMESTAMP = 2**63 - 1 - DELETE_RETENTION_MS - 1
-"""A time at which everything is old, and from which one more delete.retention.ms can still be told."""
+"""A time at which everything is old, and from which one more delete.retention.ms can still be reported."""
 LATEST = 2**62
 """An offset above all others, for keys that a log is to lose."""
 

@@ -91,7 +91,7 @@ class EngineModel(RuleBasedStateMachine):
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
         )
-        # Offsets behind the last record, cut off from within a batch, leave no trace in the files.
+        # Offsets after the last record, cut off from within a batch, leave no trace in the files.
         assert max(self.records, default=-1) < self.log.log_end_offset <= max(self.log_end_offset, 0)
         self.log_end_offset = self.log.log_end_offset
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
@@ -334,7 +334,7 @@ class EngineModel(RuleBasedStateMachine):
                 assert not told or (batch.producer_id, batch.last_offset) in known or self.is_in_an_earlier_read(batch)
 
     def is_in_an_earlier_read(self, batch: Batch) -> bool:
-        """A read covers one segment's part; the transaction may lie behind it."""
+        """A read covers one segment's part; the transaction may lie after it."""
         higher = self.log.segments.higher(self.log.segments.values()[0].base_offset)
         return higher is not None
 

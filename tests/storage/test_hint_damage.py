@@ -57,7 +57,7 @@ def check(sample: Sample, rng: random.Random, what: str) -> None:
         latest = log.fetch_offset_by_timestamp(LATEST)
         assert latest is not None
         assert latest.offset == sample.records[-1][0] + 1, what
-        # What is appended behind entries that were never looked at.
+        # What is appended after entries that were never looked at.
         for time in (sample.times[0], sample.times[-1]):
             log.append_as_leader(batch(timestamp=time), 0)
         found = [log.fetch_offset_by_timestamp(time) for time in times]

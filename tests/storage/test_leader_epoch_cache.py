@@ -157,7 +157,7 @@ class TestTruncation:
             pytest.param(8, THREE[:1], id="shouldDropEntriesOnEpochBoundaryWhenRemovingLatestEntries"),
             pytest.param(9, THREE[:2], id="shouldTruncateOnAnyOffsetInAnEpoch"),
             pytest.param(-1, THREE, id="shouldNotResetEpochHistoryHeadIfUndefinedPassed"),
-            pytest.param(12, THREE, id="behind all"),
+            pytest.param(12, THREE, id="after all"),
             pytest.param(6, (), id="all"),
         ],
     )

@@ -127,7 +127,7 @@ class TestTheEnd:
     def test_more_than_whole_batches(
         self, tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Kafka would append behind what is no batch; here the last segment is recovered."""
+        """Kafka would append after what is no batch; here the last segment is recovered."""
         folder = closed(tmp_path)
         damage(folder / file_name(20, ".log"))
         log = reopened(tmp_path)
@@ -265,7 +265,7 @@ class TestKip33Entries:
         assert {base: time_entries(folder, base) for base in before} == before
 
     def test_the_log_goes_on(self, folder: Path, tmp_path: Path, form: str) -> None:
-        """What is appended behind one is indexed by the rules that Kafka has."""
+        """What is appended after one is indexed by the rules that Kafka has."""
         log = reopened(tmp_path)
         for i in range(30, 60):
             log.append_as_leader(batch(timestamp=NOW_MS + 2 * 10**6 + i), 0)

@@ -1,4 +1,6 @@
-"""Segments with offsets that their base cannot tell: found by recovery, split, and nothing is lost whenever it is interrupted."""
+"""Segments with offsets that their base cannot express: found by recovery, split, and nothing is lost whenever it is
+interrupted.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def overflowed(tmp_path: Path) -> Path:
 
 
 SPLIT_AT = 2 * INT32_MAX + 1
-"""The first offset that the second segment's base cannot tell: one above where the second sample begins."""
+"""The first offset that the second segment's base cannot say: one above where the second sample begins."""
 EXPECTED_BASES = [0, INT32_MAX, SPLIT_AT, 3 * INT32_MAX]
 END = 4 * INT32_MAX
 

@@ -128,7 +128,7 @@ class TestSnapshotsAfterUncleanShutdown:
 
 
 class TestSkipped:
-    """Where nothing can be gained, nothing is loaded (LogLoaderTest, with a state that notes what it is told)."""
+    """Where nothing can be gained, nothing is loaded (LogLoaderTest, with a state that notes what it is reported)."""
 
     @pytest.fixture
     def told(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -294,7 +294,7 @@ class TestState:
         assert last_sequences(open_log(tmp_path, ManualClock(NOW_MS + DAY_MS), clean=True)) == {2: 0}
 
     def test_replay_begins_inside_a_segment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Only batches at or behind the state's end are told, and control batches that are no markers pass."""
+        """Only batches at or after the state's end are reported, and control batches that are no markers pass."""
         log = open_log(tmp_path)
         for i in range(6):
             log.append_as_leader(idempotent(1, 2 * i, count=2), 0)

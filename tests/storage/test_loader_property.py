@@ -64,7 +64,7 @@ def damage(path: Path, kind: str, start: int, end: int, where: float, length: in
     elif kind == "longer":
         data[end:end] = bytes((7 * i) % 251 for i in range(length))
     else:
-        # Not less than a base offset and what a checksum covers behind it: noise in the offset alone is seen by nobody.
+        # Not less than a base offset and what a checksum covers after it: noise in the offset alone is seen by nobody.
         stop = min(end, at + max(length, 30))
         data[at:stop] = bytes(stop - at) if kind == "zeros" else bytes((11 * i + 3) % 253 for i in range(stop - at))
     path.write_bytes(data)

@@ -266,7 +266,7 @@ class TestTails:
         assert (log.log_end_offset, offsets(log)) == (9, list(range(9)))
 
     def test_what_follows_a_damage_goes(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        """A segment that lost bytes ends the log (spec §6.3); what came behind is removed later, not at once."""
+        """A segment that lost bytes ends the log (spec §6.3); what came after is removed later, not at once."""
         clock = ManualClock(NOW_MS)
         log = open_log(tmp_path, clock, segment_bytes=10 * SIZE)
         fill(log, 40)
@@ -277,7 +277,7 @@ class TestTails:
         log = open_log(tmp_path, clock, segment_bytes=10 * SIZE, clean=False)
         assert bases(log) == [0, 10]
         assert offsets(log) == list(range(15))
-        assert "it ends at offset 15, and the 2 segments behind it go" in caplog.text
+        assert "it ends at offset 15, and the 2 segments after it go" in caplog.text
         assert (log.directory / f"{file_name(20, '.log')}.deleted").exists()
         assert snapshots(log.directory) == [10, 15]
         clock.advance(log.config.file_delete_delay_ms)
@@ -310,7 +310,7 @@ class TestTails:
     @pytest.mark.parametrize("bit", [1 << 3, 1 << 33, 1 << 60])
     @pytest.mark.parametrize("is_last", [True, False])
     def test_a_base_offset_with_a_flipped_bit(self, tmp_path: Path, bit: int, is_last: bool) -> None:
-        """No checksum covers it. Kafka empties the segment or gives the log up; here it ends before or behind that batch."""
+        """No checksum covers it. Kafka empties the segment or gives the log up; here it ends before or after that batch."""
         log = open_log(tmp_path, segment_bytes=8 * SIZE)
         fill(log, 16)
         kill(log)

@@ -85,10 +85,10 @@ class TestAppendAndRoll:
         local.roll()
         append(local, 3)
         local.update_log_end_offset(1)
-        with pytest.raises(InvalidArgumentError, match="behind the others"):
+        with pytest.raises(InvalidArgumentError, match="after the others"):
             local.roll()
         local.update_log_end_offset(3)
-        with pytest.raises(InvalidArgumentError, match="behind the others"):
+        with pytest.raises(InvalidArgumentError, match="after the others"):
             local.roll()
 
     def test_log_flush(self, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ class TestReplacement:
             log.replace_segments([], log.segments.values()[:1])
 
     def test_a_kill_at_any_moment(self, tmp_path: Path) -> None:
-        """LogCleanerTest.testRecoveryAfterCrash: before and behind every call, the old records or the new ones are there."""
+        """LogCleanerTest.testRecoveryAfterCrash: before and after every call, the old records or the new ones are there."""
         log = filled(tmp_path, 10)
         log.flush()
         old = log.segments.values()[:3]

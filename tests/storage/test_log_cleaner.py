@@ -197,7 +197,7 @@ def test_replacement_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_split_first(world: World) -> None:
-    """A segment with offsets that its base cannot tell is split by the first pass and compacted by the second."""
+    """A segment with offsets that its base cannot express is split by the first pass and compacted by the second."""
     log = world.log(segment_bytes=1 << 20)
     append(log, 0, 0)
     append(log, 1, 1)

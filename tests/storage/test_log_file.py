@@ -42,7 +42,7 @@ class TestReading:
         log.close()
 
     def test_iteration_over_partial_and_truncation(self, path: Path) -> None:
-        """FileRecordsTest.testIterationOverPartialAndTruncation: whatever stands behind the last message is skipped."""
+        """FileRecordsTest.testIterationOverPartialAndTruncation: whatever stands after the last message is skipped."""
         for junk in (0, 4, 5, 8, 17):
             log = log_file(path, *SET, b"\x01" * junk)
             assert [header.last_offset for header in log.batches()] == [0, 1, 2]

@@ -389,7 +389,7 @@ class TestRealRefusals:
 
 
 def test_an_unknown_error_is_no_reason_to_stop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A bug in one log's retention is told; the other logs' is done with the next look."""
+    """A bug in one log's retention is reported; the other logs' is done with the next look."""
     clock = ManualClock(NOW_MS)
     with LogManager(tmp_path, clock) as manager:
         manager.create_topic("t", 1, {"segment.bytes": 300, "retention.bytes": 0})

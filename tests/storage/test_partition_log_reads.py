@@ -91,7 +91,7 @@ class TestReads:
         assert read(3, end) == ((3, 3, 0), 2 * SIZE)
         assert read(3, LogOffsetMetadata(4, 3, SIZE)) == ((3, 3, 0), SIZE)
         assert read(4, LogOffsetMetadata(4, 3, SIZE)) == ((4, 3, SIZE), 0)  # the end itself: its place
-        assert read(4, LogOffsetMetadata(3, 3, 0)) == ((4, 3, SIZE), 0)  # behind it: the offset's own place, no bytes
+        assert read(4, LogOffsetMetadata(3, 3, 0)) == ((4, 3, SIZE), 0)  # after it: the offset's own place, no bytes
         assert read(3, LogOffsetMetadata(4)) == ((3, 3, 0), 0)  # the end's place is not known: nothing is given
         assert read(0, LogOffsetMetadata(3)) == ((0, 0, 0), 0)
 
@@ -102,7 +102,7 @@ class TestReads:
             log.read(0, 1)
         with pytest.raises(LogOfflineError, match="closed"):
             log.append_as_leader(batch(), 0)
-        log.close()  # twice is no error
+        log.close()  # it is idempotent
 
 
 def assert_place_is_right(log: PartitionLog, found: LogOffsetMetadata) -> None:

@@ -97,7 +97,7 @@ class TestByTime:
 
 
 class TestTheIndexIsNotBelieved:
-    """Before retention deletes on an index's word, the batches behind the index's last entry are looked at."""
+    """Before retention deletes on an index's word, the batches after the index's last entry are looked at."""
 
     def lost_tail(self, directory: Path, clock: ManualClock, entries: int) -> PartitionLog:
         """A log whose first segment ends with its latest record, opened with an index that has lost its end."""

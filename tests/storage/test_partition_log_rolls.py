@@ -210,7 +210,7 @@ class TestNewSegments:
         assert bases(log) == [0, INT32_MAX + 2, 2 * INT32_MAX + 4]
 
     def test_over_compacted_log_recovery_multi_record_v1(self, tmp_path: Path) -> None:
-        """LogLoaderTest.testOverCompactedLogRecoveryMultiRecordV1: v1 does not tell its first offset, so as low as will do."""
+        """LogLoaderTest.testOverCompactedLogRecoveryMultiRecordV1: v1 does not report its first offset, so as low as will do."""
         log = open_log(tmp_path)
         for offset, count in ((0, 1), (INT32_MAX + 2, 2), (INT32_MAX + 4, 2)):
             log.append_as_follower(messages(offset, count=count, codec=Codec.GZIP))

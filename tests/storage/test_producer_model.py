@@ -253,7 +253,7 @@ class Producers(RuleBasedStateMachine):
     @precondition(lambda self: self.log)
     @rule(cut=st.sampled_from([0, 0, 1, 3]))
     def restart_or_truncate(self, cut: int) -> None:
-        """Reload from the last snapshot in range and replay what the log has behind it."""
+        """Reload from the last snapshot in range and replay what the log has after it."""
         self.log = self.log[: max(len(self.log) - cut, 1)]
         end = self.end
         self.state = manager(self.directory, self.clock)

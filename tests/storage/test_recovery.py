@@ -1,4 +1,4 @@
-"""Recovery of a segment: indexes, transactions and epochs rebuilt from the log, and the log cut behind what is valid."""
+"""Recovery of a segment: indexes, transactions and epochs rebuilt from the log, and the log cut after what is valid."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ def entries_of(state: ProducerStateManager) -> dict[int, list[object]]:
 @examples(60)
 @given(seed=st.integers(0, 2**32), batches=st.integers(0, 60))
 def test_state_as_if_every_batch_had_been_told(tmp_path_factory: pytest.TempPathFactory, seed: int, batches: int) -> None:
-    """Recovery tells the state of few batches; it is the same as if it had been told of all."""
+    """Recovery says the state of few batches; it is the same as if it had been passed all."""
     directory = tmp_path_factory.mktemp("log")
     chance = random.Random(seed)
     offset = 0

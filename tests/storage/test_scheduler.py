@@ -1,4 +1,4 @@
-"""Background tasks on a clock that only moves when told to."""
+"""Background tasks on a clock that only moves when a test moves it."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class TestAppend:
             segment.close()
 
     def test_append_from_file_in_pieces(self, tmp_path: Path) -> None:
-        """At most 1 MiB at a time, a larger batch alone; what precedes damage is copied before that is told."""
+        """At most 1 MiB at a time, a larger batch alone; what precedes damage is copied before that is reported."""
         source, target = open_segment(tmp_path, 0, suffix=".source"), open_segment(tmp_path)
         sizes = [400_000, 400_000, 400_000, 3_000_000, 10, 10]
         parts = [batch(i, [i], value=bytes(size)) for i, size in enumerate(sizes)]
@@ -352,7 +352,7 @@ class TestTime:
         segment.close()
 
     def test_largest_timestamp_behind_the_last_entry(self, tmp_path: Path) -> None:
-        """Retention does not take the index's word: the batches behind its last entry are read, and a larger one is kept."""
+        """Retention does not take the index's word: the batches after its last entry are read, and a larger one is kept."""
         segment = open_segment(tmp_path, 0, LogConfig(index_interval_bytes=0))
         put(segment, *(batch(i, [1000 + i]) for i in range(10)))
         segment.close()

@@ -148,7 +148,7 @@ class SegmentMachine(RuleBasedStateMachine):
                 assert (found_record and found_record[:2]) == expected
 
     def check_indexes(self) -> None:
-        """Every entry is true, and the files hold them with zeros behind."""
+        """Every entry is true, and the files hold them with zeros after."""
         position, ends = 0, {}
         for one in self.model:
             ends[one.last_offset] = position

@@ -101,7 +101,7 @@ def test_higher_segments(made: list[LogSegment]) -> None:
 
 
 def test_size_for_large_logs(made: list[LogSegment]) -> None:
-    """LogSegmentsTest.testSizeForLargeLogs: more than an int32 tells"""
+    """LogSegmentsTest.testSizeForLargeLogs: more than an int32 says"""
     for segment in made:
         segment.log.size_bytes = 2**31 - 1
     assert LogSegments(made).size_bytes == 4 * (2**31 - 1)

@@ -219,7 +219,7 @@ def test_a_crash_while_a_crash_is_recovered_from(tmp_path: Path) -> None:
 
 
 def test_a_kafka_that_appends_in_between(tmp_path: Path) -> None:
-    """Kafka opens what is half moved, and appends: what was still staged goes behind, and nothing is lost or there twice."""
+    """Kafka opens what is half moved, and appends: what was still staged goes after, and nothing is lost or there twice."""
     data = folder(tmp_path / "data")
     with CrashStates(data, tmp_path / "states") as states:
         write(data, [5, 6], "note")

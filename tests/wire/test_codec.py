@@ -158,7 +158,7 @@ def test_records_are_sent_as_they_are(version: int) -> None:
     assert chunks[1] is first
     assert chunks[2] is second
     assert [type(chunk) for chunk in encode(_produce(b""), version)] == [bytes]
-    assert len(encode(_produce(first), version)) == (2 if version < 9 else 3)  # behind them, tagged fields
+    assert len(encode(_produce(first), version)) == (2 if version < 9 else 3)  # after them, tagged fields
 
 
 def _produce(batches: object) -> ProduceRequest:

@@ -32,7 +32,7 @@ def random_data(cls: type[Message], version: int, rng: random.Random) -> bytes:
 @given(pair=st.sampled_from(VERSIONS), seed=st.integers(0, 1 << 30))
 @examples(80)
 def test_truncated(pair: tuple[type[Message], int], seed: int) -> None:
-    """Whatever stands behind the end, it is not read."""
+    """Whatever stands after the end, it is not read."""
     data = random_data(*pair, random.Random(seed))
     for end in range(max(0, len(data) - 40), len(data)):
         with pytest.raises(ProtocolError):

@@ -90,7 +90,7 @@ Handler: TypeAlias = "Callable[[Node, Any, Request], Answer | Work]"
 
 
 class Api(NamedTuple):
-    """See the module. The key is the request's."""
+    """One row of the table of APIs. The key is the request's."""
 
     request: type[Message]
     response: type[Message]

@@ -43,7 +43,9 @@ WATCH_S = 1.0
 
 
 class BrokerThread:
-    """See the module. `started` has the listeners once clients are served, or the error that kept it from that."""
+    """The thread that a broker runs on. `started` has the listeners once clients are served, or the error that kept it from
+    that.
+    """
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ Delay = ScheduledTask
 
 
 class Delays:
-    """See the module. Belongs to the loop's thread."""
+    """Timers of the broker, for its clients. Belongs to the loop's thread."""
 
     def __init__(self, timers: Timers, clock: Clock) -> None:
         self._timers = timers

@@ -41,7 +41,7 @@ _SIGN: Final = 0x80
 
 
 class FirstLook(NamedTuple):
-    """See the module."""
+    """The first look at a folder that a broker serves."""
 
     error_code: int = _NONE
     is_transactional: bool = False
@@ -92,7 +92,7 @@ def look_at(records: Bytes, version: int) -> FirstLook:
 
 
 def first_look(records: Bytes, version: int) -> FirstLook:
-    """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where there is no telling batches."""
+    """Say what is wrong with a partition's records on first sight. Raises CorruptBatchError where nothing separates batches."""
     end = _batch_end(records, 0)
     if end is None:
         return USUAL if version < FIRST_V2 else FirstLook(ErrorCode.INVALID_RECORD)

@@ -11,7 +11,7 @@ and returns what it returned.
 | rates | from what former scrapes saw in the last ten minutes | `MAX_SAMPLES` of each partition are kept |
 
 Groups are taken for read_committed ones. Of a compacted topic nothing is kept: a record that was the next one may be gone.
-At most `MAX_PARTITIONS` are looked at, group by group as they came; how many were left out is told.
+At most `MAX_PARTITIONS` are looked at, group by group as they came; how many were left out is reported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ AT_ONCE = 500
 READS_AT_ONCE = 16
 READ_BYTES = 16 * 1024
 MAX_READS = 64
-"""For one partition and scrape: what lies behind so many pieces without a record is looked for the next time."""
+"""For one partition and scrape: what lies after so many pieces without a record is looked for the next time."""
 
 WINDOW_MS = 10 * 60 * 1000
 MAX_SAMPLES = 40
@@ -74,7 +74,7 @@ class GroupPartition(NamedTuple):
 
 
 class Scraped(NamedTuple):
-    """What a scrape tells of groups."""
+    """What a scrape reports about groups."""
 
     members: dict[str, int]
     lags: list[tuple[str, PartitionLag]]
@@ -83,7 +83,7 @@ class Scraped(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What the loop's thread tells of a group's partition. `log` belongs to that thread, too."""
+    """What the loop's thread reports about a group's partition. `log` belongs to that thread, too."""
 
     key: GroupPartition
     committed_offset: int
@@ -110,7 +110,9 @@ class _Sample(NamedTuple):
 
 
 class GroupLags:
-    """See the module. `call` runs something on the loop's thread; everything else is one scraping thread's at a time."""
+    """Computes the lag of all groups for one scrape after another. `call` runs something on the loop's thread; everything else is
+    one scraping thread's at a time.
+    """
 
     def __init__(self, node: Node, call: OnLoop) -> None:
         self._node = node
@@ -201,7 +203,7 @@ class GroupLags:
                 if not pieces:
                     break
 
-    # --- what is told
+    # --- what is reported
 
     def _segments(self, facts: list[_Facts]) -> dict[PartitionLog, _Segments | None]:
         logs = list({one.log: None for one in facts})
@@ -300,7 +302,7 @@ def _steps(pieces: Iterable[_Search]) -> list[NotCachedError]:
 
 
 class _Segments(NamedTuple):
-    """What retention goes by: of each segment its base, the largest timestamp up to its end, and the bytes behind it."""
+    """What retention goes by: of each segment its base, the largest timestamp up to its end, and the bytes after it."""
 
     bases: list[int]
     largest: list[int]
@@ -332,7 +334,7 @@ class _Segments(NamedTuple):
 
 
 def _all_segments(logs: Iterable[PartitionLog]) -> dict[PartitionLog, _Segments | None]:
-    """On the loop's thread. None where nothing can be told."""
+    """On the loop's thread. None where nothing can be said."""
     return {log: _segments(log) for log in logs}
 
 

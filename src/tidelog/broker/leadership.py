@@ -1,6 +1,6 @@
 """The epochs in which this broker leads (KIP-101, KIP-320): each partition has its own, as Kafka's controller counts them.
 
-A leader's epoch tells followers and consumers whether the log that they know may have been cut since. It is in the metadata log,
+A leader's epoch shows followers and consumers whether the log that they know may have been cut since. It is in the metadata log,
 and never goes back. A start writes only what changes (`leading`): a partition is led in the next epoch where the last end was not
 clean and its log holds something, or where another led it. A new partition's epoch is 0.
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("tidelog.broker")
 
 
 class Leadership:
-    """See the module."""
+    """The leader epoch of each partition."""
 
     def __init__(self, manager: LogManager) -> None:
         """Begin to lead the logs of a manager that has started. Raises StorageError."""
@@ -67,7 +67,7 @@ class Leadership:
         return known
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
-        """Lead a partition that was offline again; a new epoch tells consumers where its disk has lost its end."""
+        """Lead a partition that was offline again; a new epoch shows consumers where its disk has lost its end."""
         log.update_high_watermark(log.log_end_offset_metadata)
         key = log.topic_partition
         topic = self._store.image.topics.get(key.topic)

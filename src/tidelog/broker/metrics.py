@@ -157,7 +157,7 @@ class Counters:
 
 
 class Metrics:
-    """See the module. `counters` is there to be added to."""
+    """The broker's counters. `counters` is there to be added to."""
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -174,7 +174,7 @@ class Metrics:
     def appended(self, topic: str, info: AppendInfo, now_ms: int, created_ms: int = -1) -> None:
         """Count an append to one partition; `now_ms` is the clock's, at or after it.
 
-        `created_ms` is the largest CreateTime that the producer told, -1 for none: the log's own word counts where it has one.
+        `created_ms` is the largest CreateTime that the producer gave, -1 for none: the log's own word counts where it has one.
         """
         if info.is_duplicate or not info.size_bytes:
             return

@@ -14,7 +14,9 @@ logger = logging.getLogger("tidelog.broker")
 
 
 MAX_REASON = 1000
-"""So many characters are told: a string of the protocol has 32,767 bytes at most, and a request may name ten thousand things."""
+"""So many characters are reported: a string of the protocol has 32,767 bytes at most, and a request may name ten thousand
+things.
+"""
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, not a failure

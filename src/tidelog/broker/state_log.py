@@ -64,7 +64,9 @@ class TopicMissingError(Exception):
 
 
 class StateLog:
-    """See the module. `properties` are the topic's own, `replication_factor` what the broker is configured to give it."""
+    """One internal topic of a coordinator, read and appended to. `properties` are the topic's own, `replication_factor` what the
+    broker is configured to give it.
+    """
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class StateLog:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has, or will have. Of a cluster's topic a folder may have some: the last one tells."""
+        """How many partitions the topic has, or will have. Of a cluster's topic a folder may have some: the last one says."""
         view = self._node.topics.get(self.topic)
         return self._partitions if view is None else view.partitions[-1].partition + 1
 
@@ -134,7 +136,7 @@ class StateLog:
             self._may_be_missing = False
 
     def ensuring(self) -> Generator[Elsewhere | Until | None, Any, ErrorCode]:
-        """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is told on the log."""
+        """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is logged."""
         if self._node.topics.get(self.topic) is not None:
             return ErrorCode.NONE
         code: ErrorCode
@@ -227,7 +229,7 @@ class StateLog:
     def load(self, read: Callable[[Iterator[StateBatch]], T], install: Callable[[int, T], object]) -> None:
         """Load every partition that holds something: `read` makes something of its batches on another thread, `install` takes it.
 
-        Called once, before anything was appended. A partition that cannot be read has no coordinator; that is told on the log.
+        Called once, before anything was appended. A partition that cannot be read has no coordinator; that is logged.
         """
         self._load_again = lambda partition, log: self._load(partition, log, read, install)
         for key in self._node.manager.partitions_of(self.topic):
@@ -276,7 +278,7 @@ class StateLog:
 
 
 def refusal(error: TidelogError) -> ErrorCode:
-    """Return what a client is told where `StateLog.append` raised: of the log, it need not know."""
+    """Return what a client gets where `StateLog.append` raised: of the log, it need not know."""
     code = error_code_of(error)
     return _REFUSAL_CODES.get(code, code)
 

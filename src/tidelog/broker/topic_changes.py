@@ -60,7 +60,7 @@ class Job(NamedTuple):
 
 
 class TopicChanges:
-    """See the module."""
+    """Runs changes of topics step by step."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

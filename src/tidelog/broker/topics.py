@@ -34,7 +34,7 @@ NO_LEADER = -1
 
 
 class PartitionView(NamedTuple):
-    """A partition as metadata tells it; replicas are node ids."""
+    """A partition as metadata shows it; replicas are node ids."""
 
     partition: int
     error_code: int
@@ -186,7 +186,7 @@ class Topics:
     # --- inside
 
     def _look(self) -> None:
-        """Make the views of changed topics anew; one of a topic that is as it was stays."""
+        """Rebuild the views of changed topics; one of a topic that is as it was stays."""
         manager = self._node.manager
         names = sorted(self._changed)
         self._changed.clear()

@@ -33,7 +33,7 @@ EVERY_BATCH = -1
 
 
 class BatchTable:
-    """See the module. Batches are known by number, from 0 on."""
+    """One segment's batches as columns. Batches are known by number, from 0 on."""
 
     def __init__(self, scanned: ScannedLog) -> None:
         """Take what a walk with the interval `EVERY_BATCH` found."""
@@ -68,11 +68,11 @@ class BatchTable:
         return batch if batch < len(self.last_offsets) and self.last_offsets[batch] == relative else None
 
     def holding(self, relative: int) -> int:
-        """Return the first batch that ends at or above base + `relative`; the number behind the last one without any."""
+        """Return the first batch that ends at or above base + `relative`; the number after the last one without any."""
         return bisect_left(self.last_offsets, relative)
 
     def beyond(self, position: int) -> int:
-        """Return the first batch that starts behind a byte position; the number behind the last one without any."""
+        """Return the first batch that starts after a byte position; the number after the last one without any."""
         return bisect_right(self.positions, position)
 
     def rise(self, timestamp: int) -> int | None:
@@ -85,7 +85,7 @@ class BatchTable:
         return bisect_right(self.risen_at, batch) - 1
 
     def next_rise(self, batch: int) -> int:
-        """Return the first batch behind `batch` that raises the largest timestamp; the number behind the last one without any."""
+        """Return the first batch after `batch` that raises the largest timestamp; the number after the last one without any."""
         rise = bisect_right(self.risen_at, batch)
         return self.risen_at[rise] if rise < len(self.risen_at) else len(self)
 

@@ -124,7 +124,7 @@ def _walk(opened: Iterable[_Partition], work: Callable[[Any], Any], threads: int
         return one[0], work(one[1])
 
     for partition, outcome in ordered_map(done, tasks(), threads):
-        # A partition without segments has none that could tell of its end.
+        # A partition without segments has none that could show its end.
         while waiting[0] is not partition:
             yield waiting.pop(0)
         partition.take(outcome)

@@ -94,7 +94,7 @@ class FolderReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is missing or damaged, as far as anything tells."""
+        """Whether nothing is missing or damaged, as far as anything shows."""
         return not any(finding.is_fault for finding in self.all_findings())
 
     def all_findings(self) -> Iterator[Finding]:

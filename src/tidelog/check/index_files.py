@@ -1,6 +1,6 @@
 """Index files as they lie there, and index files and time maps put in place.
 
-Read (`IndexContent`): the entries, the zeros behind them, and what is wrong with the length (spec §2.2). What counts as an entry
+Read (`IndexContent`): the entries, the zeros after them, and what is wrong with the length (spec §2.2). What counts as an entry
 is every slot up to the last one that is not zero: bytes in between that make no sense are for the caller to judge. Nothing is
 mapped, and nothing is kept open.
 
@@ -32,9 +32,9 @@ class IndexContent(NamedTuple):
     data: bytes
     """The slots up to the last one that is not zero."""
     padding_bytes: int
-    """Slots of zeros behind them: room that was preallocated, in a live index."""
+    """Slots of zeros after them: room that was preallocated, in a live index."""
     ragged_bytes: int
-    """What is left over behind the last whole slot; none, in a sound file."""
+    """What is left over after the last whole slot; none, in a sound file."""
 
 
 def read_index(path: Path, entry_bytes: int) -> IndexContent | None:

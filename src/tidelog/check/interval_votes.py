@@ -1,6 +1,6 @@
 """When an index entry is due: with which index.interval.bytes a segment was indexed, and where its broker was started again.
 
-An entry is due when its batch starts more than the interval behind the one that was indexed before (spec §4.2). So two entries
+An entry is due when its batch starts more than the interval after the one that was indexed before (spec §4.2). So two entries
 that follow one another bound the interval: the batch just before the second was not far enough yet, the second was.
 
     low <= interval < high
@@ -10,7 +10,7 @@ the broker was started again, or that damage made, are outvoted. Of those with e
 a number that is likely for another reason wins with a few votes less.
 
 A start resets the count of bytes since the last index entry, so that the next one comes later than it would (spec §4.7). The
-gap looks like one that damage made. What tells them apart (`Starts`):
+gap looks like one that damage made. What distinguishes them (`Starts`):
 
 | | |
 |---|---|
@@ -32,7 +32,7 @@ UNBOUNDED = 2**62
 GAPS_A_VOTE = 20
 """A likely number may have one vote less than another for each so many gaps."""
 MOST_GAPS = 20_000
-"""Gaps that are looked at; more of them tell nothing new."""
+"""Gaps that are looked at; more of them say nothing new."""
 
 
 class IntervalVotes:
@@ -45,7 +45,7 @@ class IntervalVotes:
         """Gaps that end with an entry."""
 
     def add(self, low: int, high: int = UNBOUNDED) -> None:
-        """Take a gap that intervals in [low, high) explain; `high` is unbounded behind the last entry."""
+        """Take a gap that intervals in [low, high) explain; `high` is unbounded after the last entry."""
         if low < high and self.count < MOST_GAPS:
             self._gaps[low, high] += 1
             self.count += 1
@@ -95,7 +95,7 @@ _MOST_BATCHES = 100_000
 
 
 class Starts:
-    """What is known of one segment. Batches are told by number; a start is before a batch."""
+    """What is known of one segment. Batches are named by number; a start is before a batch."""
 
     def __init__(
         self,
@@ -128,14 +128,14 @@ class Starts:
         return batch in self._closed or self.is_known(batch)
 
     def is_not_indexed(self, batch: int, since: int, until: int) -> bool:
-        """Whether the time index tells that a batch was not indexed.
+        """Whether the time index says that a batch was not indexed.
 
-        `since` is the batch that was indexed before (-1: none), `until` the next one, or the number behind the last batch.
+        `since` is the batch that was indexed before (-1: none), `until` the next one, or the number after the last batch.
         """
         table = self._table
         if self.would_not_show(batch, since):
             return False  # There was nothing to note.
-        # A time index that has lost entries tells nothing.
+        # A time index that has lost entries says nothing.
         return self._is_sound and not self._is_noted(batch) and self._is_noted(min(until, len(table) - 1))
 
     def would_not_show(self, batch: int, since: int) -> bool:

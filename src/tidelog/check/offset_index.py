@@ -13,12 +13,12 @@ An entry of no form is wrong. One of the lower three forms may be right or may b
 in the company it keeps (`FormSurvey`), and in the time index, which gets an entry with it.
 
 The index is right and complete if every entry is true, none is missing, and none is too many. An entry is due at the first batch
-that starts more than index.interval.bytes behind the one that was indexed before, counted from the segment's start. Where the
-broker was started again it counts from there: such a gap is right if something else tells of the start (`index_rules`). If
-nothing tells either way, it is called a fault, and the doubt is mentioned.
+that starts more than index.interval.bytes after the one that was indexed before, counted from the segment's start. Where the
+broker was started again it counts from there: such a gap is right if something else shows the start (`index_rules`). If
+nothing decides either way, it is called a fault, and the doubt is mentioned.
 
 Where several batches were appended at once (`Form.SET`), only the first of them can have an entry, and where an append began is
-known only behind an entry; so there an entry that is missing may go unnoticed.
+known only after an entry; so there an entry that is missing may go unnoticed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tidelog.records.scanner import scan_batch
 
 
 class Form(enum.Enum):
-    """See the module."""
+    """The rule that an offset index was written by."""
 
     BATCH = "for every batch"
     SET = "for several batches appended at once"
@@ -94,7 +94,7 @@ def _older_form(table: BatchTable, log: ReadOnlyFile, batch: int, relative: int)
 
 
 def _offsets_of(log: ReadOnlyFile, position: int) -> tuple[int, int] | None:
-    """Return the first and the last offset of the records in a batch; its header's first where that tells one."""
+    """Return the first and the last offset of the records in a batch; its header's first where that says one."""
     rows = Rows()
     try:
         header = read_header(log.read(position, HEADER_BYTES), 0, position, log.path)
@@ -188,7 +188,7 @@ class CheckedOffsets(NamedTuple):
     trusted: list[OffsetEntry]
     """The entries that are right, in order."""
     started_at: list[int]
-    """Byte positions in the log at which the broker was started again, as gaps tell."""
+    """Byte positions in the log at which the broker was started again, as gaps say."""
 
 
 def chain_of(entries: Sequence[OffsetEntry], forms: frozenset[Form]) -> list[OffsetEntry]:
@@ -202,7 +202,7 @@ def chain_of(entries: Sequence[OffsetEntry], forms: frozenset[Form]) -> list[Off
 def add_gaps(
     votes: IntervalVotes, table: BatchTable, chain: Sequence[OffsetEntry], *, has_sets: bool, is_cut: bool = False
 ) -> None:
-    """Let the gaps between entries vote for the interval; the one behind the last entry does not count if the log `is_cut`."""
+    """Let the gaps between entries vote for the interval; the one after the last entry does not count if the log `is_cut`."""
     if not len(table):
         return
     positions = table.positions
@@ -256,11 +256,11 @@ class _Check:
             missing = self._missing(origin, last_batch, entry.batch, has_wrong=next_slot < entry.slot)
             if missing is None:
                 continue  # Too early: told with the wrong ones, below.
-            findings += self._told(self._entries[next_slot : entry.slot], missing, entry.slot)
+            findings += self._reported(self._entries[next_slot : entry.slot], missing, entry.slot)
             trusted.append(entry)
             origin, last_batch, next_slot = entry.position, entry.last_batch, entry.slot + 1
         missing = self._missing(origin, last_batch, len(table), has_wrong=next_slot < len(self._entries)) or []
-        findings += self._told(self._entries[next_slot:], missing, len(self._entries))
+        findings += self._reported(self._entries[next_slot:], missing, len(self._entries))
         return CheckedOffsets(findings, trusted, self._started_at)
 
     # --- what is due
@@ -268,7 +268,7 @@ class _Check:
     def _missing(self, origin: int, last_batch: int, batch: int, *, has_wrong: bool) -> list[int] | None:
         """Return the batches between the one at `origin` and `batch` that should have an entry; None if `batch` should not.
 
-        `batch` may be the number behind the last one, which needs none. `has_wrong` entries between explain more than a start.
+        `batch` may be the number after the last one, which needs none. `has_wrong` entries between explain more than a start.
         """
         table, interval = self._table, self._rules.interval_bytes
         due = table.beyond(origin + interval)
@@ -336,7 +336,7 @@ class _Check:
 
     # --- what is said
 
-    def _told(self, wrong: Sequence[OffsetEntry], missing: list[int], slot: int) -> Iterator[Finding]:
+    def _reported(self, wrong: Sequence[OffsetEntry], missing: list[int], slot: int) -> Iterator[Finding]:
         """Yield what is wrong between two entries that are right: as many as are missing are wrong in their place."""
         for entry, batch in zip(wrong, missing, strict=False):
             yield self._finding(entry, self._show(batch))
@@ -345,7 +345,7 @@ class _Check:
         left = missing[len(wrong) :]
         if left:
             count = "an entry is missing" if len(left) == 1 else f"{len(left)} entries are missing, the first one"
-            doubt = ", or its broker was started again there, of which nothing tells" if left[0] in self._doubtful else ""
+            doubt = ", or its broker was started again there, of which nothing says" if left[0] in self._doubtful else ""
             place = slot * OFFSET_ENTRY_BYTES
             yield Finding(self._path, count + doubt, slot, place, expected=self._show(left[0]), is_sparse=True)
 

@@ -18,7 +18,7 @@ from tidelog.records.batch import BatchHeader
 
 
 class BatchFacts(NamedTuple):
-    """What one walk over a log's headers tells beside what its indexes are compared with."""
+    """What one walk over a log's headers says beside what its indexes are compared with."""
 
     epochs: list[tuple[int, int, int]]
     """Runs of batches of one epoch: (epoch, first offset, the last batch's offset); batches without one (v0, v1) are left out."""
@@ -66,7 +66,7 @@ def epoch_faults(
     before = -1
     for epoch, first, last in epochs:
         if epoch < before:
-            yield f"the batch at offset {first} has leader epoch {epoch}, behind one of epoch {before}"
+            yield f"the batch at offset {first} has leader epoch {epoch}, after one of epoch {before}"
         before = epoch
         for offset in dict.fromkeys((first, last)):
             expected = known.epoch_for_offset(offset)
@@ -115,4 +115,4 @@ def checkpoint_faults(
     elif is_closed and recovery_point is not None and recovery_point < log_end_offset:
         yield "recovery-point", f"says {recovery_point} though the broker ended cleanly: the log ends at {log_end_offset}"
     if cleaner_offset is not None and cleaner_offset > log_end_offset:
-        yield "cleaner", f"says {cleaner_offset}, behind the log's end at {log_end_offset}"
+        yield "cleaner", f"says {cleaner_offset}, after the log's end at {log_end_offset}"

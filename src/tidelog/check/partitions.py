@@ -156,7 +156,7 @@ class VerifiedPartition(CheckedPartition):
     aborted_transactions: int = 0
     time_maps: int = 0
     facts: BatchFacts | None = None
-    """What its batches say of epochs and gaps; None where only a walk over all headers tells."""
+    """What its batches say of epochs and gaps; None where only a walk over all headers says."""
 
     @property
     def faults(self) -> int:

@@ -4,11 +4,11 @@
 |---|---|---|
 | is missing | a fault | right, as long as nothing is due: it is made with its first entry |
 | ends in zeros | a fault: Kafka would take them for entries | right: room that was preallocated |
-| has entries behind the right ones that are wrong | faults | right, if none are missing before: a truncation leaves them |
+| has entries after the right ones that are wrong | faults | right, if none are missing before: a truncation leaves them |
 | ends with the largest timestamp (time index) | it must | it need not |
-| tells of batches that were appended while it was read | a fault | right, and skipped |
+| is about batches that were appended while it was read | a fault | right, and skipped |
 
-What a file tells of the log behind a batch that is wrong there can be neither right nor wrong, and is skipped in both.
+What a file says about the log after a batch that is wrong there can be neither right nor wrong, and is skipped in both.
 
 `prepare` reads, `survey` finds the rules that a partition was indexed by, `check` compares.
 """
@@ -42,7 +42,7 @@ from tidelog.reader.segment import Segment
 from tidelog.storage.loading.log_scan import scan_log
 
 OWN_INTERVAL_GAPS = 8
-"""So many gaps may tell that a segment was indexed with another interval than the rest of its partition."""
+"""So many gaps may show that a segment was indexed with another interval than the rest of its partition."""
 
 _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
 
@@ -87,7 +87,7 @@ def _with_zero_entry(times: IndexContent, table: BatchTable) -> IndexContent:
 
 
 def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_Entry]:
-    """Return the entries without those behind the last one about what was seen of the log."""
+    """Return the entries without those after the last one about what was seen of the log."""
     end = len(entries)
     while end and not is_known(entries[end - 1]):
         end -= 1
@@ -98,7 +98,7 @@ def _up_to(entries: list[_Entry], is_known: Callable[[_Entry], bool]) -> list[_E
 
 
 class Survey:
-    """What the indexes of a partition tell of the rules that they were written by."""
+    """What the indexes of a partition say about the rules that they were written by."""
 
     def __init__(self, preferred: Sequence[int], given_interval_bytes: int | None) -> None:
         """`preferred` are intervals that are likely; one that is given is not looked for."""
@@ -179,7 +179,7 @@ class Checked(NamedTuple):
 def check(one: Prepared, survey: Survey, restarts: Iterable[int] = ()) -> Checked:
     """Compare a segment's offset index and time index with its log.
 
-    `restarts` are offsets at which the broker may have been started, as something else tells.
+    `restarts` are offsets at which the broker may have been started, as something else shows.
     """
     rules = survey.rules(one)
     forms: Counter[tuple[str, Form | TimeForm]] = Counter()
@@ -249,7 +249,7 @@ def _length_faults(content: IndexContent, is_live: bool) -> list[Finding]:
     findings = []
     end = len(content.data)
     if content.padding_bytes and not is_live:
-        what = f"{content.padding_bytes} bytes of zeros behind the entries, which Kafka takes for entries"
+        what = f"{content.padding_bytes} bytes of zeros after the entries, which Kafka takes for entries"
         findings.append(Finding(content.path, what, position=end))
     if content.ragged_bytes:
         what = f"a broken length, {content.ragged_bytes} bytes too many"
@@ -258,7 +258,7 @@ def _length_faults(content: IndexContent, is_live: bool) -> list[Finding]:
 
 
 def _stale(path: Path, count: int) -> Finding:
-    return Finding(path, f"{_count(count)} behind the right ones, left by a truncation", kind="note")
+    return Finding(path, f"{_count(count)} after the right ones, left by a truncation", kind="note")
 
 
 def _started(path: Path, position: int) -> Finding:

@@ -72,7 +72,7 @@ _COLUMNS = (
         "records without timestamp",
         "end of the holes",
         "timestamp before a hole",
-        "timestamp behind a hole",
+        "timestamp after a hole",
     ),
 )
 
@@ -125,7 +125,7 @@ class SegmentToVerify(NamedTuple):
 
 
 class ExaminedSegment(NamedTuple):
-    """What one look at a segment tells, without its neighbours."""
+    """What one look at a segment says, without its neighbours."""
 
     size_bytes: int | None
     """None: it is gone."""
@@ -137,7 +137,7 @@ class ExaminedSegment(NamedTuple):
     findings: Sequence[Finding] = ()
     transactions: Sequence[ProducerBatch] = ()
     facts: BatchFacts | None = None
-    """What its batches say of epochs and gaps; None where only a walk over their headers tells: after damage."""
+    """What its batches say of epochs and gaps; None where only a walk over their headers says: after damage."""
 
 
 def examine_segment(one: SegmentToVerify, progress: Progress | None = None) -> ExaminedSegment:

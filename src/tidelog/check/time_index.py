@@ -15,7 +15,7 @@ An entry of no form is wrong.
 The index is right and complete (spec §2.5, §4.2) if every entry is true, they ascend, and none is missing. It gets an entry
 together with each one of the offset index, if the largest timestamp has risen since the last; and one more at the roll and at the
 close, so that a finished segment's last entry is its largest timestamp. An entry that is true and that neither of these explains
-was written by a close after which the log went on: it is right, and tells of that (`index_rules`).
+was written by a close after which the log went on: it is right, and shows that (`index_rules`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidelog.records.records import first_record_at
 
 
 class TimeForm(enum.Enum):
-    """See the module."""
+    """The rule that a time index was written by."""
 
     LAST = "with the batch's last offset"
     RECORD = "with the very record's offset"
@@ -212,12 +212,12 @@ def check_time_index(
         first_absent = next_absent
         while next_absent < len(absent) and (entry is None or table.timestamps[absent[next_absent]] < entry.timestamp):
             next_absent += 1
-        findings += _told(content, entries[next_slot:end], absent[first_absent:next_absent], end, table)
+        findings += _reported(content, entries[next_slot:end], absent[first_absent:next_absent], end, table)
         next_slot = end + 1
     return CheckedTimes(findings, Counter(entry.form for entry in chosen if entry.form is not None))
 
 
-def _told(
+def _reported(
     content: IndexContent, wrong: Sequence[TimeEntry], missing: Sequence[int], slot: int, table: BatchTable
 ) -> Iterator[Finding]:
     """Yield what is wrong between two entries that are right: as many as are missing are wrong in their place."""

@@ -139,7 +139,7 @@ def _show(txn: AbortedTxn) -> str:
 
 
 def state_at(log_path: Path) -> ProducerState:
-    """Return the producers' state at a segment's base, as far as a snapshot tells it."""
+    """Return the producers' state at a segment's base, as far as a snapshot says it."""
     base_offset = names.offset_from_file_name(log_path.name)
     path = log_path.with_suffix(names.SNAPSHOT_SUFFIX)
     try:

@@ -196,7 +196,7 @@ def isolation_option(function: Decorated) -> Decorated:
 
 
 def group_isolation_option(function: Decorated) -> Decorated:
-    """--isolation, of the group's consumers; read_committed unless told otherwise."""
+    """--isolation, of the group's consumers; read_committed unless configured otherwise."""
     return click.option(
         "--isolation",
         type=click.Choice(["read_committed", "read_uncommitted"]),

@@ -1,6 +1,6 @@
 """A client of any Kafka-compatible broker, as Tidelog needs it: offsets for times, produce with timestamps, read from a time.
 
-Blocking, and for one thread. It is no group consumer, keeps no positions and commits nothing but what `reset_group` is told to.
+Blocking, and for one thread. It is no group consumer, keeps no positions and commits nothing but what `reset_group` is asked to.
 `docs/client.md` has examples.
 """
 
@@ -127,7 +127,7 @@ class Client:
         for key, answer in list_offsets(self.cluster, {TopicPartition(*key): target for key in partitions}, isolation).items():
             if isinstance(answer, NotFound):
                 raise ProtocolError(
-                    "the broker tells no end of a log", path=str(self.cluster), found=f"{key.topic}-{key.partition}"
+                    "the broker reports no end of a log", path=str(self.cluster), found=f"{key.topic}-{key.partition}"
                 )
             found[key] = answer.offset
         return found

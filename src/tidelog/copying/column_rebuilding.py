@@ -5,7 +5,7 @@
 | key, value, headers | byte for byte, null is null |
 | time | by the rule (`TimeRule`), moved where a copy moves times; a record without one has none |
 | codec | its batch's; batches of another codec do not share one with it |
-| offset | no: a producer's batch counts 0, 1, 2...; which offsets the rows had is told in runs |
+| offset | no: a producer's batch counts 0, 1, 2...; which offsets the rows had is kept in runs |
 
 Rows of neighbouring batches are put together, up to `BATCH_BYTES` before compression: where a time bound leaves two records
 of each batch, or where a log of v0 and v1 holds one message a batch, the copy has batches of a fair size.
@@ -147,7 +147,7 @@ class Rebuilder:
 
 
 def shifted(times: pa.Array, shift_ms: int) -> pa.Array:
-    """Return times moved by `shift_ms`. Raises InvalidArgumentError where one would lie before 1970 or behind int64."""
+    """Return times moved by `shift_ms`. Raises InvalidArgumentError where one would lie before 1970 or after int64."""
     try:
         moved = pc.add_checked(times, pa.scalar(shift_ms, pa.int64()))
     except pa.ArrowInvalid:

@@ -65,7 +65,7 @@ class CopyTask:
     start_offset: int
     """Where copying begins if nothing was copied before."""
     end_offset: int
-    """Source offset behind the last one that was planned: the position at the end."""
+    """Source offset after the last one that was planned: the position at the end."""
     brokers: str
     """The target, `host:port` with commas between."""
     target: TopicPartition
@@ -110,12 +110,12 @@ def copy_partition(task: CopyTask, *, cluster: Cluster | None = None) -> CopyRes
 
     Raises:
         ProducerFencedError: another copier with this job id has taken over.
-        InvalidArgumentError: the offset map does not belong to what the target tells, moved times would be negative.
+        InvalidArgumentError: the offset map does not belong to what the target says, moved times would be negative.
         SegmentChangedError, OffsetOutOfRangeError: the source lost what was planned, or the target what was copied.
         CorruptDataError: damaged batches, or map.
         RecordTooLargeError, InvalidTimestampError: the target refuses a batch. UnknownTopicOrPartitionError
         BrokerUnreachableError, BrokerError, ProtocolError, StorageError
-        Whatever is raised: calling again goes on behind the last chunk that was committed.
+        Whatever is raised: calling again goes on after the last chunk that was committed.
     """
     with ExitStack() as opened:
         if cluster is None:
@@ -261,7 +261,7 @@ class _Copier:
                 self._appender.begin()
 
     def _commit(self, next_offset: int) -> None:
-        """End the chunk: what was appended and the position behind it count from now on."""
+        """End the chunk: what was appended and the position after it count from now on."""
         appender, task = self._appender, self._task
         appended = appender.flush()
         if self._map is not None:

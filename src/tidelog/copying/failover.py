@@ -15,12 +15,12 @@ What the group has read of the source is asked, in this order:
 
 MaxLatency is the longest way of a record from its CreateTime into the source's log, wrong clocks included.
 
-Why by time: a record that was not read came into the source's log behind the last one that was, so later than that one's
+Why by time: a record that was not read came into the source's log after the last one that was, so later than that one's
 time; it was made at most MaxLatency before. So its CreateTime is not below the time looked for,
 nor is its append time in the mirror. Where the source has LogAppendTime, the last record's time is when
 it was appended; then the same holds, and less is read twice.
 
-A position by time is never taken behind the one of a map: then MaxLatency was too small, and a note says so.
+A position by time is never taken after the one of a map: then MaxLatency was too small, and a note says so.
 
 Records read twice are counted in the mirror, between the position and the copy of the first record that was not read. Without a
 map nobody knows where that is: then it is all up to the end, at most.
@@ -52,7 +52,7 @@ from tidelog.sources.stream import scan
 By: TypeAlias = Literal["map", "time"]
 
 MAX_COUNTED_BYTES = 1024 * 1024 * 1024
-"""So much of the mirror is read to count; behind that it is offsets that are counted, at least as many."""
+"""So much of the mirror is read to count; after that it is offsets that are counted, at least as many."""
 
 _LOOKED_BACK = (1, 100, 10_000)
 """Offsets before a position where its last record is looked for: markers and what compaction took lie between."""
@@ -98,7 +98,7 @@ class PartitionFailover:
     position: int | None
     """Where the group goes on, in the target; None where nothing says so."""
     again: int
-    """Records of the target at or behind the position that the group has read in the source."""
+    """Records of the target at or after the position that the group has read in the source."""
     again_is_exact: bool
     """Whether they were counted; else they are at most so many."""
     note: str = ""
@@ -265,7 +265,7 @@ class _Planner:
     def _again(
         self, target: TopicPartition, position: int, known: PartitionMap | None, committed: int | None, ends: Ends
     ) -> tuple[int, bool]:
-        """Return how many records at or behind the position were read in the source, and whether that is their number."""
+        """Return how many records at or after the position were read in the source, and whether that is their number."""
         unread = least = None
         if known is not None and committed is not None:
             unread, least = known.behind(committed), known.target_of(committed).offset

@@ -10,18 +10,18 @@ A folder has a file for each source partition (`offset_map_file`). The copier ap
 | 4 | | `confirm()` | |
 
 A writer begins with `settle`, after it has fenced older ones and read the committed position; from then on what they stage is
-void. Readers take no notice of what is staged, unless they are told the position.
+void. Readers take no notice of what is staged, unless they are given the position.
 
 | a source offset | its target offset | is exact |
 |---|---|---|
 | in a linear run | at the same distance from its beginning | yes |
 | between two runs: nothing was copied from there (markers, aborted records, gaps) | where the later one begins | yes |
-| in a run with gaps, behind its first record | where the run begins | no: up to the run's records lie before it |
+| in a run with gaps, after its first record | where the run begins | no: up to the run's records lie before it |
 | behind the last run, up to where copying has come | behind the last run's records | yes |
 | where copying has not come yet | the same | no: the records between are missing in the target |
 | before copying began | where the first run begins | no: those records are not in the target |
 
-Reading on from the target offset misses none of the copied records at or behind the source offset, exact or not.
+Reading on from the target offset misses none of the copied records at or after the source offset, exact or not.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = ["MapRun", "OffsetMap", "OffsetMapWriter", "PartitionMap", "TargetPosi
 
 
 class TargetPosition(NamedTuple):
-    """Where to read on in the target, and whether just the records asked for lie behind; see the module's second table."""
+    """Where to read on in the target, and whether just the records asked for lie after; see the module's second table."""
 
     offset: int
     is_exact: bool
@@ -83,11 +83,11 @@ class PartitionMap:
 
     @property
     def end_target_offset(self) -> int:
-        """Target offset behind the last record that was copied; 0 where there is none."""
+        """Target offset after the last record that was copied; 0 where there is none."""
         return self.runs[-1].next_target_offset if self.runs else 0
 
     def target_of(self, source_offset: int) -> TargetPosition:
-        """Return where in the target the records at or behind a source offset begin."""
+        """Return where in the target the records at or after a source offset begin."""
         place = bisect_left(self._last_offsets, source_offset)
         if place == len(self.runs):
             is_known = bool(self.runs) and source_offset <= self.next_source_offset
@@ -101,7 +101,7 @@ class PartitionMap:
         return TargetPosition(run.target_offset, False)
 
     def behind(self, source_offset: int) -> int | None:
-        """Return a target offset at or behind which no copy of an earlier record lies; None where nobody knows one.
+        """Return a target offset at or after which no copy of an earlier record lies; None where nobody knows one.
 
         Where `target_of` is exact, it is the same.
         """
@@ -212,7 +212,7 @@ class OffsetMapWriter:
 
     @property
     def end_target_offset(self) -> int:
-        """Target offset behind the last record that was confirmed when the map was opened; 0 where there is none."""
+        """Target offset after the last record that was confirmed when the map was opened; 0 where there is none."""
         return self._state.runs[-1].next_target_offset if self._state.runs else 0
 
     @property
@@ -255,7 +255,7 @@ class OffsetMapWriter:
 
     def stage(self, runs: Iterable[MapRun], next_source_offset: int | None = None) -> None:
         """Note what is about to be committed, and sync it. `next_source_offset`: the position that is committed with it, by
-        default behind the last run. Raises InvalidArgumentError for what does not follow, StorageError.
+        default after the last run. Raises InvalidArgumentError for what does not follow, StorageError.
         """
         noted: list[MapRun] = []
         position = self._next_source_offset
@@ -278,7 +278,7 @@ class OffsetMapWriter:
         self._staged = position
 
     def confirm(self) -> None:
-        """What is staged was committed. Without a sync: the target tells the same. Raises StorageError."""
+        """What is staged was committed. Without a sync: the target says the same. Raises StorageError."""
         if self._staged is not None:
             self._append(chunk(CONFIRM, self._writer), sync=False)
             self._next_source_offset, self._staged = self._staged, None
@@ -322,7 +322,7 @@ def runs_of_records(
 ) -> list[MapRun]:
     """Return the runs of records that lie in the target without gaps: `source_offsets`, in order.
 
-    For batches that were put together anew, where a compaction or a bound had left gaps.
+    For batches that were put together again, where a compaction or a bound had left gaps.
     """
     offsets = source_offsets if isinstance(source_offsets, pa.Array) else pa.array(source_offsets, pa.int64())
     count = len(offsets)

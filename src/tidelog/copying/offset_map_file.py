@@ -1,4 +1,4 @@
-"""The file of an offset map: chunks with checksums, one behind the other, of which a crash can only tear the last.
+"""The file of an offset map: chunks with checksums, one after the other, of which a crash can only tear the last.
 
 ``<folder>/<topic>-<partition>.offsetmap``, named by the source's partition. All numbers are little-endian.
 
@@ -55,7 +55,7 @@ _RUN = struct.Struct("<qqiqiq")
 
 
 class MapRun(NamedTuple):
-    """Records that lie behind one another in a source partition and, in the same order and without gaps, in a target's.
+    """Records that lie after one another in a source partition and, in the same order and without gaps, in a target's.
 
     Where `record_count` is the number of source offsets, each offset is its run's plus the same distance: the run is linear.
     """
@@ -96,7 +96,7 @@ class MapState(NamedTuple):
     staged_position: int | None
     """What becomes `next_source_offset` if what is staged counts; None if nothing is staged."""
     end_position: int
-    """Byte behind the last whole chunk."""
+    """Byte after the last whole chunk."""
 
 
 def map_path(folder: Path, source: TopicPartition) -> Path:
@@ -172,7 +172,7 @@ def read_state(path: Path) -> MapState | None:
 
 
 def add_run(runs: list[MapRun], run: MapRun) -> None:
-    """Add a run behind the others; where it goes on as the last one ends, both become one."""
+    """Add a run after the others; where it goes on as the last one ends, both become one."""
     if runs:
         last = runs[-1]
         if run.record_count == UNKNOWN_COUNT:  # wherever they are, they are behind what came before

@@ -2,7 +2,7 @@
 
 | source | what is taken of a partition ends at |
 |---|---|
-| a folder | the last stable offset, as its files tell, and not past the high-watermark checkpoint |
+| a folder | the last stable offset, as its files say, and not past the high-watermark checkpoint |
 | brokers | the last stable offset |
 """
 

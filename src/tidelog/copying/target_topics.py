@@ -203,7 +203,7 @@ def _configs_of(timestamp_type: int) -> dict[str, str]:
 def _create(cluster: Cluster, missing: Mapping[str, TopicShape], replication_factor: int | None) -> None:
     def make(version: int) -> Message:
         if replication_factor is None and version < _NO_DEFAULT_VERSION:
-            raise InvalidArgumentError("brokers before Kafka 2.4 must be told how many replicas a topic has", path=str(cluster))
+            raise InvalidArgumentError("brokers before Kafka 2.4 must be given how many replicas a topic has", path=str(cluster))
         return CreateTopicsRequest(
             topics=[
                 CreatableTopic(

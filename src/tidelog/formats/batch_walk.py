@@ -98,7 +98,7 @@ def walk(
 
 
 def iter_times(file: Readable, position: int, end_position: int, min_offset: int) -> Iterator[tuple[int, int, int]]:
-    """Yield where each batch in [position, end_position) ends, the offset behind it, and its largest timestamp (ms, -1 none).
+    """Yield where each batch in [position, end_position) ends, the offset after it, and its largest timestamp (ms, -1 none).
 
     For walks past many batches about which nothing else is asked: no checksum is looked at, and of batches that lie far apart
     only these fields are read. Raises CorruptBatchError, also where no batch begins at `end_position`, SegmentChangedError.

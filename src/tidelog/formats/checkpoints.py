@@ -95,7 +95,7 @@ def sync_file(path: Path) -> None:
 
 
 def parse_number(text: str, path: Path, line: int) -> int:
-    """Read an int64 of a text file. Raises CorruptCheckpointError, which tells the line."""
+    """Read an int64 of a text file. Raises CorruptCheckpointError, which says the line."""
     if not _NUMBER.fullmatch(text.strip()) or not -(2**63) <= int(text) < 2**63:
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
         raise CorruptCheckpointError(f"line {line} is no number of 64 bits", path=path, found=repr(shown))

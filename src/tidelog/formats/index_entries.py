@@ -1,10 +1,10 @@
 """Fixed-size entries, on file or in memory: what the offset index and the time index have in common (spec §2).
 
 Neither index has a header, a count or a checksum; the number of entries follows from the length alone. A live index is
-preallocated, so that its length says how much it can hold: behind the entries come zeros. And Kafka only moves a counter
+preallocated, so that its length says how much it can hold: after the entries come zeros. And Kafka only moves a counter
 back when it truncates, so that stale entries may stand between the last real one and the zeros. Therefore
 
-* on file, the zero tail is told apart by bisection (a few reads of one entry) and cut off;
+* on file, the zero tail is found by bisection (a few reads of one entry) and cut off;
 * everything else that an entry says is a hint, which the segment checks against the batch it points to.
 
 In memory (`create`, `from_bytes`) the same class takes the append rules of a segment being written.
@@ -106,7 +106,7 @@ class IndexEntries:
         return True
 
     def trim_to_valid_size(self) -> bool:
-        """Give the room behind the entries back, as a roll and a close do."""
+        """Give the room after the entries back, as a roll and a close do."""
         return self.resize(self.size_bytes)
 
     def truncate(self) -> None:
@@ -114,7 +114,7 @@ class IndexEntries:
         self.keep(0)
 
     def relative_offset(self, offset: int) -> int:
-        """Return `offset` relative to the base. Raises OffsetOverflowError where an int32 cannot tell it."""
+        """Return `offset` relative to the base. Raises OffsetOverflowError where an int32 cannot hold it."""
         relative = offset - self.base_offset
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
             raise OffsetOverflowError(

@@ -56,7 +56,7 @@ def write_json(path: Path, version: int, content: Mapping[str, Any], *, indent: 
 def write_new_json(path: Path, version: int, content: Mapping[str, Any], *, indent: int | None = 2) -> bool:
     """Write a file that is not there yet, whole or not at all; False if there is one, maybe since a moment, which stays as it is.
 
-    Of several that write at once just one is told True. Raises StorageError.
+    Of several that write at once just one gets True. Raises StorageError.
     """
     # Each writer has a name of its own: nobody may take away what another one has begun.
     temporary = Path(f"{path}.{secrets.token_hex(4)}.tmp")

@@ -65,7 +65,7 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` begins at `start_offset`; False if that says nothing new.
 
-        What contradicts it is dropped from the tail: entries of the same or a later epoch, or that start at or behind it.
+        What contradicts it is dropped from the tail: entries of the same or a later epoch, or that start at or after it.
         Raises InvalidArgumentError for negative values.
         """
         if epoch < 0 or start_offset < 0:
@@ -97,7 +97,7 @@ class LeaderEpochs:
         return self.entries[above - 1].epoch if above else None
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that start at or behind `end_offset`; a negative one changes nothing."""
+        """Drop the epochs that start at or after `end_offset`; a negative one changes nothing."""
         if end_offset >= 0:
             self.entries = [entry for entry in self.entries if entry.start_offset < end_offset]
 

@@ -1,7 +1,7 @@
 """What the files and folders of a log are called (spec §1).
 
 ======================================  ==============================================================
-``<topic>-<partition>/``                one partition; the partition is behind the last ``-``
+``<topic>-<partition>/``                one partition; the partition is after the last ``-``
 ``%020d.log .index .timeindex``         a segment, named by its base offset
 ``%020d.txnindex``                      aborted transactions of a segment; only where there are any
 ``%020d.snapshot``                      producer state; the name is the next offset to be applied
@@ -74,7 +74,7 @@ def is_suffixed_dir(name: str) -> bool:
 def parse_topic_partition_name(name: str | None) -> TopicPartition:
     """Read topic and partition from a partition folder's name.
 
-    The part behind the last dot of a ``-delete``, ``-stray`` or ``-future`` folder is taken off first. Raises
+    The part after the last dot of a ``-delete``, ``-stray`` or ``-future`` folder is taken off first. Raises
     InvalidArgumentError for an empty name, one without ``-``, an empty topic, or a partition that is no number.
     """
     if not name or "-" not in name:

@@ -106,7 +106,7 @@ def pread(fd: int, length: int, position: int) -> bytes:
 def _read_cached(fd: int, buffer: memoryview, position: int) -> int:
     """Fill `buffer` from the page cache; return how many bytes, fewer only where the file ends.
 
-    Raises OSError, NotCachedError. Waits on a file system that cannot tell.
+    Raises OSError, NotCachedError. Waits on a file system that cannot say.
     """
     length = len(buffer)
     try:
@@ -126,7 +126,7 @@ def _read_cached(fd: int, buffer: memoryview, position: int) -> int:
 
 
 def is_cached(fd: int, position: int, length: int) -> bool | None:
-    """Return whether all pages with these bytes (at least one) are in memory; None where the system cannot tell."""
+    """Return whether all pages with these bytes (at least one) are in memory; None where the system cannot say."""
     # Not before somebody asks: it brings in ctypes, which no tool needs.
     from tidelog.formats.page_cache import holds
 

@@ -64,7 +64,7 @@ class OffsetIndex(IndexEntries):
         return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
-        """Return the first entry whose position is at or behind `start.position + size_bytes`, None without one."""
+        """Return the first entry whose position is at or after `start.position + size_bytes`, None without one."""
         slot = self.entries_before(start.position + size_bytes)
         return self.entry(slot) if slot < self.entries else None
 

@@ -14,7 +14,7 @@ All numbers are big-endian. First a header::
     12      int32   block bytes: a block ends with the batch that brings it to that size
     16      int64   base offset of the segment
     24      int64   covered bytes: the end of the last block; what follows in the log is not described
-    32      int64   next offset: the one behind the last batch
+    32      int64   next offset: the one after the last batch
     40      int64   offset field of the last batch
     48      uint32  CRC field of the last batch
     52      int32   number of blocks, at least 1
@@ -42,7 +42,7 @@ two columns more, with a number for each hole, block by block and ascending::
     int64   the first one behind it
 
 and a uint32 at the end, CRC-32C over everything before it. Version 1 had no stamp, and the CRC field of a block's first batch in
-the digest's place: nothing tells whether the log is still the one that was mapped, so such a map is not used.
+the digest's place: nothing says whether the log is still the one that was mapped, so such a map is not used.
 
 Invariants: timestamps are those that a consumer sees (the append time in LogAppendTime batches); of control batches nothing
 counts; a block holds no record outside of its bounds, and none in its holes. Pure: values and bytes, no files. `reader/`,
@@ -113,7 +113,7 @@ class TimeMap:
         return self.positions[-1] + self.last_batches[-1]
 
     def end_position(self, block: int) -> int:
-        """Return the position of the byte behind a block."""
+        """Return the position of the byte after a block."""
         return self.positions[block + 1] if block + 1 < self.blocks else self.covered_bytes
 
     def end_offset(self, block: int) -> int:

@@ -1,4 +1,4 @@
-"""A time map from a log: each batch is read once, its checksum verified, its records looked at where they tell the time.
+"""A time map from a log: each batch is read once, its checksum verified, its records looked at where they say the time.
 
 | batch | its times come from |
 |---|---|

@@ -9,7 +9,7 @@
 =====  ======  ==================================================================================
 
 Appended unpadded; the last offsets grow strictly. The file exists only where a transaction was aborted. By itself it is
-not enough for read_committed: transactions still open, or aborted behind its end, come from the producer state.
+not enough for read_committed: transactions still open, or aborted after its end, come from the producer state.
 """
 
 from __future__ import annotations

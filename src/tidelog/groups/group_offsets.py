@@ -37,7 +37,7 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupOffsets:
-    """See the module. Nothing in here is written to a log: the caller has done that."""
+    """The committed and the pending offsets of one group. Nothing in here is written to a log: the caller has done that."""
 
     __slots__ = ("_committed", "_pending")
 

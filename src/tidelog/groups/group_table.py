@@ -8,7 +8,7 @@ A partition's batches are read in order, as the coordinator of Kafka 3.9.1 loads
 | ... without a value | nothing is committed; what open transactions have written stays, and is committed with them |
 | an offset in a transaction | waits for the end of its producer's transaction; of several the last one |
 | ... without a value | the transaction does not commit that partition; what was committed before stays |
-| COMMIT | what waits is committed, unless what is committed already stands behind it in the log |
+| COMMIT | what waits is committed, unless what is committed already stands after it in the log |
 | ABORT, or any other control record | what waits is dropped |
 | a group | its generation and members; without a value: there is none, its offsets stay |
 | keys of other versions: groups of the newer protocols | skipped |
@@ -67,7 +67,7 @@ class StoredGroup:
 
 
 class GroupTable:
-    """See the module. Feed it the batches of one partition, then ask for `groups`.
+    """Builds the table of groups from batches of one partition. Feed it the batches of one partition, then ask for `groups`.
 
     With `only`, all other groups are skipped. `observe` is called with the key and value of each offset as it comes to count,
     or is deleted, in that order: those of a transaction with its COMMIT.
@@ -76,7 +76,7 @@ class GroupTable:
     def __init__(self, only: str | None = None, observe: Observer | None = None) -> None:
         self._only = None if only is None else group_prefix(only)
         self._observe = observe
-        # By key, behind its version. No value is looked into before the end: nearly all are old by then.
+        # By key, after its version. No value is looked into before the end: nearly all are old by then.
         self._groups: dict[bytes, bytes] = {}
         self._committed: dict[bytes, _Stored] = {}
         self._pending: dict[int, dict[bytes, _Stored]] = {}
@@ -155,7 +155,7 @@ class GroupTable:
 
 
 def group_prefix(group: str) -> bytes:
-    """Return what the keys of a group's records begin with, behind the version. Raises ProtocolError for what is no name."""
+    """Return what the keys of a group's records begin with, after the version. Raises ProtocolError for what is no name."""
     try:
         name = group.encode()
     except UnicodeEncodeError as error:

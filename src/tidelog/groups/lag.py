@@ -9,9 +9,9 @@
 | time to the end | lag / (group's rate - topic's rate); *never* unless the group is the faster one | one of the rates is |
 | time until retention | see `Retention` | |
 
-The **next record** is the first one at or behind the committed offset that a consumer is handed: offsets that a compaction left
+The **next record** is the first one at or after the committed offset that a consumer is handed: offsets that a compaction left
 empty, control records and, with read_committed, aborted records are skipped; the first open transaction ends the reading.
-A record of the future has a negative age, which is told as it is.
+A record of the future has a negative age, which is reported as it is.
 
 The group's **position** is its committed offset, but not below the log start: what lies below is lost, whatever the group does.
 """
@@ -41,7 +41,7 @@ class NextRecord(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What a piece of a log tells: the next record; without one, `position` is where to go on."""
+    """What a piece of a log says: the next record; without one, `position` is where to go on."""
 
     record: NextRecord | None
     position: int
@@ -85,7 +85,7 @@ class GroupRate(NamedTuple):
 
 
 def group_rate(commits: Sequence[Commit], now_ms: int, window_ms: int) -> GroupRate | None:
-    """Return a group's rate in a partition by its commits of the last `window_ms`, oldest first; None if they tell too little.
+    """Return a group's rate in a partition by its commits of the last `window_ms`, oldest first; None if they say too little.
 
     Without a commit in the window the group stood still. A commit that went back, as after a reset, starts over. Time counts up
     to the last commit while the group is alive, up to now if it has been silent for longer than it is used to.
@@ -180,7 +180,7 @@ def retention_at_the_earliest(
     """Return when retention may take a record, by what can be known from outside: which segment it lies in cannot.
 
     A segment goes by time when its largest timestamp is old enough, which is the record's or a later one; by size when what lies
-    behind it is at least retention.bytes, which is at most `bytes_behind` the record, and grows by `bytes_per_second`.
+    after it is at least retention.bytes, which is at most `bytes_behind` the record, and grows by `bytes_per_second`.
     """
     if record is None:
         return NOTHING_UNREAD
@@ -243,7 +243,7 @@ class PartitionLag:
 
     @property
     def is_beyond_end(self) -> bool:
-        """Whether what was committed lies behind the log: another log had that name, or it lost its end."""
+        """Whether what was committed lies after the log: another log had that name, or it lost its end."""
         return self.committed_offset is not None and self.committed_offset > self.high_watermark
 
     @property

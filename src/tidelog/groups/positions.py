@@ -5,7 +5,7 @@
 | the exactly-once sink | ``tidelog-sink-<transactional id>`` | ``{"query": ..., "epoch": ...}`` |
 | a mirror, a replay | the job's id | ``next offset of <source topic>-<partition>`` |
 
-The metadata tells them, not the name: jobs may be given any name, and a group of consumers may bear any.
+The metadata says them, not the name: jobs may be given any name, and a group of consumers may bear any.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How work on a file tells how far it is; the command line shows a bar, and by default nobody listens."""
+"""How work on a file says how far it is; the command line shows a bar, and by default nobody listens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ProgressMaker(Protocol):
     """Begins to show a phase of the work, with its whole size in bytes."""
 
     def __call__(self, what: str, total_bytes: int, /) -> AbstractContextManager[Progress]:
-        """Return what is told; left when the phase ends."""
+        """Return what is reported; left when the phase ends."""
 
 
 class _Silent:

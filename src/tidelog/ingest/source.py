@@ -72,7 +72,7 @@ def check_columns(path: Path, wanted: Wanted, names: list[str]) -> None:
 
 
 class FileState(NamedTuple):
-    """What tells that a file is still the one that it was."""
+    """What says that a file is still the one that it was."""
 
     device: int
     inode: int

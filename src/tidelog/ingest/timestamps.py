@@ -12,7 +12,7 @@ text                       ISO 8601, each value with or without a zone (without 
 =========================  ===================================================================
 
 Floored, not cut: one nanosecond before 1970 is -1 ms, which is before Kafka's time and refused. A floating number is taken to
-the nearest microsecond first: 1373414400.123 s is 122.99999 ms behind its second as a double.
+the nearest microsecond first: 1373414400.123 s is 122.99999 ms after its second as a double.
 
 Whether numbers without a named unit are milliseconds at all is for `time_column`.
 """

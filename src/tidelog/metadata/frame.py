@@ -8,7 +8,7 @@
     bytes    the record
 
 Newer releases may add records and versions. `decode_record` hands those out as `UnknownRecord`: what they change is unknown, and
-`image` decides whether that matters. Bytes behind a record that is known are skipped, as Kafka does.
+`image` decides whether that matters. Bytes after a record that is known are skipped, as Kafka does.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class TopicImage:
 
 
 class MetadataImage:
-    """See the module. It changes in place; records that it keeps are its own."""
+    """The state that a metadata log adds up to. It changes in place; records that it keeps are its own."""
 
     def __init__(self) -> None:
         self.features: dict[str, int] = {}

@@ -1,6 +1,6 @@
 """What a broker logs soon after its start: which offsets no segment holds, in the middle of a log.
 
-A broker serves such a log as Kafka does, without an error: consumers go on behind the hole. So a warning names the offsets. One
+A broker serves such a log as Kafka does, without an error: consumers go on after the hole. So a warning names the offsets. One
 thread looks once, with the reader of folders (`Log.missing`): at the ends of segments alone, but for a log that has a hole and
 of which no setting says that it is compacted: its headers are read. It rests after each log. Neither the start nor clients wait.
 """
@@ -60,4 +60,4 @@ class HoleSearch:
         except (TidelogError, OSError):
             return  # Deleted since, or damaged: loading has said so, or reading will.
         for one in found:
-            logger.warning("%s; consumers go on behind them without an error", one)
+            logger.warning("%s; consumers go on after them without an error", one)

@@ -5,7 +5,7 @@ log_start_offset     the larger of the log-start-offset checkpoint and the first
 last_stable_offset   what read_committed may see ends here: the first open transaction, or the high watermark
 high_watermark       from the replication checkpoint, None where there is none; records at or above it may not have been
                      replicated when the checkpoint was written (Kafka writes it every few seconds and when it stops)
-log_end_offset       behind the last whole batch with a right checksum
+log_end_offset       after the last whole batch with a right checksum
 ===================  ======================================================================================================
 
 A `Log` is what the folder held when it was opened: later appends, rolls and compactions do not show (open again for
@@ -143,10 +143,10 @@ class Log:
 
     @cached_property
     def log_end_offset(self) -> int:
-        """The offset behind the last record. Raises CorruptBatchError."""
+        """The offset after the last record. Raises CorruptBatchError."""
         end = self.segments[-1].next_offset if self.segments else 0
         if self.segments and end < self.log_start_offset:
-            behind = f"the log start offset checkpoint says {self.log_start_offset}, behind the log's end at {end}"
+            behind = f"the log start offset checkpoint says {self.log_start_offset}, after the log's end at {end}"
             self.notices.note(self.directory, f"{behind}: no record is left to be read")
         return max(end, self.log_start_offset)
 
@@ -194,7 +194,7 @@ class Log:
         """Make sure that what is skipped because of a segment's name is not there: that batches and names fit each other.
 
         Of each segment the first header is read, and where a hole precedes it, what the segment before ends with. Then the log
-        start is compared with the leader epochs: that it hides too much, `missing` tells. Raises CorruptBatchError.
+        start is compared with the leader epochs: that it hides too much, `missing` says. Raises CorruptBatchError.
         """
         if self._names_are_checked:
             return
@@ -316,7 +316,7 @@ class Log:
 
 
 def _swap_end(file: SegmentFile, notices: Notices) -> int:
-    """Return the offset behind a ``.log.swap``: the segments below it are those that it stands for."""
+    """Return the offset after a ``.log.swap``: the segments below it are those that it stands for."""
     segment = Segment(file, MAX_OFFSET, notices)
     try:
         return segment.next_offset

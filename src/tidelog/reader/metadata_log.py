@@ -1,4 +1,4 @@
-"""A folder's ``__cluster_metadata-0``, read-only: newest whole snapshot, then the log behind it, as one image (KIP-630, KIP-631).
+"""A folder's ``__cluster_metadata-0``, read-only: newest whole snapshot, then the log after it, as one image (KIP-630, KIP-631).
 
 | in ``__cluster_metadata-0`` | |
 |---|---|
@@ -10,7 +10,7 @@ Beside it ``bootstrap.checkpoint`` holds what a formatted node begins with; it c
 
 How far a quorum agreed (the high watermark) is on no disk. All that is in the log counts, as it does for a node that is its only
 voter. What the end of the last segment may hold says `segment_end`: a torn tail is left out, with a notice; damage that sound
-batches follow is an error that names the offset, where Kafka would cut the log there and forget the topics behind it. A tail may
+batches follow is an error that names the offset, where Kafka would cut the log there and forget the topics after it. A tail may
 also be torn inside its base offset, which no checksum covers: a last batch whose offset has lost leading bytes to zeros is torn.
 """
 
@@ -80,10 +80,10 @@ class SnapshotContent(NamedTuple):
 
 @dataclass
 class MetadataLog:
-    """What a metadata log says, and where it ends: behind the snapshot, or the last segment (`log_end_offset`). See the module.
+    """What a metadata log says, and where it ends: after the snapshot, or the last segment (`log_end_offset`).
 
     `leader_id` is -1 without a LeaderChange; `voters` are of the newest one, or of the newest VotersRecord (`dynamic_voters`);
-    `snapshot` is the one that was read; `torn_bytes` lie behind the last whole batch, `log_bytes` are those that were replayed.
+    `snapshot` is the one that was read; `torn_bytes` lie after the last whole batch, `log_bytes` are those that were replayed.
     """
 
     directory: Path
@@ -111,7 +111,7 @@ def metadata_dir(data_dir: Path) -> Path:
 
 
 def read_metadata_log(data_dir: Path, notices: Notices | None = None, *, end_offset: int | None = None) -> MetadataLog | None:
-    """Read the metadata log in a data folder; None without one. `end_offset` leaves out segments that begin there or behind.
+    """Read the metadata log in a data folder; None without one. `end_offset` leaves out segments that begin there or after.
 
     Raises CorruptDataError where it is damaged, names something that is not there, or lacks its beginning;
     UnsupportedVersionError for topics' records of a newer Kafka; StorageError.
@@ -188,7 +188,7 @@ def _read(directory: Path, notices: Notices, end_offset: int | None) -> Metadata
 
 
 def _find_end(file: ReadOnlyFile, size: int, base: int, notices: Notices) -> tuple[int, BatchHeader | None]:
-    """Return where the last segment ends, and the header of a last batch behind it whose offset is too low for the segment."""
+    """Return where the last segment ends, and the header of a last batch after it whose offset is too low for the segment."""
     try:
         return find_end(file, size, 0, base, notices).position, None
     except CorruptBatchError as error:
@@ -273,7 +273,7 @@ def _take_snapshot(log: MetadataLog, snapshots: list[SnapshotFile], notices: Not
             expected=f"offset {log.end_offset} or less",
         )
     if damage is not None:
-        notices.note(snapshots[0].path, f"left out, an older state and the log behind it are read: {damage}")
+        notices.note(snapshots[0].path, f"left out, an older state and the log after it are read: {damage}")
 
 
 def read_snapshot(path: Path) -> SnapshotContent:

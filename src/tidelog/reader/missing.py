@@ -7,7 +7,7 @@ log's end (spec §5.2). What else says that records were here:
 missing                     is seen from
 ==========================  ==========================================================================================
 segments in the middle      a segment's base lies above the next offset of the one before it, and nothing says that the
-                            log was compacted; in any log, an index file without its ``.log``, or one that tells of
+                            log was compacted; in any log, an index file without its ``.log``, or one that reports
                             records between the end of its ``.log`` and the next segment
 the head                    the first leader epoch begins below the first segment: who deletes a head moves both; or an
                             index file without its ``.log`` below the first segment
@@ -24,7 +24,7 @@ records than offsets.
 
 What owners do at the same time is no loss: the checkpoints have to be read before the folder is listed (`LogDir` does), a
 ``.log`` that is being deleted, cleaned or swapped in keeps its name with a suffix, and a segment that vanishes during the look
-tells nothing.
+says nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MissingOffsets:
     previous_timestamp: int | None = None
     """Largest timestamp (ms) of the last batch before them; None where there is none."""
     next_timestamp: int | None = None
-    """Largest timestamp (ms) of the first batch behind them; None where there is none. Late and early records may lie outside."""
+    """Largest timestamp (ms) of the first batch after them; None where there is none. Late and early records may lie outside."""
 
     def __str__(self) -> str:
         what = _WORDS.get(self.kind, "missing")
@@ -90,7 +90,7 @@ class MissingOffsets:
         if self.previous_timestamp is not None:
             times = f"; the batch before is of {format_time(self.previous_timestamp)}"
         if self.next_timestamp is not None:
-            times += f"{',' if times else ';'} the batch behind of {format_time(self.next_timestamp)}"
+            times += f"{',' if times else ';'} the batch after of {format_time(self.next_timestamp)}"
         return f"{self.topic}-{self.partition}: offsets [{self.first_offset}, {self.end_offset}) {what}: {self.reason}{times}"
 
     @property
@@ -181,7 +181,7 @@ def _all_missing(
 
 
 def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
-    """Return what beside a segment tells of a record in `[its end, limit)`: then its `.log` was cut off, compacted or not.
+    """Return what beside a segment reports a record in `[its end, limit)`: then its `.log` was cut off, compacted or not.
 
     A cleaner replaces the indexes together with the `.log`; a time map may stay of what was before (Kafka knows none).
     """
@@ -193,7 +193,7 @@ def _told_beyond(segment: Segment, end: SegmentEnd, limit: int) -> str | None:
     for path, last_offset in told:
         with contextlib.suppress(CorruptIndexError, SegmentChangedError, StorageError):
             if end.next_offset <= last_offset() < limit:
-                return f"{path.name} tells of more than the .log holds"
+                return f"{path.name} reports more than the .log holds"
     return None
 
 
@@ -203,7 +203,7 @@ def _last_timed(segment: Segment) -> int:
 
 
 def _last_indexed(path: Path, base_offset: int, end_position: int) -> int:
-    """Return the offset of an offset index's last entry, if that is about what lies behind `end_position`; else -1."""
+    """Return the offset of an offset index's last entry, if that is about what lies after `end_position`; else -1."""
     with ReadOnlyFile(path, fallbacks=()) as file:
         index = OffsetIndex.open(file, base_offset)
         entry = index.entry(index.entries - 1) if index.entries else None
@@ -298,7 +298,7 @@ def _was_cleaned(segment: Segment) -> bool:
                     return True
             elif not header.is_compressed and next_offset is not None and header.last_offset > next_offset:
                 return True
-            # Of compressed messages a header does not tell the first offset.
+            # Of compressed messages a header does not state the first offset.
             next_offset = header.next_offset
     except (CorruptBatchError, SegmentChangedError):
         return False
@@ -333,7 +333,7 @@ def _time(header: BatchHeader | None) -> int | None:
 def _is_losing_its_head(directory: Path, first_base_offset: int) -> bool:
     """Return whether what lay just below the first segment still waits for its removal: epochs are written a moment later.
 
-    Where compaction deleted segments, that tells nothing.
+    Where compaction deleted segments, that says nothing.
     """
     ending = names.LOG_SUFFIX + names.DELETED_SUFFIX
     paths = [Path(directory, name) for name in _list(directory) if name.endswith(ending)]

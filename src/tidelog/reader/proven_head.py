@@ -106,7 +106,7 @@ class ProvenHead:
     def _follow(self, position: int, room: int) -> int:
         """Let the kernel follow up to `room` batches up to `position`; return how many it did."""
         if not COMPILED or not isinstance(self._file, ReadOnlyFile):
-            return 0  # Another file's reads may have been told not to wait.
+            return 0  # Another file's reads may have been reported not to wait.
         ends, times = array("q", bytes(8 * room)), array("q", bytes(8 * room))
         fd, start = self._file.descriptor(), self._positions[-1]
         if self._is_slow and hasattr(os, "posix_fadvise"):

@@ -60,7 +60,7 @@ class LeftOut:
         if self.previous_timestamp is not None:
             times = f"; the batch before is of {format_time(self.previous_timestamp)}"
         if self.next_timestamp is not None:
-            times += f"{',' if times else ';'} the batch behind of {format_time(self.next_timestamp)}"
+            times += f"{',' if times else ';'} the batch after of {format_time(self.next_timestamp)}"
         return (
             f"{self.topic}-{self.partition}: offsets [{self.first_offset}, {self.end_offset}) left out, {count} records: bytes "
             f"{self.start_position} to {self.end_position} of {self.path} are damaged: {self.reason}{times}"
@@ -133,7 +133,7 @@ class _Salvage:
         return Sound(self._sound, self._damages)
 
     def _first_offset(self, header: BatchHeader) -> int:
-        """Return a batch's first offset; of a compressed v0 or v1 message only its records tell."""
+        """Return a batch's first offset; of a compressed v0 or v1 message only its records say."""
         if header.magic == 2 or not header.is_compressed:
             return header.base_offset
         batch = memoryview(self._file.read(header.position, header.size))
@@ -175,7 +175,7 @@ class _Salvage:
         return header, ""
 
     def _is_out_of_line(self, header: BatchHeader) -> bool:
-        """Return whether a batch's offset is too high for its place: the one behind it goes on from the batch before it."""
+        """Return whether a batch's offset is too high for its place: the one after it goes on from the batch before it."""
         first = header.base_offset if header.magic == 2 else header.last_offset
         if first == self._next_offset or header.end_position >= self._size:
             return False
@@ -189,7 +189,7 @@ class _Salvage:
         return True
 
     def _next_sound(self, position: int) -> BatchHeader | None:
-        """Return the batch that the log goes on with behind damage."""
+        """Return the batch that the log goes on with after damage."""
         claimed = self._header_at(position)
         if claimed is not None and claimed.end_position < self._size:
             behind, _ = self._batch_at(claimed.end_position)
@@ -217,7 +217,7 @@ class _Salvage:
 
 
 def left_out(damages: list[Damage], topic: str, partition: int, path: str, base_offset: int) -> Iterator[LeftOut]:
-    """Yield what a reader is told of the damages of a segment."""
+    """Yield what is reported to a reader about the damages of a segment."""
     for damage in damages:
         first = base_offset if damage.before is None else damage.before.next_offset
         end = damage.first_offset_behind

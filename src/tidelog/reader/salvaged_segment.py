@@ -20,7 +20,7 @@ _Index = TypeVar("_Index", bound=IndexEntries)
 
 
 class SalvagedSegment(Segment):
-    """See the module."""
+    """A segment that shows its sound batches only."""
 
     @cached_property
     def sound(self) -> Sound:
@@ -37,18 +37,18 @@ class SalvagedSegment(Segment):
             last = headers[-1] if headers else None
             position, next_offset = (0, self.base_offset) if last is None else (last.end_position, last.next_offset)
             if not self.is_last:
-                # Offsets behind the last batch are left out, and told so: they are no gap.
+                # Offsets after the last batch are left out, and reported: they are no gap.
                 if damages and damages[-1].behind is None:
                     next_offset = damages[-1].first_offset_behind
                 position = self.size_bytes
             elif last_nonzero(self._file, position, self.size_bytes) is not None:
-                torn = f"{self.size_bytes - position} bytes behind byte {position}"
+                torn = f"{self.size_bytes - position} bytes after byte {position}"
                 self.notices.note(self.log_path, f"torn tail: {torn} are no whole batch, left out")
             self._end = SegmentEnd(position, next_offset, last)
         return self._end
 
     def check_name(self) -> bool:
-        return True  # What lies outside of its name is left out, and told.
+        return True  # What lies outside of its name is left out, and reported.
 
     def floor_position(self, offset: int, trace: object = None) -> int:
         return 0

@@ -114,12 +114,12 @@ class Segment:
 
     @property
     def end_position(self) -> int:
-        """The byte behind the last batch: of the last segment, see `segment_end`; of another, the file's size."""
+        """The byte after the last batch: of the last segment, see `segment_end`; of another, the file's size."""
         return self.valid_end().position if self.is_last else self.size_bytes
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record; the base of an empty segment."""
+        """The offset after the last record; the base of an empty segment."""
         return self.valid_end().next_offset
 
     def valid_end(self) -> SegmentEnd:
@@ -143,7 +143,7 @@ class Segment:
 
     @property
     def may_have_grown(self) -> bool:
-        """Whether index entries at or behind the end may tell of batches that were appended since the segment was listed.
+        """Whether index entries at or after the end may be about batches that were appended since the segment was listed.
 
         That is so if the file has grown, or was longer than its batches (preallocated, or in the middle of an append).
         """
@@ -184,7 +184,7 @@ class Segment:
             yield from self._walk(position, end_position, crc=check_crc, stop_at_partial=True)
 
     def check_follower(self, header: BatchHeader) -> None:
-        """Make sure that the batch behind another one fits to it: no checksum covers the offset that an answer is.
+        """Make sure that the batch after another one fits to it: no checksum covers the offset that an answer is.
 
         Raises CorruptBatchError, SegmentChangedError.
         """
@@ -279,7 +279,7 @@ class Segment:
 
     @cached_property
     def unchecked_last_time_entry(self) -> TimestampOffset:
-        """What the time index says last, whether the log agrees or not; (-1, base) without one. To tell what Kafka would do."""
+        """What the time index says last, whether the log agrees or not; (-1, base) without one. To say what Kafka would do."""
         file = self._open_beside(names.TIME_INDEX_SUFFIX)
         if file is None:
             return TimestampOffset(-1, self.base_offset)
@@ -382,7 +382,7 @@ class Segment:
         return header if first_offset <= entry.offset else None
 
     def _last_true_entry(self) -> tuple[BatchHeader | None, list[tuple[int, OffsetPosition]]]:
-        """Return the batch of the last offset index entry that is true, and the entries behind it that are not (yet)."""
+        """Return the batch of the last offset index entry that is true, and the entries after it that are not (yet)."""
         index = self.offset_index
         lies: list[tuple[int, OffsetPosition]] = []
         step, slot = 1, 0 if index is None else index.entries - 1
@@ -407,7 +407,7 @@ class Segment:
     def max_timestamp(self) -> LargestTimestamp:
         """Return the largest timestamp of all batches; (-1, base, "none") without timestamps.
 
-        With it come an offset of the batch that first has it, and which of index and log told it.
+        With it come an offset of the batch that first has it, and which of index and log says so.
         """
         return segment_time.largest_timestamp(self)
 
@@ -428,7 +428,7 @@ def _listed_elsewhere(file: SegmentFile, next_base_offset: int | None) -> Segmen
         # Each machine numbers its devices by itself; the inode is the file system's.
         device = file.path.parent.stat().st_dev
     except OSError:
-        return segment  # Who reads it will be told.
+        return segment  # The reader reports it.
     segment.file.identity = FileIdentity(device, file.identity.inode)
     return segment
 

@@ -1,7 +1,7 @@
-"""Where the last segment ends: behind its last whole batch with a right checksum.
+"""Where the last segment ends: after its last whole batch with a right checksum.
 
 ======================================  =================================================================================
-what stands behind a whole batch        is
+what stands after a whole batch        is
 ======================================  =================================================================================
 nothing                                 the end
 zeros to the end of the file            the end (a preallocated file; nothing was lost)
@@ -31,7 +31,7 @@ WINDOW_BYTES = 4 * 1024 * 1024
 
 
 class SegmentEnd(NamedTuple):
-    """The byte behind the last whole batch, the offset that comes next, and that batch's header (None of an empty segment)."""
+    """The byte after the last whole batch, the offset that comes next, and that batch's header (None of an empty segment)."""
 
     position: int
     next_offset: int
@@ -64,7 +64,7 @@ def find_end(file: ReadOnlyFile, size_bytes: int, position: int, min_offset: int
                     expected=error.expected,
                 ) from error
             if file.size_bytes() == size_bytes:  # Else the owner is in the middle of an append.
-                torn = f"{size_bytes - position} bytes behind byte {position}"
+                torn = f"{size_bytes - position} bytes after byte {position}"
                 notices.note(file.path, f"torn tail: {torn} are no whole batch, left out")
     return SegmentEnd(position, min_offset if last is None else last.next_offset, last)
 

@@ -78,7 +78,7 @@ def _scan(directory: Path) -> dict[str, SegmentFile | None]:
                     try:
                         found[name] = segment_file(directory / name)
                     except NotFoundError:
-                        found[name] = None  # Renamed since: the next listing will tell, and differ from this one.
+                        found[name] = None  # Renamed since: the next listing shows it, and differs from this one.
     except StorageError:
         raise  # An OSError too; it names the file.
     except (FileNotFoundError, NotADirectoryError):

@@ -6,7 +6,7 @@ The time index bounds both from below: an entry (T, o) says that o's batch is th
 * no batch before it may reach T: the headers of all are looked at, as far as `proven_head` has a budget for that. Beyond it,
   those from the batch of the entry before on, however many: so one entry that lies is always seen.
 
-What lies behind the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only. What remains
+What lies after the last entry is walked, batch by batch. So a missing, short or scrambled index costs time only. What remains
 believed, and what the checks cost, stands in docs/spec/what-is-believed.md.
 
 Kafka's entries are about o's batch. KIP-33's text means something else, which no release wrote, and which is understood: o is
@@ -218,7 +218,7 @@ def _agrees(segment: Segment, entry: TimestampOffset, before: TimestampOffset | 
             position = 0 if before is None else _position_of(segment, before)
             largest = max(segment.times(min(position, batch.position), batch.position), default=NO_TIMESTAMP)
     except CorruptBatchError:
-        return False  # The walk through the log, which checks everything, will tell.
+        return False  # The walk through the log, which checks everything, will report it.
     return largest < entry.timestamp
 
 
@@ -248,7 +248,7 @@ def _first_to_reach(segment: Segment, entry: TimestampOffset, before: TimestampO
 
 
 def _is_file_time(segment: Segment, entry: TimestampOffset) -> bool:
-    """Say whether an entry is one that KIP-33's text gives to a segment without timestamps, told by its offset."""
+    """Say whether an entry is one that KIP-33's text gives to a segment without timestamps, known by its offset."""
     headers = segment.headers(check_crc=True)
     first = next(headers, None)
     is_first = first is not None and segment.base_offset <= entry.offset <= first.last_offset

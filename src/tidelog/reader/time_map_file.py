@@ -3,9 +3,9 @@
 A map lies beside its segment, ``<base>.timemap``, or, for folders that must not be written to, in a folder of the user's
 choice, ``<folder>/<topic>-<partition>/<base>.timemap``. Where a folder was chosen it is looked at first.
 
-A map says what may be skipped, so what it was made from must still be there. Two things tell that:
+A map says what may be skipped, so what it was made from must still be there. Two things show that:
 
-| | tells |
+| | says |
 |---|---|
 | its checksum, version and length | that it is whole: nothing else is needed after a crash, it is not synced |
 | base offset, covered bytes, the last batch | that it is about a segment of that name, and that this was not cut back |
@@ -163,7 +163,7 @@ def first_batch(time_map: TimeMap, block: int, file: ReadOnlyFile, path: PathLik
     """Return the first batch of a block. Raises CorruptIndexError where the log has another one there."""
     header = batch_at(time_map.positions[block], file, path)
     offset = time_map.first_offsets[block]
-    # The header of a compressed v0 or v1 message tells the last offset inside.
+    # The header of a compressed v0 or v1 message says the last offset inside.
     agrees = header.base_offset == offset if header.magic == 2 else header.base_offset >= offset
     if not agrees:
         raise _disagrees(header.position, path)

@@ -6,7 +6,7 @@ timestamp of all. The other targets need no search (`offset_targets`).
 Answers are Kafka 3.9.1's, control records and their brokers' timestamps included, but for one deliberate difference. Kafka
 picks the first segment whose largest timestamp reaches the target, taking a file's modification time where a segment has
 no timestamps, and says "none" if that one segment has no match. So a timestampless segment, an empty one, or a log start
-inside the one picked hides the matches behind it, and the largest timestamp may belong to a record below the log start.
+inside the one picked hides the matches after it, and the largest timestamp may belong to a record below the log start.
 Here the search goes on to the next segment, and records below the log start do not count: "none" is said only when it is
 true. Kafka also hides what lies at or above the high watermark; a folder's checkpoint of that is seconds old, so such a
 record is found and `is_past_high_watermark` says so. read_committed ends at the last stable offset, as in Kafka.
@@ -62,7 +62,7 @@ def find_offset(
 
 
 def find_from(log: Log, timestamp: int, offset: int) -> int | None:
-    """Return the first offset at or behind `offset` whose record reaches `timestamp` (ms), None if there is none.
+    """Return the first offset at or after `offset` whose record reaches `timestamp` (ms), None if there is none.
 
     A reader that is at `offset` asks this: what lies below it does not hide what comes. A log of format v0 has none. Raises
     what reading the log raises (CorruptDataError, SegmentChangedError).

@@ -1,4 +1,4 @@
-"""What a search by time did, step by step: typed, so that `explain` can tell it and tests can count it.
+"""What a search by time did, step by step: typed, so that `explain` can print it and tests can count it.
 
 A search appends to a `Trace` that the caller hands in; without one nothing is recorded.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 TimestampSource = Literal["index", "log", "mtime", "none"]
-"""Where a segment's largest timestamp comes from: the last time index entry, batch headers behind it, the file's time."""
+"""Where a segment's largest timestamp comes from: the last time index entry, batch headers after it, the file's time."""
 
 Verdict = Literal["below log start", "no timestamps", "too early", "searched", "no match", "match"]
 
@@ -97,7 +97,7 @@ Step: TypeAlias = SegmentStep | TimeIndexStep | OffsetIndexStep | BatchesStep | 
 class Trace:
     """The steps of one search, in order, and the bytes that it read from all files: as many as without a trace.
 
-    What is read to tell Kafka's answer is not among them.
+    What is read to find Kafka's answer is not among them.
     """
 
     steps: list[Step] = field(default_factory=list)

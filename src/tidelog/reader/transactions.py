@@ -10,7 +10,7 @@ them in the segment's ``.txnindex``; that is a hint here, compared with what the
   where the log has nothing of the transaction (any more) before the first found;
 * each entry must have its ABORT marker; it may stand for a transaction of which compaction left nothing else.
 
-If they differ, that is told, and the log is right. So a lost or cut index costs a notice, not aborted records shown as if
+If they differ, that is reported, and the log is right. So a lost or cut index costs a notice, not aborted records shown as if
 they had been committed.
 """
 
@@ -62,7 +62,9 @@ class Transactions:
 
     @property
     def last_stable_offset(self) -> int:
-        """See `Log.last_stable_offset`. What only the checkpoint withholds is told, once: in a running broker it lags behind."""
+        """See `Log.last_stable_offset`. What only the checkpoint withholds is reported, once: in a running broker it lags
+        behind.
+        """
         log, mark = self._log, self._log.high_watermark
         stable = self._stable_below(mark)
         if mark is not None and stable < self._stable_below(None):
@@ -196,9 +198,9 @@ class Transactions:
         return ProducerState(map_end_offset=self._log.segments[0].base_offset if self._log.segments else 0)
 
     def _is_of_this_log(self, offset: int, entries: list[ProducerEntry]) -> bool:
-        """Say whether a snapshot tells of the same open transactions as a replay of the log from the snapshot before it.
+        """Say whether a snapshot reports the same open transactions as a replay of the log from the snapshot before it.
 
-        Its checksum says that it is whole, not that it is about this log. Where that is much to replay, or nothing tells what was
+        Its checksum says that it is whole, not that it is about this log. Where that is much to replay, or nothing says what was
         open there, it is believed; so it is where compaction may have taken markers or records.
         """
         if offset not in self._agree:
@@ -213,7 +215,7 @@ class Transactions:
                 replayed = self._replay(state, offset).open_transactions
                 if replayed != ProducerState(entries, offset).open_transactions and not self._log.is_compacted:
                     path = self._log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
-                    self._log.notices.note(path, "tells of other open transactions than the log: the one before it is taken")
+                    self._log.notices.note(path, "reports other open transactions than the log: the one before it is taken")
                     self._agree[offset] = False
         return self._agree[offset]
 

@@ -46,7 +46,7 @@ def warn_of(missing: Callable[[], list[MissingOffsets]]) -> None:
 
 
 def missing_for(log: Log, timestamp: int, isolation: Isolation, found: FoundOffset | None) -> list[MissingOffsets]:
-    """Return what is missing that could change an answer: what lies before it, and behind it where it is about the end.
+    """Return what is missing that could change an answer: what lies before it, and after it where it is about the end.
 
     Raises what `Log.missing` raises.
     """

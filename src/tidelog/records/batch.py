@@ -104,7 +104,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def end_position(self) -> int:
-        """Position of the byte behind the batch."""
+        """Position of the byte after the batch."""
         return self.position + self.size
 
     @property
@@ -281,7 +281,7 @@ def compute_crc(magic: int, batch: Bytes) -> int:
 
 
 def check_crc(header: BatchHeader, batch: Bytes, path: PathLike = None) -> None:
-    """Raise CorruptBatchError unless `batch` (exactly the batch's bytes) has the length and checksum that `header` tells."""
+    """Raise CorruptBatchError unless `batch` (exactly the batch's bytes) has the length and checksum that `header` states."""
     size = len(batch)
     if size != header.size:
         raise CorruptBatchError(

@@ -181,7 +181,7 @@ def build_batch_v2_from_columns(
     bytes hold.
 
     `timestamps` are int64 (ms), `keys`, `values` and encoded `headers` columns of bytes. `indices` (int32) say which row an
-    entry is. `record_count` of the result tells how many entries went in: at least one.
+    entry is. `record_count` of the result says how many entries went in: at least one.
     """
     end = (len(timestamps) if indices is None else len(indices)) if last is None else last
     limit = kernel.NO_LIMIT if limit_bytes is None else limit_bytes - HEADER_BYTES

@@ -7,10 +7,10 @@
     its key's latest                     yes; a tombstone until its batch's delete horizon has come (v0, v1: until the
                                          segment is old enough, which the caller knows)
 
-`KeyMapper` fills the table from batches, `LatestRecordFilter` tells `filter.filter_to` what stays. Both take runs of plain
+`KeyMapper` fills the table from batches, `LatestRecordFilter` decides for `filter.filter_to` what stays. Both take runs of plain
 batches at one go and other batches one by one; what they know nothing of is transactions: those are the cleaner's, which
 skips batches of the one and overrides `check_batch_retention` of the other. A run takes transactional batches only below an
-offset that the cleaner gives, and tells their producers.
+offset that the cleaner gives, and reports their producers.
 """
 
 from __future__ import annotations

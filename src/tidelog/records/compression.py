@@ -179,7 +179,7 @@ def _decompress_gzip(data: Bytes, limit_bytes: int, scratch: Scratch | None) -> 
     try:
         return _decompress_growing(cramjam.gzip.decompress_into, data, _gzip_guess(data), limit_bytes, scratch)
     except cramjam.DecompressionError:
-        # Java passes over what stands behind the last member, if it does not begin as a member does.
+        # Java skips what stands after the last member, if it does not begin as a member does.
         end = _gzip_end(data, limit_bytes)
         if end == len(data):
             raise

@@ -181,7 +181,7 @@ def has_right_crc(data: Bytes, place: MessagePlace) -> bool:
 
 
 def _field(data: Bytes, at: int, end: int, name: str) -> tuple[bytes | None, int]:
-    """Return the key or value whose length stands at `at`, and the position behind it, at most `end`."""
+    """Return the key or value whose length stands at `at`, and the position after it, at most `end`."""
     (length,) = _INT32.unpack_from(data, at)
     at += 4
     if length < 0:

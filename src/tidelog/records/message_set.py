@@ -1,7 +1,7 @@
 """Messages of v0 or v1 as columns: to be checked and rebuilt without an object for each.
 
 A few kilobytes of a compressed message may hold a million of others. `validation` therefore takes the way through here for
-whatever can be told by columns, and builds records one by one only where it must say what is wrong with their bytes.
+whatever can be said by columns, and builds records one by one only where it must say what is wrong with their bytes.
 
 `rebuilt` gives, byte for byte, what `conversion.rebuild` makes of the same records. Pure.
 """

@@ -5,7 +5,7 @@
     max timestamp and its type    yes                  the checksum is computed again
     producer and its sequence     yes                  the same
 
-The base timestamp is never touched: in a LogAppendTime batch, base timestamp + delta goes on telling the producer's time.
+The base timestamp is never touched: in a LogAppendTime batch, base timestamp + delta still holds the producer's time.
 Batches of v0 carry no timestamp, those of v0 and v1 no leader epoch (spec §10).
 """
 

@@ -133,7 +133,7 @@ class RecordsBuilder:
 
     @property
     def estimated_bytes(self) -> int:
-        """Size that the built records would have by now, as far as can be told before compressing."""
+        """Size that the built records would have by now, as far as can be known before compressing."""
         header = HEADER_BYTES if self.magic == 2 else 0
         if self.codec is Codec.NONE:
             return header + self._uncompressed_bytes

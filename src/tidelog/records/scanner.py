@@ -1,7 +1,7 @@
 """One batch into kernel rows: decompression, the three message formats, and faults turned into errors.
 
     magic  codec  records are                              offsets                    timestamps
-    2      none   behind the 61-byte header                base offset + delta        base timestamp + delta, or append time
+    2      none   after the 61-byte header                base offset + delta        base timestamp + delta, or append time
     2      any    the same, compressed as one block
     0, 1   none   the message itself                       the message's              the message's
     0      any    a message set in the wrapper's value     absolute                   none

@@ -9,7 +9,7 @@
     v0                        offset                                  offset
     v1, v1 wrapper            offset, type                            offset, type, timestamp
     v2                        base offset, epoch, max timestamp       base offset, epoch, type, max timestamp
-                              where it is not the records' own        (the deltas go on telling the producer's times)
+                              where it is not the records' own        (the deltas still hold the producer's times)
 
 Refused, nothing being changed in the buffer::
 
@@ -25,7 +25,7 @@ Refused, nothing being changed in the buffer::
 
 What is taken can be read: a batch whose offset deltas are not 0, 1, 2..., which Kafka would store as it is, is rebuilt with
 offsets that are. A batch that claims LogAppendTime in a CreateTime topic is judged by its claim, as in Kafka, and by its
-records' own times, which are what is stored in place; the header tells the largest of these.
+records' own times, which are what is stored in place; the header says the largest of these.
 
 The checksums of batches are the caller's to check, before (`PartitionLog`); sizes, where they may have changed, afterwards.
 """
@@ -69,7 +69,7 @@ _OFFSET = Struct(">q")
 _MAX_DELTA = 2**31 - 1
 
 _LOOKED_AT_BYTES = 1 << 20
-"""In larger sets of messages only the first fault is told, not all of them."""
+"""In larger sets of messages only the first fault is reported, not all of them."""
 
 _WITHOUT_KEY = 1  # the kernel's reasons
 
@@ -300,7 +300,7 @@ def _assign_messages(
 def _assign_wrapped(
     records: bytearray | memoryview, header: BatchHeader, rules: ValidationRules, target: Codec, base_offset: int, now_ms: int
 ) -> ValidatedRecords | None:
-    """The same for a compressed message, by columns; None where it takes a look at each message to tell what is wrong."""
+    """The same for a compressed message, by columns; None where it takes a look at each message to say what is wrong."""
     # A message costs more to check than a record of v2.
     data = unwrap(header, records, header.position, limit_bytes=max(rules.decompressed_max_bytes // 4, 1))
     inside = MessageSet(header, data, wrapped_base_offset(header, data))
@@ -324,7 +324,7 @@ def _convert_messages(
     base_offset: int,
     now_ms: int,
 ) -> ValidatedRecords | None:
-    """The same for messages one behind the other that become something else; None where one of them is not as the first."""
+    """The same for messages one after the other that become something else; None where one of them is not as the first."""
     first, last = headers[0], headers[-1]
     if any(header.magic != first.magic or header.timestamp_type == LOG_APPEND_TIME for header in headers):
         return None

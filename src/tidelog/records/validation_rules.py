@@ -1,7 +1,7 @@
-"""What a topic demands of the records that a leader appends, and how refused ones are told.
+"""What a topic demands of the records that a leader appends, and how refused ones are reported.
 
 Three things that `validation` needs for batches of every format: the rules themselves, made of a topic's properties; what a
-batch's header alone gives away; and refusals, collected record by record, that become one error. Record errors are told
+batch's header alone gives away; and refusals, collected record by record, that become one error. Record errors are reported
 by their index in the batch (KIP-467); one timestamp among the reasons makes the error an InvalidTimestampError.
 """
 
@@ -30,7 +30,7 @@ MAX_TIME = 2**63 - 1
 
 NO_KEY = "no key, which a compacted topic needs"
 MAX_RECORD_ERRORS = 1000
-"""So many refused records are told one by one: a compressed batch of 1 MB may hold millions."""
+"""So many refused records are listed one by one: a compressed batch of 1 MB may hold millions."""
 
 _CLAIM = "the producer set the timestamp type LogAppendTime"
 
@@ -158,7 +158,7 @@ class Refused(NamedTuple):
 def raise_refused(refused: Sequence[Refused], header: BatchHeader, total: int = 0) -> None:
     """Raise for refused records of a batch, if any: one timestamp among the reasons decides what is raised.
 
-    `total` says how many they are where not all are in `refused`; no more than `MAX_RECORD_ERRORS` are told one by one.
+    `total` says how many they are where not all are in `refused`; no more than `MAX_RECORD_ERRORS` are listed one by one.
     """
     if not refused:
         return

@@ -6,7 +6,7 @@
 | a data folder | a partition of ``__consumer_offsets`` | the same |
 
 Tasks can be done one by one, on threads (`measure_all`), or by a Spark job. Groups in which Tidelog's writers keep their
-positions (`groups.positions`) have no lag: they are told apart, and are no fault.
+positions (`groups.positions`) have no lag: they are listed apart, and are no fault.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 The producer's time of a LogAppendTime record is known in format v2, where the broker overwrites the largest timestamp and one
 bit of the header and leaves base and deltas alone. v1 has room for one time, v0 for none. Inside a compressed v1 wrapper there is
-the producer's time if the broker took the batch as it came, and the append time if it had to write it anew: nothing tells which.
+the producer's time if the broker took the batch as it came, and the append time if it had to rewrite it: nothing says which.
 All of v1's are therefore `unknown`. When a record with CreateTime was appended nobody knows.
 
 What comes out are counts of equal values: (kind, minute, value, records), from which percentiles are exact. A value that a later
@@ -53,7 +53,7 @@ _GROUPS = 500_000
 def largest_create_time(split: FolderSplit) -> int:
     """Return the largest timestamp of a split's records with CreateTime (epoch ms), -1 without any.
 
-    Batch headers tell it, but where the log start cuts a batch. Checksums are left to `count_delays`, which reads everything.
+    Batch headers show it, but where the log start cuts a batch. Checksums are left to `count_delays`, which reads everything.
     Raises CorruptDataError, SegmentChangedError.
     """
     largest = NO_TIMESTAMP

@@ -12,8 +12,8 @@ and one walk through the log finds them all:
 | a gap | where the index says that the next open time is `JUMP_BYTES` or more away, the walk starts over there |
 
 A batch's largest timestamp and its records need not agree in a log that somebody else wrote, and the log start may hide the
-record that a batch's largest timestamp tells of. Then a time that seemed answered is still open: the stretch is walked once more,
-batch by batch, so that the answers are those of single searches in any case.
+record that a batch's largest timestamp stands for. Then a time that seemed answered is still open: the stretch is walked once
+more, batch by batch, so that the answers are those of single searches in any case.
 
 `tidelog.spark.jobs.lookups` calls this for a part of a partition's times in each of its tasks.
 """
@@ -151,7 +151,7 @@ class _Walk:
     def run(self) -> None:
         search, segment, columns = self._search, self._segment, self._columns
         times, start_offset, path = search.ordered, search.start_offset, segment.log_path
-        # The times before it are answered if each batch of the group has the record that its largest timestamp tells of.
+        # The times before it are answered if each batch of the group has the record that its largest timestamp stands for.
         promised = search.answered
         count = len(times)
         for header in segment.headers(self.walked_to, check_crc=True):

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tidelog.sources.split import Split
 
 WALK_BYTES = 64 * 1024 * 1024
-"""Most bytes that are walked in a partition to find where a time is reached behind an offset."""
+"""Most bytes that are walked in a partition to find where a time is reached after an offset."""
 
 
 class OffsetSource(Source):
-    """See the module."""
+    """A source whose records are found by offset."""
 
     @abstractmethod
     def split(self, piece: OffsetPiece, time: TimeRange, isolation: Isolation) -> Split:

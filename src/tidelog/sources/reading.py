@@ -22,7 +22,7 @@ BATCH_ROWS = 16_384
 
 
 class Reading:
-    """See the module. It belongs to one thread at a time.
+    """What reading splits shares: buffers and connections. It belongs to one thread at a time.
 
     `connections` are kept by whatever names them; a caller that reads for long may give the same ones to many readings, and
     closes them itself. Else they are closed with the reading.

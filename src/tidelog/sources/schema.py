@@ -12,7 +12,7 @@
 | headers | list<struct<key: string, value: binary>> | never (an empty list) | values may be null |
 | create_time | timestamp[ms, UTC] | unknown | the producer's time; optional, only delivered when asked for |
 
-`create_time` equals `timestamp` for CreateTime. In a v2 batch with LogAppendTime the deltas still tell the producer's time
+`create_time` equals `timestamp` for CreateTime. In a v2 batch with LogAppendTime the deltas still hold the producer's time
 (KIP-32 gave up on keeping both; format v2 happens to keep them). v0 has no time at all, v1 with LogAppendTime only the broker's.
 
 With `views`, key and value are `binary_view` columns that point into the bytes of the log instead of copies of them.

@@ -86,5 +86,5 @@ class Split(ABC):
         return
 
     def after_loss(self, reached: int, reading: Reading) -> Split | None:
-        """Return what can still be read behind `reached`, where records were deleted; None where the rest is gone."""
+        """Return what can still be read after `reached`, where records were deleted; None where the rest is gone."""
         return None

@@ -12,7 +12,7 @@
         .load()
     )
 
-With a session of your own, `register(spark)` does what PySpark's own discovery does in an installed package, and tells
+With a session of your own, `register(spark)` does what PySpark's own discovery does in an installed package, and says
 the source how many cores there are. `docs/spark.md` and `docs/streaming.md` have every
 option.
 """

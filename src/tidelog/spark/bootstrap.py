@@ -10,7 +10,7 @@
 | the cut of each partition | its last stable offset | one ListOffsets; of a folder, its files and the high-watermark checkpoint |
 | where its history begins | the first offset whose timestamp reaches `start` | the same by time |
 | `start` | epoch ms: `-3d` means the same three days whenever the history is read | |
-| topics | their ids, where the brokers tell them: a topic that was made again meanwhile is an error | |
+| topics | their ids, where the brokers report them: a topic that was made again meanwhile is an error | |
 
 Every transaction below a last stable offset is decided. So the history holds the committed records below the cut, the stream the
 committed ones from there on, and a transaction that was open when the cut was taken is whole in the stream, or nowhere.
@@ -69,7 +69,7 @@ class Cut:
     starts: Mapping[TopicPartition, int]
     """The first offset of the history; the cut itself where it is empty."""
     cuts: Mapping[TopicPartition, int]
-    """The offset behind its last one: the first of the stream."""
+    """The offset after its last one: the first of the stream."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -228,7 +228,7 @@ def take_cut(
 def missing_of_cut(cut: Cut, source: str | None = None) -> list[MissingOffsets]:
     """Return what the cut's folder lacks, or `source`: partitions, and offsets, also before the history's start by time.
 
-    What begins behind the cut is nothing to it, but for a log whose end is missing.
+    What begins after the cut is nothing to it, but for a log whose end is missing.
     """
     with open_source(cut.source if source is None else source) as opened:
         log_dir = opened.log_dir

@@ -7,7 +7,7 @@
 | an offset outside | OffsetOutOfRangeError, or with `failOnDataLoss=false` the nearest one inside and a notice |
 | a time at the start | the first offset whose timestamp reaches it; none: NotFoundError, or by strategy the log end |
 | a time at the end | the first offset whose timestamp reaches it; none: no bound |
-| a start behind its end | InvalidArgumentError |
+| a start after its end | InvalidArgumentError |
 
 What a folder should hold and does not is an error too, or with `failOnDataLoss=false` a notice.
 
@@ -29,7 +29,7 @@ from tidelog.spark.options import Bound, ReadOptions
 from tidelog.times import format_time
 
 OffsetRange = tuple[int | None, int | None]
-"""First offset and the offset behind the last; None where there is no bound."""
+"""First offset and the offset after the last; None where there is no bound."""
 
 MOST_NAMED = 5
 """How many missing ranges an error names one by one."""
@@ -107,7 +107,7 @@ def resolve_ranges(
     `until` says where what can be read ends: a batch reads all that there is.
 
     Raises:
-        InvalidArgumentError: a bound per partition that names other partitions than are read; a start behind its end.
+        InvalidArgumentError: a bound per partition that names other partitions than are read; a start after its end.
         OffsetOutOfRangeError, NotFoundError: see the table above.
         UnsupportedForMessageFormatError: a bound by time on a log whose format has no timestamps.
     """
@@ -185,10 +185,10 @@ def _end(options: ReadOptions, held: Ends, partition: TopicPartition, found: int
 
 
 def _check_order(options: ReadOptions, partition: TopicPartition, first: int, behind: int) -> None:
-    """Refuse a start that lies behind its end, as two offsets are; with `failOnDataLoss=false` say that nothing is read."""
+    """Refuse a start that lies after its end, as two offsets are; with `failOnDataLoss=false` say that nothing is read."""
     message = (
         f"options: {options.starting.option} is offset {first} of {partition[0]}-{partition[1]}, "
-        f"which lies behind {options.ending.option}, offset {behind}"
+        f"which lies after {options.ending.option}, offset {behind}"
     )
     if options.fail_on_data_loss:
         raise InvalidArgumentError(message)

@@ -211,7 +211,7 @@ def private_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def _private_folders(environment: Mapping[str, str], refused: list[str]) -> Iterator[Path]:
-    """Yield the user's folders that nobody else can write to, made if they are not there; `refused` is told of the others."""
+    """Yield the user's folders that nobody else can write to, made if they are not there; `refused` is called with the others."""
     for folder in _cache_folders(environment):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

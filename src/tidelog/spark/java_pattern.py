@@ -47,7 +47,7 @@ def compile_java_pattern(text: str) -> re.Pattern[str]:
 
 def _translate(text: str) -> str:
     pieces: list[str] = []
-    set_start = -1  # the index in `pieces` behind the opening bracket of the set that we are in
+    set_start = -1  # the index in `pieces` after the opening bracket of the set that we are in
     for match in _TOKEN.finditer(text):
         piece = match[0]
         if match["quoted"] is not None:
@@ -56,7 +56,7 @@ def _translate(text: str) -> str:
             # Python takes these literally, Java for the union and the intersection of sets.
             if piece in ("[", "&&"):
                 raise re.error(f"{piece!r} inside a set", text, match.start())
-            # Right behind the opening bracket a closing one is a literal, in both.
+            # Right after the opening bracket a closing one is a literal, in both.
             if piece == "]" and pieces[set_start:] not in ([], ["^"]):
                 set_start = -1
         elif match["flags"] is not None:

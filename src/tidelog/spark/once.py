@@ -10,7 +10,7 @@ _FOLDERS = "SPARK_LOCAL_DIRS"
 
 
 def is_first(what: str) -> bool:
-    """Whether nobody in this application has asked for `what` (a file's name) on this machine; True where that cannot be told."""
+    """Whether nobody in this application has asked for `what` (a file's name) on this machine; True where that is not known."""
     folder = os.environ.get(_FOLDERS, "").split(",")[0]
     if not folder:
         return True

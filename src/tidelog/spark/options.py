@@ -12,7 +12,7 @@ What is checked here, as the connector does:
 | precedence | `startingTimestamp` > `startingOffsetsByTimestamp` > `startingOffsets`; the end likewise | and then `startTime` |
 | start | not `latest`, and no -1 in its JSON: a batch ends there | any; `latest` where nothing is said |
 | end | not `earliest`, and no -2 in its JSON | none: it never ends |
-| both ends of one kind | per partition name the same partitions; no start lies behind its end | |
+| both ends of one kind | per partition name the same partitions; no start lies after its end | |
 | `startTime` | may be relative: it is resolved at once | absolute: a stream that is started again means the same |
 
 Invariant: a `ReadOptions` is complete and consistent in itself; whether topics, partitions and offsets exist is for
@@ -345,9 +345,9 @@ def _check_bounds(starting: Bound, ending: Bound) -> None:
 
 
 def _check_order(starting: Bound, start: int | None, ending: Bound, end: int | None, where: str) -> None:
-    """Refuse a start behind its end: a batch of no rows that nobody asked for."""
+    """Refuse a start after its end: a batch of no rows that nobody asked for."""
     if start is not None and end is not None and start >= 0 and 0 <= end < start:
-        raise InvalidArgumentError(f"options: {starting.option} {start} lies behind {ending.option} {end}{where}")
+        raise InvalidArgumentError(f"options: {starting.option} {start} lies after {ending.option} {end}{where}")
 
 
 def _timestamp(option: str, text: str) -> int:

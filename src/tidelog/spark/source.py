@@ -2,7 +2,7 @@
 
 | step | where | what happens here |
 |---|---|---|
-| `load()` | a Python process beside the driver | options are checked, relative times resolved, the schema told |
+| `load()` | a Python process beside the driver | options are checked, relative times resolved, the schema reported |
 | first action | the same | `partitions`: topics and offsets resolved, tasks planned (`tidelog.spark.tasks`) |
 | each task | a worker | `read`: one task's splits, as Arrow batches |
 

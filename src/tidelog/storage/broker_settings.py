@@ -39,7 +39,7 @@ TOPICS_A_STEP = 64
 
 
 class BrokerSettings:
-    """See the module. `configured` is what the broker was started with."""
+    """Dynamic settings of brokers, stored in the metadata log. `configured` is what the broker was started with."""
 
     def __init__(
         self,

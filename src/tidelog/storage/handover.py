@@ -8,7 +8,7 @@ through Kafka's own admin API first (`tidelog handover` does that), Kafka is sto
     3  Kafka's own, empty folder is renamed away, the staging folder takes its name              a crash leaves some done
 
 Staging folders bear names that Kafka removes at its start. Run again, it does what is missing: a partition whose batches lie
-there, perhaps with more behind them, is done; one that Kafka's own records stand in the way of is refused. Nothing in the source
+there, perhaps with more after them, is done; one that Kafka's own records stand in the way of is refused. Nothing in the source
 changes, but that a folder which was not shut down cleanly is recovered first.
 
 | file | in the target |
@@ -84,7 +84,7 @@ class TopicToHand(NamedTuple):
     name: str
     partitions: int
     properties: dict[str, str]
-    """What Kafka is told, under its names: what differs from its defaults, and all that decides what is deleted."""
+    """What Kafka gets, under its names: what differs from its defaults, and all that decides what is deleted."""
     config: LogConfig
     """The settings that hold in the folder; of a topic that it knows nothing of, those that delete nothing."""
     is_configuration_known: bool
@@ -156,7 +156,7 @@ def topics_to_hand(
                 first_unstable = transactions.Transactions(log).end_state().first_unstable_offset()
                 if first_unstable is not None:
                     open_transactions.append((number, first_unstable))
-        properties = _told(config)
+        properties = _reported(config)
         is_default = (
             known.is_known and config.is_deleted and not known.is_broker_known and known.source("retention.ms") is Source.DEFAULT
         )
@@ -216,8 +216,9 @@ def place(source: Path, target: Path, ids: Mapping[str, uuid.UUID], advance: Adv
         return missing
 
 
-def _told(config: LogConfig) -> dict[str, str]:
-    """Return what Kafka must be told of a topic: what differs from its defaults, and is not ours alone; in any case what deletes.
+def _reported(config: LogConfig) -> dict[str, str]:
+    """Return what Kafka must be given of a topic: what differs from its defaults, and is not ours alone; in any case what
+    deletes.
 
     Kafka's defaults are not the target's: its own configuration may have others.
     """
@@ -335,7 +336,7 @@ def _set_epochs(path: Path) -> None:
 
 
 def _checkpoint(log_dir: LogDir, target: Path, keys: Iterable[TopicPartition]) -> None:
-    """Tell the target's checkpoints where the partitions begin and end, and keep everybody else's lines."""
+    """Report the target's checkpoints where the partitions begin and end, and keep everybody else's lines."""
     ends, starts = {}, {}
     for key in keys:
         with log_dir.log(*key) as log:

@@ -64,7 +64,9 @@ MANAGER_PROPERTIES = frozenset({*_NUMBERS, *_FLAGS, "cluster.id"})
 
 @dataclass(frozen=True, kw_only=True)
 class ManagerConfig:
-    """See the module's table. `topic_defaults` are the properties that topics have unless they say otherwise."""
+    """A folder's properties by Kafka's names, as the module's table lists them. `topic_defaults` are the properties that topics
+    have unless they say otherwise.
+    """
 
     node_id: int | None = None
     cluster_id: str | None = None

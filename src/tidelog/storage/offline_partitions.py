@@ -4,7 +4,7 @@
 |---|---|---|
 | wait | | `FIRST_WAIT_MS` after the error, longer after each trial that failed, `LONGEST_WAIT_MS` at most |
 | probe | any thread | a small file is written to the partition's folder, synced and removed: a full disk is full still |
-| load | any thread | as after an unclean end: what stands behind the last whole batch is cut off, producers are rebuilt |
+| load | any thread | as after an unclean end: what stands after the last whole batch is cut off, producers are rebuilt |
 | put into place | the logs' thread | the new log replaces the old one; a log line says so |
 
 Until the probe has succeeded, what was acknowledged is read from the old log; while the partition is loaded, reads are refused

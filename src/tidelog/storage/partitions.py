@@ -8,8 +8,8 @@
 
 What it may become: `TRANSITIONS`.
 
-One partition's trouble is not another's: whatever goes wrong with one of them is its reason, is told once, and the others go on.
-They are loaded by `loading.partition_loader`.
+One partition's trouble is not another's: whatever goes wrong with one of them is its reason, is reported once, and the others go
+on. They are loaded by `loading.partition_loader`.
 
 `log_manager` owns one; `topic_lifecycle` makes and removes partitions in it.
 """
@@ -96,7 +96,9 @@ Progress = Callable[[LoadProgress], None]
 
 
 class Partitions:
-    """See the module. `events` is told what happens to the logs, `recovery_progress` how far the recovery of one is."""
+    """All partitions of one data folder. `events` hears what happens to the logs, `recovery_progress` how far the recovery of one
+    is.
+    """
 
     events: LogEvents = NO_EVENTS
 
@@ -292,7 +294,7 @@ class Partitions:
     # --- removing
 
     def unmake(self, log: PartitionLog) -> None:
-        """Remove a partition that was `made`. On any thread; what cannot be removed is told."""
+        """Remove a partition that was `made`. On any thread; what cannot be removed is reported."""
         log.close_handlers()
         remove_directory(log.directory)
 
@@ -373,7 +375,7 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove a folder and all in it; what cannot be removed is told, and is removed at the next start."""
+    """Remove a folder and all in it; what cannot be removed is reported, and is removed at the next start."""
     try:
         shutil.rmtree(directory)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """Notices logs whose files somebody has removed while they are written: what is appended then lies in no folder, and is lost.
 
-The system goes on taking writes to a file without a name, so that only a look tells. Logs that have grown since the last look are
+The system goes on taking writes to a file without a name, so that only a look says. Logs that have grown since the last look are
 looked at, on another thread where there is one. A log whose file is gone goes offline: its writers are refused, and it comes back
 when its folder does (`offline_partitions`), with what is there then. `background_work` owns one.
 """
@@ -22,7 +22,7 @@ AT_ONCE = 128
 
 
 class RemovedFiles:
-    """See the module. `look` belongs to the logs' thread."""
+    """Notices files that somebody removed. `look` belongs to the logs' thread."""
 
     def __init__(self, partitions: Partitions, scheduler: Scheduler) -> None:
         self._partitions = partitions
@@ -60,6 +60,6 @@ def _is_gone(path: Path) -> bool:
         path.stat()
     except FileNotFoundError:
         return True
-    except OSError:  # Whether it is gone nobody knows; the next write tells.
+    except OSError:  # Whether it is gone nobody knows; the next write says.
         return False
     return False

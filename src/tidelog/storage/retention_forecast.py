@@ -1,7 +1,7 @@
-"""When each segment of a log goes, and which record keeps it until then: retention's rules (`retention`) told beforehand.
+"""When each segment of a log goes, and which record keeps it until then: retention's rules (`retention`) known beforehand.
 
 A segment goes by time when its own largest timestamp is older than retention.ms, and no sooner than all segments before it: so
-the record that keeps a segment may lie in an earlier one. A record of next year keeps its segment, and everything behind it,
+the record that keeps a segment may lie in an earlier one. A record of next year keeps its segment, and everything after it,
 until next year and retention.ms; such a record is named. What is above the high watermark stays whatever its age.
 
 `forecast` goes by the largest timestamps; `forecast_by` by times that the caller has, so that other rules can be compared.

@@ -77,7 +77,7 @@ class ScheduledTask:
         self._task, self.ahead = _nothing, None
 
     def run(self, elsewhere: Elsewhere | None = None) -> None:
-        """Do it now. Errors are told on the log: the same one of a periodic task once, until it has worked again."""
+        """Do it now. Errors are logged: the same one of a periodic task once, until it has worked again."""
         if self._is_unfinished:
             return  # The rest of the last time is still being done.
         try:

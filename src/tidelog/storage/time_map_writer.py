@@ -94,7 +94,7 @@ class _Ahead:
 
 
 class TimeMapWriter:
-    """Maps the segments that it is told of."""
+    """Maps the segments that it is given."""
 
     def __init__(self, scheduler: Scheduler, *, slice_bytes: int = SLICE_BYTES) -> None:
         self._scheduler = scheduler
@@ -176,7 +176,7 @@ class TimeMapWriter:
 
 
 def _batch_behind(segment: LogSegment, position: int) -> int:
-    """Return where a batch starts, at or soon behind a position; the segment's end where the index tells of none."""
+    """Return where a batch starts, at or soon after a position; the segment's end where the index has none."""
     try:
         offset = segment.fetch_upper_bound_offset(OffsetPosition(segment.base_offset, position), 0)
         found = None if offset is None else segment.translate_offset(offset)

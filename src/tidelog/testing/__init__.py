@@ -1,4 +1,4 @@
-"""For tests of programs that use Kafka: a broker inside the test's process, and a clock that moves when told to.
+"""For tests of programs that use Kafka: a broker inside the test's process, and a clock that moves when a test moves it.
 
 | | |
 |---|---|

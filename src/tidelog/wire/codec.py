@@ -46,7 +46,7 @@ def encode(message: Message, version: int) -> list[Bytes]:
 def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[..., M]:
     """Return the compiled reader of a version: `read(data, position=0, end=None)`, as `decode`.
 
-    Without `exact`, bytes behind the message are skipped, as Kafka's brokers do in requests.
+    Without `exact`, bytes after the message are skipped, as Kafka's brokers do in requests.
     """
     read = _DECODERS.get((cls, version, exact))
     if read is None:

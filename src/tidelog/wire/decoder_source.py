@@ -120,7 +120,7 @@ class DecoderSource:
     def source(self, *, exact: bool = True) -> str:
         """Return the whole function, `decode(buf, pos=0, end=None, room=MAX_ELEMENTS)`.
 
-        `exact` if nothing may be left behind the message.
+        `exact` if nothing may be left after the message.
         """
         self._struct(self.cls, "message")
         head = [
@@ -136,7 +136,7 @@ class DecoderSource:
             "        fail('the frame ends within it', pos)",
         ]
         if exact:
-            foot += ["    if pos != end:", "        fail('bytes are left behind it', pos)"]
+            foot += ["    if pos != end:", "        fail('bytes are left after it', pos)"]
         foot.append("    return message")
         return "\n".join(head + self.lines + foot) + "\n"
 
@@ -390,7 +390,7 @@ def _varint_rest(buf: Bytes, pos: int, first: int) -> tuple[int, int]:
 
 
 def _past_tagged_fields(buf: Bytes, pos: int, end: int, count: int) -> int:
-    """Pass over tagged fields that nobody here knows, after the first byte of their count. Return the position behind them."""
+    """Pass over tagged fields that nobody here knows, after the first byte of their count. Return the position after them."""
     if count > 127:
         count, pos = _varint_rest(buf, pos, count)
     for _ in range(count):
@@ -403,6 +403,6 @@ def _past_tagged_fields(buf: Bytes, pos: int, end: int, count: int) -> int:
 
 
 def skip_tagged_fields(buf: Bytes, pos: int) -> int:
-    """Pass over the tagged fields of a header. Return the position behind them."""
+    """Pass over the tagged fields of a header. Return the position after them."""
     count = buf[pos]
     return _past_tagged_fields(buf, pos + 1, len(buf), count) if count else pos + 1

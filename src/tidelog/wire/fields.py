@@ -219,7 +219,7 @@ class StructType(type):
 
 
 class Struct(metaclass=StructType):
-    """A part of a message. See the module."""
+    """A part of a message: fields that its class declares."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
 

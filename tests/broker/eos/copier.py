@@ -16,7 +16,7 @@ a share of them is aborted on purpose, and done again. Output, a line for each:
 | `astray` | it does not know any more where to go on in a partition; the status is 4 |
 
 A group's coordinator that was away, and came back, keeps librdkafka 2.16 waiting in the middle of a transaction without end,
-whichever broker it is; that is what `stuck` is for. And when a group is rebalanced while an offset cannot be told yet
+whichever broker it is; that is what `stuck` is for. And when a group is rebalanced while an offset is not known yet
 (UNSTABLE_OFFSET_COMMIT), it takes the group to have none, and would start over: `auto.offset.reset` is `error` for that, and the
 group has its first offsets from `copying`. The next process of the same transactional id goes on.
 """

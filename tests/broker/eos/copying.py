@@ -63,7 +63,7 @@ class Copying:
         self.counts: Counter[str] = Counter()
         self._seeds = itertools.count(seed)
         create_topics(broker.bootstrap, {SOURCE: {}, TARGET: {}}, partitions)
-        # Whoever is told of no offset later is told wrong.
+        # Whoever is passed no offset later is reported wrong.
         commit_offsets(broker.bootstrap, GROUP, [TopicPartition(SOURCE, partition, 0) for partition in range(partitions)])
         self.writer = Producer(
             {
@@ -139,7 +139,7 @@ class Copying:
                     each.show_stacks()
                 self._watch_for(1)
                 said = "\n".join(f"{name}: {each.tail()}" for name, each in self.copiers.items())
-                raise TimeoutError(f"no more than {self.seen} of {self.written}: {self._told()}\n{said}")
+                raise TimeoutError(f"no more than {self.seen} of {self.written}: {self._reported()}\n{said}")
 
     def _watch_for(self, seconds: float) -> None:
         for message in self.watcher.consume(50, seconds):
@@ -151,7 +151,7 @@ class Copying:
     def _see(self, partition: int, value: bytes) -> None:
         found = value.rpartition(b":")[0]
         expected = b"%d:%d" % (partition, self.seen[partition])
-        assert found == expected, f"partition {partition}: {value!r} where {expected!r} comes next; {self._told()}"
+        assert found == expected, f"partition {partition}: {value!r} where {expected!r} comes next; {self._reported()}"
         self.seen[partition] += 1
 
     def check(self) -> None:
@@ -268,12 +268,12 @@ class Copying:
                 self.counts.update(event[0] for event in each.look())
                 self._launch(name)
 
-    def _told(self) -> str:
+    def _reported(self) -> str:
         told = {name: each.look()[-3:] for name, each in self.copiers.items()}
         return f"{dict(self.counts)} {told}"
 
     def _write_source(self, records: int) -> None:
-        """Bring each partition to so many records that count, behind an aborted transaction."""
+        """Bring each partition to so many records that count, after an aborted transaction."""
         insist(self.writer.begin_transaction)
         for partition in range(self.partitions):
             self.writer.produce(SOURCE, b"aborted:0", partition=partition)

@@ -58,7 +58,7 @@ class CrashPoints:
         patch.setattr(PartitionLog, "append_as_leader", append_and_copy)
 
     def step(self, name: str, act: Callable[[], object]) -> None:
-        """Do something that a client is told the end of. What is appended meanwhile belongs to it."""
+        """Do something that a client gets the end of. What is appended meanwhile belongs to it."""
         self._step = name
         act()
         self._step = ""

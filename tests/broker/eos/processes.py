@@ -110,7 +110,7 @@ class Program:
         self._lines.put(None)
 
     def expect(self, event: str, timeout_s: float = TIMEOUT_S) -> list[str]:
-        """Wait until it tells of an event; return its particulars. AssertionError if it ends before, TimeoutError in vain."""
+        """Wait until it reports an event; return its particulars. AssertionError if it ends before, TimeoutError in vain."""
         while True:
             try:
                 line = self._lines.get(timeout=timeout_s)

@@ -151,7 +151,7 @@ class Member:
 
 
 class Coordinator:
-    """A broker with a clock of its own; an empty group does not wait for further members, unless it is told otherwise.
+    """A broker with a clock of its own; an empty group does not wait for further members, unless it is reported otherwise.
 
     What its members send is seen in that order, though each has a connection of its own.
     """

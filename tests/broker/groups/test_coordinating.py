@@ -1,4 +1,4 @@
-"""Groups as a whole: how large, how long an empty one waits, what is told of them, what of them outlives the broker."""
+"""Groups as a whole: how large, how long an empty one waits, what is passed them, what of them outlives the broker."""
 
 from __future__ import annotations
 
@@ -350,7 +350,7 @@ class TestKept:
 
 
 def test_a_member_id_that_is_too_long(coordinator: Coordinator, name: str) -> None:
-    """It is made of the client's, and no string has room for it: the client is told so. Its session ends like any other."""
+    """It is made of the client's, and no string has room for it: the client is reported so. Its session ends like any other."""
     one = coordinator.member(name, client_id="x" * 32_767, version=3)
     one.join()
     coordinator.pass_time(DELAY_MS)

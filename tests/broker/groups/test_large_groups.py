@@ -19,7 +19,7 @@ TIMEOUT_MS = 300_000
 
 
 def test_no_step_of_a_large_group_keeps_the_loop_for_long(start_broker: StartBroker) -> None:
-    """The last step, an assignment of 30 MB, is more than the topic of groups takes: everybody is told."""
+    """The last step, an assignment of 30 MB, is more than the topic of groups takes: everybody is reported."""
     broker = start_broker(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=1500)
     with ExitStack() as stack:
         stack.enter_context(broker.client()).ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)

@@ -91,7 +91,7 @@ def test_every_version(client: RawClient) -> None:
 
 
 def test_what_was_in_zookeeper(client: RawClient) -> None:
-    """Version 0. A partition that there is not is told first."""
+    """Version 0. A partition that there is not is reported first."""
     sent = {("events", 0): Offset(1), ("events", 9): Offset(1)}
     assert commit(client, "old", sent, 0) == dict.fromkeys(sent, ErrorCode.UNSUPPORTED_VERSION)
     assert commit(client, "old", {("events", 9): Offset(1)}, 0) == {("events", 9): UNKNOWN}
@@ -270,7 +270,7 @@ def test_all_of_it_is_there_after_a_start(start_broker: StartBroker) -> None:
 
 
 def test_more_partitions_and_none(start_broker: StartBroker) -> None:
-    """Groups outlive that ``__consumer_offsets`` gets more partitions; with the topic they go, and who waits is told so."""
+    """Groups outlive that ``__consumer_offsets`` gets more partitions; with the topic they go, and who waits is reported so."""
     broker = start_broker(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=0)
     broker.create_topic("events", 2)
     one, two = {("events", 0): Offset(1)}, {("events", 0): Offset(2)}

@@ -4,7 +4,7 @@ Clients join, sync, beat, leave, lose their ids or their connections, static one
 
 | always | |
 |---|---|
-| a generation | has one protocol and one number, which never comes twice; its leader alone is told the members, all of them |
+| a generation | has one protocol and one number, which never comes twice; its leader alone is reported the members, all of them |
 | an assignment | is what the leader of that generation has sent for that member |
 | a request | is answered once, or its client has given it up |
 | a stable group | keeps its members as long as its generation does |
@@ -85,7 +85,7 @@ class Client:
         self.member_id = ""
         self.generation_id = -1
         self.members: list[str] | None = None
-        """What it was told as a leader."""
+        """What it was reported as a leader."""
         self.wait: object = None
         """The request that it waits for."""
 
@@ -137,7 +137,7 @@ class Groups(RuleBasedStateMachine):
     @rule(indexes=st.sets(st.integers(0, 5), min_size=1), assigns=st.booleans())
     def rebalances(self, indexes: set[int], assigns: bool) -> None:
         """Several clients do as they should."""
-        for _ in range(2):  # The first time some are told their ids.
+        for _ in range(2):  # The first time some are reported their ids.
             for index in sorted(indexes):
                 if self.clients[index].wait is None:
                     self.joins(index, PROTOCOLS[0])

@@ -309,7 +309,7 @@ class TestTime:
 class TestRestart:
     @pytest.mark.parametrize("is_commit", [True, False])
     def test_what_was_decided_is_completed(self, tmp_path: Path, is_commit: bool) -> None:
-        """The broker died behind the decision: markers in no partition, or in some of them already."""
+        """The broker died after the decision: markers in no partition, or in some of them already."""
         with Broker(tmp_path / "data", **PROPERTIES) as broker:
             broker.call(lambda running: running.node.manager.create_topic("t", 2, {}))
             with TransactionalProducer(("127.0.0.1", broker.port)) as me:

@@ -124,7 +124,7 @@ class TestVerification:
         assert me.end() == me.end() == NONE
 
     def test_the_first_records_come_first(self, start_broker: StartBroker) -> None:
-        """They were refused while there was no coordinator: what came behind them must not be taken for the first ones."""
+        """They were refused while there was no coordinator: what came after them must not be taken for the first ones."""
         broker = start_broker(**PROPERTIES)
         broker.create_topic("t")
         with TransactionalProducer(broker.address, is_found=False) as me:
@@ -186,7 +186,7 @@ class TestReadCommitted:
         assert committed(me.client, topic) == [(me.producer_id, 0), (me.producer_id, 3)]
 
     def test_aborted_transactions_are_named(self, me: TransactionalProducer, other: TransactionalProducer, topic: str) -> None:
-        """Those with records in what is fetched; nobody else is told of them, nor before version 4."""
+        """Those with records in what is fetched; nobody else is passed them, nor before version 4."""
         me.write((topic, 0))
         other.write((topic, 0))
         me.end(is_commit=False)
@@ -206,7 +206,7 @@ class TestReadCommitted:
         assert committed(me.client, topic) == []
 
     def test_who_waits_is_woken_by_the_end(self, me: TransactionalProducer, other: TransactionalProducer, topic: str) -> None:
-        """And is told of the transaction that was aborted."""
+        """And is passed the transaction that was aborted."""
         me.write((topic, 0))
         wanted = FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)
         request = FetchRequest(

@@ -156,7 +156,7 @@ class Model:
 
 
 class Actors:
-    """Producers over sockets; each is told what to do, and answered as the model says."""
+    """Producers over sockets; each is reported what to do, and answered as the model says."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock(T0)

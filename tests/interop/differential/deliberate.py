@@ -78,7 +78,7 @@ TABLE: tuple[Deliberate, ...] = (
         "a session id below -2^28 trips Kafka (UNKNOWN_SERVER_ERROR); here it is one that there is not",
     ),
     Deliberate(
-        r"behind a segment .* v\d+",
+        r"after a segment .* v\d+",
         r"\.topics\[0\]\.partitions\[0\]\.(timestamp|offset|leader_epoch)",
         -1,
         ...,
@@ -104,7 +104,7 @@ TABLE: tuple[Deliberate, ...] = (
         "",
         "waits",
         ...,
-        "a consumer's metadata that is none: Kafka's group waits for ever; here its members are told the generation",
+        "a consumer's metadata that is none: Kafka's group waits for ever; here its members are reported the generation",
     ),
     Deliberate(
         r"no groups v9",

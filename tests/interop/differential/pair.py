@@ -91,7 +91,7 @@ class Side:
         self.producers: dict[int, int] = {}
         """What stands for producers' ids, which are the broker's own."""
         self.compares_tails = True
-        """Whether what is cut off behind the last whole batch of a fetch is compared."""
+        """Whether what is cut off after the last whole batch of a fetch is compared."""
         self._client: RawClient | None = None
         self._names: dict[uuid.UUID, str] = {}
         self._began_ms = time.time_ns() // 1_000_000 - MINUTE_MS
@@ -241,7 +241,7 @@ def _short(value: Any) -> str:
 
 
 class Pair:
-    """Both brokers. Each request has a label, by which a deliberate difference is told."""
+    """Both brokers. Each request has a label, by which a deliberate difference is reported."""
 
     def __init__(self, kafka: tuple[str, int], tidelog: tuple[str, int]) -> None:
         self.kafka = Side("Kafka", kafka)

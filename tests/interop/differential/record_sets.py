@@ -111,7 +111,7 @@ def bad_sets_v2() -> Iterator[RecordSet]:
             for value in (0x00, 0x7F, 0xFF):
                 fresh = data[:at] + bytes([value]) + data[at + 1 :]
                 yield RecordSet(f"{kind} byte {at} {value:02x}", with_right_crc(fresh))
-        yield RecordSet(f"{kind} bytes behind the records", with_right_crc(longer(data, b"\0\0\0")))
+        yield RecordSet(f"{kind} bytes after the records", with_right_crc(longer(data, b"\0\0\0")))
     yield RecordSet("no records", no_records())
     yield RecordSet("producer without epoch", patched(plain, "q", PRODUCER_AT, 99))
     yield RecordSet("epoch without sequence", patched(patched(plain, "q", PRODUCER_AT, 99), "h", EPOCH_AT, 0))

@@ -323,7 +323,7 @@ def test_describe_configs(pair: Pair, version: int) -> None:
 
 
 def of_broker(pair: Pair, version: int) -> None:
-    """Each property that Tidelog tells of the broker, and Kafka too; but for addresses, folders and sockets' sizes."""
+    """Each property that Tidelog reports the broker, and Kafka too; but for addresses, folders and sockets' sizes."""
     of_both = {}
     for side in pair.sides:
         side.ask(describe(str(side.broker_id), BROKER, include_synonyms=True), version, has_answer=True)

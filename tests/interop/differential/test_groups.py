@@ -66,7 +66,7 @@ class Group:
         self.generation = -1
         self.protocol: str | None = None
         self.leader = ""
-        """Who leads the generation, "" if nobody was told."""
+        """Who leads the generation, "" if nobody was reported."""
 
     def _id(self, side: Side, who: str, member_id: str | None) -> str:
         return self.crowd.member_id(side, who) if member_id is None else member_id
@@ -99,7 +99,7 @@ class Group:
         return self.noted(answers)
 
     def noted(self, answers: dict[str, Any]) -> dict[str, Any]:
-        """Remember the generation that answers to joins tell of."""
+        """Remember the generation that answers to joins report."""
         for answer in answers.values():
             if isinstance(answer, dict) and "generation_id" in answer and answer["error_code"] == 0:
                 self.generation = answer["generation_id"]
@@ -167,7 +167,7 @@ class Group:
         return self.crowd.step(label, asks, made, version)
 
     def describe(self, version: int = 5) -> str:
-        """Compare what is told of the group; return Kafka's state. What ends at once, each ends at its own moment."""
+        """Compare what is passed the group; return Kafka's state. What ends at once, each ends at its own moment."""
         pair = self.crowd.pair
         before = len(pair.differences)
         deadline = time.monotonic() + APART_S
@@ -366,7 +366,7 @@ def test_sessions_end(pair: Pair, crowd: Crowd) -> None:
     group.noted(crowd.settle(until="a"))
     group.describe()
     group.heartbeat("b", generation=2, label="too late")
-    # One that was told its id, and never comes (KIP-394).
+    # One that was reported its id, and never comes (KIP-394).
     group.sync("a", "a")
     group.join("c", "range", session_ms=600)
     group.describe()

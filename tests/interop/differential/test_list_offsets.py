@@ -112,8 +112,8 @@ def test_none_only_when_it_is_true(pair: Pair) -> None:
     pair.ask("deleting", DeleteRecordsRequest([DeleteRecordsTopic(below, [DeleteRecordsPartition(0, 1)])], 30_000), 2)
     pair.check()
     for version in (1, 4, 7):
-        pair.ask("behind a segment without times", list_offsets(without, T), version)
-        pair.ask("behind a segment whose match is below the log start", list_offsets(below, T + 30), version)
+        pair.ask("after a segment without times", list_offsets(without, T), version)
+        pair.ask("after a segment whose match is below the log start", list_offsets(below, T + 30), version)
         found = [(one.where, one.kafka, one.tidelog) for one in pair.differences if one.label.endswith(f" v{version}")]
         where = ".topics[0].partitions[0]."
         expected = [(f"{where}timestamp", -1, T), (f"{where}offset", -1, 2)]

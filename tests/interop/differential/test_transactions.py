@@ -211,7 +211,7 @@ class Transactional:
         self.wait_for_offsets()
 
     def wait_for_offsets(self) -> None:
-        """Wait until Kafka tells of the groups what Tidelog does, for a while: what is told is compared by who asks for it.
+        """Wait until Kafka reports the groups what Tidelog does, for a while: what is reported is compared by who asks for it.
 
         Kafka's groups hear of a transaction's end from a thread of its own, after the transaction is complete.
         """

@@ -1,6 +1,6 @@
 """DescribeConfigs (32): properties of topics and of the broker, and where values come from (KIP-133).
 
-| resource | name | tells |
+| resource | name | says |
 |---|---|---|
 | topic (2) | a topic | all its properties; those that are Tidelog's own begin with ``tidelog.`` |
 | broker (4) | its id | the properties that it looks at |
@@ -89,7 +89,7 @@ def _describe(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[
-            _told(entry, has_synonyms=message.include_synonyms, has_documentation=message.include_documentation)
+            _reported(entry, has_synonyms=message.include_synonyms, has_documentation=message.include_documentation)
             for entry in entries
             if not wanted or entry.name in wanted
         ],
@@ -126,7 +126,7 @@ def _loggers() -> list[ConfigEntry]:
     ]
 
 
-def _told(entry: ConfigEntry, *, has_synonyms: bool, has_documentation: bool) -> DescribeConfigsResourceResult:
+def _reported(entry: ConfigEntry, *, has_synonyms: bool, has_documentation: bool) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,

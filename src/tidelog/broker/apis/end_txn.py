@@ -1,7 +1,7 @@
 """EndTxn (26): commits or aborts a transaction (KIP-98).
 
 The answer means that it is decided. The markers are usually written by then, too: Kafka's brokers send them to each other, and a
-producer that goes on at once may be told CONCURRENT_TRANSACTIONS; here that needs a transaction of many partitions.
+producer that goes on at once may get CONCURRENT_TRANSACTIONS; here that needs a transaction of many partitions.
 """
 
 from __future__ import annotations

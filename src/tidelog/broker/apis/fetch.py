@@ -120,7 +120,7 @@ def _partitions(
 
 
 def _topic(node: Node, topic: FetchTopic | ForgottenTopic, by_id: bool) -> tuple[str | None, uuid.UUID, str | uuid.UUID]:
-    """Return a topic's name, if it is known, its id, if that was told, and which of both the request names it by."""
+    """Return a topic's name, if it is known, its id, if the request gives it, and which of both the request names it by."""
     if not by_id:
         return topic.topic, NO_ID, topic.topic
     view = node.topics.by_id(topic.topic_id)

@@ -1,6 +1,6 @@
 """Heartbeat (12): a member's sign of life.
 
-REBALANCE_IN_PROGRESS tells the member to join again. While groups are being loaded every heartbeat is good: nobody shall rejoin
+REBALANCE_IN_PROGRESS asks the member to join again. While groups are being loaded every heartbeat is good: nobody shall rejoin
 because of a broker's start.
 """
 

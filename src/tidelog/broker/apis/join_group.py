@@ -1,6 +1,6 @@
 """JoinGroup (11): become a member of a group, or stay one in its next generation.
 
-The rules, and who waits: `groups.joining`. The leader alone is told the members and their metadata.
+The rules, and who waits: `groups.joining`. Only the leader gets the members and their metadata.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListGroups (16): all groups.
 
 States and types are asked for in any case, upper or lower; none asks for all. While groups are being loaded those that are known
-are told, with COORDINATOR_LOAD_IN_PROGRESS.
+are reported, with COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations

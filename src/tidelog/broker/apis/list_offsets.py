@@ -12,7 +12,7 @@ Nothing is tiered. A leader without followers never answers OFFSET_NOT_AVAILABLE
 | a time | 0 | the first record that is not earlier | the record's | of its batch |
 | any other negative one, or one not known to the version | | UNSUPPORTED_VERSION | | |
 
-No record is that late, or it lies at or behind the end of the asker's reads: offset, timestamp and epoch are -1, and no error. A
+No record is that late, or it lies at or after the end of the asker's reads: offset, timestamp and epoch are -1, and no error. A
 consumer's reads end at the high watermark, or with read_committed at the last stable offset; all others' at the log end. Where
 "none" would be wrong, the search goes on, unlike Kafka's: see `storage.partition.offset_lookup`. Of a topic of format v0 only -1
 and -2 are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
@@ -156,10 +156,10 @@ class _Lookups:
             except TidelogError as error:
                 answer.error_code = error_code_of(error)
                 if answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
-                    logger.error("%s-%d: the offset for %d cannot be told: %s", *key, timestamp, error)
+                    logger.error("%s-%d: the offset for %d cannot be found: %s", *key, timestamp, error)
             except Exception:
                 answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-                logger.exception("%s-%d: the offset for %d cannot be told", *key, timestamp)
+                logger.exception("%s-%d: the offset for %d cannot be found", *key, timestamp)
         return answer
 
     def _look_up(self, log: PartitionLog, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> int:

@@ -148,7 +148,9 @@ def _topics_of_names(
 
 
 def _create(node: Node, name: str) -> Steps[None]:
-    """Create a topic that somebody wants to use. What keeps it from being created is told here: the answer has no room for it."""
+    """Create a topic that somebody wants to use. What keeps it from being created is reported here: the answer has no room for
+    it.
+    """
     if node.topics.get(name) is not None:
         return  # Somebody else wanted to use it, too.
     try:
@@ -171,7 +173,7 @@ def _topic_of_id(node: Node, topic_id: uuid.UUID) -> MetadataResponseTopic:
 
 
 def _topic(view: TopicView) -> MetadataResponseTopic:
-    """Return what is told of a topic; made once, as many clients ask for it again and again."""
+    """Return the answer's part about a topic; made once, as many clients ask for it again and again."""
     view_metadata = view.metadata
     if not isinstance(view_metadata, MetadataResponseTopic):
         view_metadata = view.metadata = MetadataResponseTopic(

@@ -5,7 +5,7 @@ acks=1 and acks=-1 are answered at once (with `flush.messages` once it is on the
 something went wrong: then the connection is closed, as that is all that such a producer can notice.
 
 Order of refusals, as in Kafka: records that have no readable first batch spoil the request; then, partition by partition, an
-unknown one, what the version does not allow, acks that do not exist, what the log says (`tidelog.errors`). What a refusal tells
+unknown one, what the version does not allow, acks that do not exist, what the log says (`tidelog.errors`). What a refusal says
 besides its code:
 
 | refused | log start offset | message, record errors |
@@ -16,8 +16,8 @@ besides its code:
 
 Records of a transaction are taken if its coordinator knows that the transaction has the partition (KIP-890;
 ``transaction.partition.verification.enable=false`` takes them unasked, as in Kafka). A log in which the transaction is open
-already need not ask, but for an epoch that it has not seen: whoever made that up would keep the markers out. What clients are
-told of the coordinator's refusals:
+already need not ask, but for an epoch that it has not seen: a client that made that up would keep the markers out. What clients
+get for the coordinator's refusals:
 
 | the coordinator | clients |
 |---|---|
@@ -208,7 +208,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
 
 
 def _keep(sent: dict[_Key, Bytes], first: _Key) -> None:
-    """Copy the records of `first` and of all behind it: others will read into their memory."""
+    """Copy the records of `first` and of all after it: others will read into their memory."""
     is_due = False
     for key, records in sent.items():
         is_due |= key == first

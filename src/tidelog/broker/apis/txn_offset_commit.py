@@ -2,7 +2,7 @@
 
 COORDINATOR_LOAD_IN_PROGRESS is answered from version 2 on: older clients would end at that.
 
-The transaction must have been told of the group (AddOffsetsToTxn). Until it ends, OffsetFetch answers with what was committed
+The transaction must know of the group (AddOffsetsToTxn). Until it ends, OffsetFetch answers with what was committed
 before, or UNSTABLE_OFFSET_COMMIT. Who may commit: `groups.committing`.
 """
 
@@ -54,7 +54,7 @@ def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Wor
     version = request.api_version
     topics = []
     for name, partitions in (yield from by_topic(codes)):
-        answers = (TxnOffsetCommitResponsePartition(partition, _told(code, version)) for partition, code in partitions)
+        answers = (TxnOffsetCommitResponsePartition(partition, _reported(code, version)) for partition, code in partitions)
         topics.append(TxnOffsetCommitResponseTopic(name=name, partitions=(yield from slowly(answers, 256))))
         if len(topics) % 64 == 0:
             yield None
@@ -62,8 +62,8 @@ def handle(node: Node, message: TxnOffsetCommitRequest, request: Request) -> Wor
     return TxnOffsetCommitResponse(topics=topics)
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the code in which a version's clients are told of one."""
+def _reported(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the code in which a version's clients get one."""
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_TOLD_OF_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_TOLD_TO_ABORT:

@@ -48,7 +48,7 @@ class Watch:
 
 
 class DelayedFetches:
-    """See the module."""
+    """The fetches that wait for more records."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers

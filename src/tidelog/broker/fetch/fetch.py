@@ -6,8 +6,8 @@
 | none of its partitions is there | those that are not keep nobody from waiting for the others |
 | reading met an error, or found logs that part | |
 
-Else it waits (`delayed_fetches`) until `min_bytes` lie behind its offsets, or an offset has come to lie in an older segment,
-or behind the log's end, or its log is gone. After `max_wait_ms` it gets what there is. Either way all is read again then.
+Else it waits (`delayed_fetches`) until `min_bytes` lie after its offsets, or an offset has come to lie in an older segment,
+or after the log's end, or its log is gone. After `max_wait_ms` it gets what there is. Either way all is read again then.
 
 Cold bytes are read, and many records are converted, on another thread, and many partitions are read in slices: no other
 connection waits for that. See `slices`.
@@ -61,7 +61,9 @@ _STALE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Fetch:
-    """See the module. `session_epoch` is the request's; `session` is the one it goes on with."""
+    """One fetch request from its first read to its answer. `session_epoch` is the request's; `session` is the one it goes on
+    with.
+    """
 
     __slots__ = (
         "_available",
@@ -320,7 +322,7 @@ class Fetch:
         elif self._session_epoch == INITIAL_EPOCH:
             partitions = {}
             for count, (wanted, read) in enumerate(answered):
-                wanted.told(read.answer)
+                wanted.answered(read.answer)
                 partitions[wanted.name] = wanted
                 if count % 256 == 255:
                     yield None

@@ -1,4 +1,4 @@
-"""One partition's answer to a fetch: what is checked, what is read, and how it is told (KIP-98, KIP-107, KIP-320, KIP-595).
+"""One partition's answer to a fetch: what is checked, what is read, and how it is reported (KIP-98, KIP-107, KIP-320, KIP-595).
 
 | in this order | answer |
 |---|---|
@@ -43,7 +43,7 @@ logger = logging.getLogger("tidelog.broker")
 MAX_MAPPED_FILES = 256
 
 NOTHING_NEW = PartitionData()
-"""Stands for the answer of a partition that a session was told all of. Never sent."""
+"""Stands for the answer of a partition that a session was sent all of. Never sent."""
 
 _NO_ERROR = 0
 
@@ -94,7 +94,7 @@ class FetchReader:
         return None
 
     def idle(self, wanted: FetchedPartition, params: FetchParams) -> PartitionRead | None:
-        """Return the read of a session's partition of which all was told before, None if it has to be read.
+        """Return the read of a session's partition all of which was sent before, None if it has to be read.
 
         Of a session's thousand partitions nearly all are like that, each time.
         """
@@ -120,7 +120,7 @@ class FetchReader:
         log = self._manager.logs.get(key)
         try:
             if log is None:
-                log = self._manager.log(*key)  # It tells why.
+                log = self._manager.log(*key)  # It says why.
             refusal = self._refusal(wanted, params, log)
             if refusal:
                 return _nothing(wanted, refusal)

@@ -7,8 +7,8 @@
 | n, next epoch | all partitions of session n, with these changes |
 | n, another epoch, or an unknown n | the response is an error, and nothing else |
 
-A response of a session tells of a partition only if there are records, an error, or another high watermark or log start than the
-last time. A partition that was answered with records goes behind the others, so that all get their turn.
+A response of a session reports a partition only if there are records, an error, or another high watermark or log start than the
+last time. A partition that was answered with records goes after the others, so that all get their turn.
 
 When there is no room, a session that nobody used for two minutes goes, else the smallest of those that are older than that, if
 the new one has more partitions. There is room for `max.incremental.fetch.session.cache.slots` of them; and, unlike in Kafka,
@@ -45,7 +45,7 @@ PartitionName: TypeAlias = tuple[str | uuid.UUID, int]
 
 
 class FetchedPartition:
-    """What is to be fetched of one partition, and what its fetcher was told the last time."""
+    """What is to be fetched of one partition, and what its fetcher got the last time."""
 
     __slots__ = (
         "fetch_offset",
@@ -81,13 +81,13 @@ class FetchedPartition:
         self.leader_epoch = other.leader_epoch
         self.last_fetched_epoch = other.last_fetched_epoch
 
-    def told(self, answer: PartitionData) -> None:
+    def answered(self, answer: PartitionData) -> None:
         """Note what a first response says."""
         self.last_high_watermark = answer.high_watermark
         self.last_log_start_offset = answer.log_start_offset
 
     def is_news(self, answer: PartitionData, size_bytes: int) -> bool:
-        """Whether an incremental response has to tell this, which is then taken as told."""
+        """Whether an incremental response has to send this, which then counts as sent."""
         is_news = size_bytes > 0
         if answer.high_watermark != self.last_high_watermark:
             is_news = True
@@ -96,7 +96,7 @@ class FetchedPartition:
             is_news = True
             self.last_log_start_offset = answer.log_start_offset
         if answer.error_code:
-            # So that it is told again once the error is gone.
+            # So that it is sent again once the error is gone.
             self.last_high_watermark = -1
             is_news = True
         return is_news or answer.diverging_epoch.end_offset >= 0 or answer.diverging_epoch.epoch >= 0

@@ -60,7 +60,7 @@ _COMMIT_CODES: Final = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""What a client is told of a refusal by the log, or by the transactions' coordinator."""
+"""The code that a client gets for a refusal by the log, or by the transactions' coordinator."""
 
 
 class Committer(NamedTuple):
@@ -130,7 +130,7 @@ def commit_in_transaction(
 
 
 def _verify(node: Node, group_id: str, transaction: Transaction) -> ErrorCode:
-    """Say whether the transaction has been told of the group's offsets (AddOffsetsToTxn, KIP-890).
+    """Say whether the transaction knows of the group's offsets (AddOffsetsToTxn, KIP-890).
 
     A log in which it is open already need not be asked about: nothing is written to it before that.
     """

@@ -27,7 +27,7 @@ NO_GENERATION = -1
 
 
 class GroupState(enum.Enum):
-    """See the module; the value is Kafka's word for it."""
+    """A group's state; the value is Kafka's word for it."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"

@@ -36,7 +36,7 @@ logger = logging.getLogger("tidelog.broker")
 
 
 class Groups:
-    """See the module."""
+    """The group coordinator."""
 
     def __init__(self, node: Node) -> None:
         config = node.config
@@ -113,7 +113,7 @@ class Groups:
     # --- writing
 
     def store(self, group: Group) -> ErrorCode:
-        """Write the group's generation, members and assignments to the log; NONE, or what its members are told instead."""
+        """Write the group's generation, members and assignments to the log; NONE, or what its members get instead."""
         return self._append(group.group_id, map(group_entry, [group]), at_least_bytes=least_bytes(group))
 
     def note_pending(self, producer_id: int, group: Group, key: TopicPartition, committed: CommittedOffset) -> None:

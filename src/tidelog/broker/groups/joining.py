@@ -1,4 +1,4 @@
-"""What a member asks of its group: to join, to be told its assignment, to be kept, to leave. The rules are those of Kafka's
+"""What a member asks of its group: to join, to get its assignment, to be kept, to leave. The rules are those of Kafka's
 classic protocol.
 
 Who joins is answered when the group has its next generation, or at once:
@@ -11,10 +11,10 @@ Who joins is answered when the group has its next generation, or at once:
 | STABLE | known, not the leader, nothing has changed | at once: the generation that there is |
 | STABLE | the leader, or one whose metadata has changed | waits; the group rebalances |
 | COMPLETING_REBALANCE | known, nothing has changed | at once: the generation; its first answer may be lost |
-| COMPLETING_REBALANCE | any other | waits; the group rebalances, those who wait for assignments are told so |
+| COMPLETING_REBALANCE | any other | waits; the group rebalances, those that wait for assignments learn it |
 | PREPARING_REBALANCE | | waits |
 
-The group rebalances with members that leave or are lost, too. A leader that is back before version 9 is told that the one with
+The group rebalances with members that leave or are lost, too. A leader that is back before version 9 learns that the one with
 its old id leads, so that it assigns nothing: a stable group would not listen (KIP-345, KIP-814).
 """
 
@@ -176,7 +176,7 @@ def _join_again_static(node: Node, group: Group, member: Member, member_id: str,
     if group.state is GroupState.STABLE:
         may_prepare(node, group, f"a static member is back, and changes the protocol: {joining.reason}")
     elif group.state is GroupState.COMPLETING_REBALANCE:
-        # The leader may have been told the old id already, and would assign to that.
+        # The leader may know the old id already, and would assign to that.
         prepare(node, group, f"a static member is back: {joining.reason}")
     return None
 

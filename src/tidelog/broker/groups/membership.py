@@ -144,7 +144,7 @@ def change(group: Group, member: Member, protocols: dict[str, bytes], rebalance_
 
 
 def replace_static(group: Group, member: Member, new_member_id: str) -> None:
-    """Give a static member another id; what waits under the old one is told that it has been fenced."""
+    """Give a static member another id; what waits under the old one is answered that it has been fenced."""
     old_member_id = member.member_id
     answer_join(group, member, JoinResult(old_member_id, ErrorCode.FENCED_INSTANCE_ID))
     answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))

@@ -146,7 +146,7 @@ def complete_join(node: Node, group: Group) -> None:
 
 
 def generation_of(group: Group, member: Member, members: tuple[Member, ...] = (), skip_assignment: bool = False) -> JoinResult:
-    """Return what a member is told of the group's generation."""
+    """Return a member's answer about the group's generation."""
     assert group.leader_id is not None
     return JoinResult(
         member.member_id,
@@ -164,7 +164,7 @@ def generation_of(group: Group, member: Member, members: tuple[Member, ...] = ()
 
 
 def assign(node: Node, group: Group, assignments: dict[str, bytes]) -> None:
-    """Give each member what the leader says, or nothing, and tell those who wait. Nobody gets any if it cannot be stored."""
+    """Give each member what the leader says, or nothing, and answer those that wait. Nobody gets any if it cannot be stored."""
     missing = 0
     for member in group.members.values():
         assignment = assignments.get(member.member_id)
@@ -282,7 +282,7 @@ def resume(node: Node, group: Group) -> None:
 
 
 def give_up(group: Group) -> None:
-    """End a group that this broker has no more: its topic is gone. Who waits is told to look for a coordinator."""
+    """End a group that this broker has no more: its topic is gone. Who waits is asked to look for a coordinator."""
     _stop_awaiting_syncs(group)
     if group.rebalance is not None:
         group.rebalance.cancel()

@@ -47,7 +47,7 @@ class Joining(NamedTuple):
     protocols: dict[str, bytes]
     reason: str
     is_member_id_required: bool
-    """Whether a new member is told its id, and joins with that (KIP-394)."""
+    """Whether a new member gets its id, and joins with that (KIP-394)."""
     can_skip_assignment: bool
     """Whether a leader that is back knows what to do with assignments that stay (KIP-814)."""
     answer: Callable[[JoinResult], None]

@@ -2,7 +2,7 @@
 
 One change of a group answers a thousand of them: they are sent in slices.
 
-Its client may go meanwhile. The member stays, as in Kafka, until its session ends; what it would have been told is lost.
+Its client may go meanwhile. The member stays, as in Kafka, until its session ends; what it would have got is lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Waiting(Generic[R]):
         self._is_answered = False
 
     def answer(self, result: R) -> None:
-        """Answer it. Raises nothing: the other members have to be told as well."""
+        """Answer it. Raises nothing: the other members have to be answered as well."""
         self._is_answered = True
         try:
             response = self._response_of(result)

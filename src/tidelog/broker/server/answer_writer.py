@@ -250,7 +250,7 @@ def _first(chunks: list[Bytes]) -> list[Bytes]:
 
 
 def _behind(chunks: list[Bytes], sent: int) -> list[Bytes]:
-    """Return what is left of `chunks` behind the first `sent` bytes; nothing is copied."""
+    """Return what is left of `chunks` after the first `sent` bytes; nothing is copied."""
     for index, chunk in enumerate(chunks):
         size = len(chunk)
         if sent < size:

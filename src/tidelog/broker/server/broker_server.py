@@ -14,7 +14,7 @@ Where connections have their half, or open files are short, a new connection tak
 for `IDLE_S` at least, or `UNUSED_S` where it never asked for anything. Is there none, the new one is closed. So clients that say
 nothing neither take the logs' files nor keep others out.
 
-Refusals are told on the log, a few of them (`RateLimitedLog`): a client that sends garbage must not fill the operator's disk.
+Refusals are logged, a few of them (`RateLimitedLog`): a client that sends garbage must not fill the operator's disk.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ _SIZE = struct.Struct(">i")
 
 
 class Connection(AnswerWriter):
-    """See the module. Belongs to its server, on the loop's thread."""
+    """One connection. Belongs to its server, on the loop's thread."""
 
     __slots__ = (
         "_buffers",

@@ -112,7 +112,7 @@ APIS: tuple[Api, ...] = (
     describe_transactions.API,
     list_transactions.API,
 )
-"""All that are served. Whoever adds a module to `apis/` adds it here."""
+"""All that are served. A new module of `apis/` is added here."""
 
 
 _HEADER = Struct(">iih")
@@ -129,7 +129,7 @@ class Served:
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
         self.handle = api.handle
         self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
-        # Kafka passes over what stands behind a request, and librdkafka's metadata request has a byte too many.
+        # Kafka skips what stands after a request, and librdkafka's metadata request has a byte too many.
         self.decode: Any = decoder(api.request, version, exact=False)
         self.response = api.response
         self.write: Any = response_writer(api.response, version)

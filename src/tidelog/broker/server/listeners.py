@@ -1,9 +1,9 @@
-"""Where a broker listens, and what clients are told: `listeners`, `advertised.listeners` and what belongs to them.
+"""Where a broker listens, and what clients get: `listeners`, `advertised.listeners` and what belongs to them.
 
 | property | meaning |
 |---|---|
 | `listeners` | `NAME://host:port`, several with commas; no host: every interface; port 0: any free one |
-| `advertised.listeners` | what clients are told for the listener of that name; without it, the listener itself |
+| `advertised.listeners` | what clients get for the listener of that name; without it, the listener itself |
 | `listener.security.protocol.map` | `NAME:PROTOCOL`; a name that is a protocol needs none |
 | `controller.listener.names` | listeners of Kafka's controller; there is none here, they are left out |
 | `host.name`, `port`, `advertised.host.name`, `advertised.port` | the same before Kafka 3.0, where `listeners` is not given |
@@ -44,7 +44,7 @@ LISTENER_PROPERTIES = frozenset(
 
 
 class Listener(NamedTuple):
-    """An address to listen on, and the one that clients are told.
+    """An address to listen on, and the one that clients get.
 
     `host` "": every interface. `port` 0: any free one, and `advertised_port` 0: the one that was found.
     """
@@ -123,7 +123,7 @@ def _listener(name: str, host: str, port: int, advertised: tuple[str, int] | Non
     client_host, client_port = advertised or (host, port)
     if client_host in _WILDCARDS:
         raise InvalidArgumentError(
-            f"clients cannot be told to connect to {client_host}",
+            f"clients cannot connect to {client_host}",
             found=f"listener {name}",
             expected="advertised.listeners with a name",
         )

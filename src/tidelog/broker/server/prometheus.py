@@ -1,4 +1,4 @@
-"""A broker's numbers for Prometheus: what `metrics` counts and what lies in the data folder. `metrics_server` tells it.
+"""A broker's numbers for Prometheus: what `metrics` counts and what lies in the data folder. `metrics_server` says it.
 
 | name | labels | |
 |---|---|---|

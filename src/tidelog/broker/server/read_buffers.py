@@ -41,7 +41,7 @@ DEFAULT_MAX_BYTES = 512 * 1024 * 1024
 
 
 class ReadBuffers:
-    """See the module. `max_bytes` below 1: `DEFAULT_MAX_BYTES`. `call_soon` is the loop's."""
+    """Buffers for requests, counted against one bound. `max_bytes` below 1: `DEFAULT_MAX_BYTES`. `call_soon` is the loop's."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], max_bytes: int = -1) -> None:
         self._call_soon = call_soon

@@ -89,7 +89,7 @@ def elements(structs: Iterable[Any], name: str = "partitions") -> Iterator[tuple
 
 
 class Slices:
-    """See the module. `blocking` is for what waits for a disk, `heavy` for what keeps a processor busy."""
+    """Runs long requests slice by slice. `blocking` is for what waits for a disk, `heavy` for what keeps a processor busy."""
 
     def __init__(self, timers: Timers, blocking: Blocking, heavy: Blocking) -> None:
         self._timers = timers
@@ -274,5 +274,5 @@ class _Sliced:
 
     def _warmed(self, result: object) -> None:
         if isinstance(result, BaseException):
-            self._prefetches = MAX_PREFETCHES  # The disk fails: the read itself will tell.
+            self._prefetches = MAX_PREFETCHES  # The disk fails: the read itself will report it.
         self._slices._enqueue(self)

@@ -29,7 +29,7 @@ LOOK_S = 1.0
 
 
 class UnsentBytes:
-    """See the module. Belongs to the loop's thread."""
+    """Answers in memory that clients have not read, counted against one budget. Belongs to the loop's thread."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes

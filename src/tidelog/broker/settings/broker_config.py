@@ -5,7 +5,7 @@ property                               default     meaning
 =====================================  ==========  ====================================================================
 listeners and what belongs to them     loopback    see `listeners`
 log.dirs, log.dir                      none        the data folder, one
-broker.rack                            none        told to clients
+broker.rack                            none        sent to clients
 socket.request.max.bytes               104857600   a larger request is refused, and its connection closed
 socket.send.buffer.bytes               -1          the kernel's buffer of a connection; -1: its own choice (Kafka: 102400)
 socket.receive.buffer.bytes            -1          the same
@@ -129,7 +129,7 @@ DYNAMIC_PROPERTIES = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
-    """See the module's table. Units are in the names."""
+    """A broker's properties by Kafka's names, as the module's table lists them. Units are in the names."""
 
     listeners: tuple[Listener, ...] = (loopback(),)
     log_dir: Path | None = None

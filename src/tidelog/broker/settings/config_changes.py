@@ -1,4 +1,4 @@
-"""How properties are changed, by AlterConfigs (all of a resource's anew) and IncrementalAlterConfigs (one by one, KIP-339).
+"""How properties are changed, by AlterConfigs (all of a resource's at once) and IncrementalAlterConfigs (one by one, KIP-339).
 
 | resource | |
 |---|---|
@@ -120,7 +120,7 @@ def change_all(
 
 
 def answers(outcomes: Iterable[Changed]) -> Iterator[AlterConfigsResourceResponse]:
-    """Yield what a client is told of each resource, by either of the two requests."""
+    """Yield the answer about each resource, by either of the two requests."""
     for resource, code, reason in outcomes:
         yield AlterConfigsResourceResponse(
             error_code=code, error_message=reason, resource_type=resource.resource_type, resource_name=resource.name

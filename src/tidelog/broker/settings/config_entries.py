@@ -1,6 +1,6 @@
-"""Topics' and the broker's properties as DescribeConfigs tells them: value, where it comes from, what it would be otherwise.
+"""Topics' and the broker's properties as DescribeConfigs shows them: value, where it comes from, what it would be otherwise.
 
-A topic's property is looked up in this order; the first that is set counts, the ones behind it are its synonyms:
+A topic's property is looked up in this order; the first that is set counts, the ones after it are its synonyms:
 
 | where | source |
 |---|---|
@@ -10,7 +10,7 @@ A topic's property is looked up in this order; the first that is set counts, the
 | the broker's properties, under the broker's name for it, the finest unit first | STATIC_BROKER_CONFIG (4) |
 | the broker's default, if the property has one under that name | DEFAULT_CONFIG (5) |
 
-Kafka tells no synonyms of a property whose finest-unit name is not set (``log.retention.ms``), whatever ``log.retention.hours``
+Kafka gives no synonyms of a property whose finest-unit name is not set (``log.retention.ms``), whatever ``log.retention.hours``
 says; so it is here, in DescribeConfigs. CreateTopics looks further, and says where the value comes from.
 
 A broker's property is looked up in the same order, without the topic. It is read-only unless it changes while the broker runs.
@@ -69,7 +69,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A property as a client is told it. Values are texts; the type is a number of Kafka's."""
+    """A property as a client gets it. Values are texts; the type is a number of Kafka's."""
 
     name: str
     value: str | None
@@ -151,7 +151,7 @@ MAX_NAMED = 10
 
 
 class ConfigEntries:
-    """What `node` tells of properties."""
+    """What `node` answers about properties."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -175,7 +175,7 @@ class ConfigEntries:
             raise Refused(ErrorCode.INVALID_CONFIG, "remote.storage.enable: there is no tiered storage here")
 
     def created_topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
-        """Return what CreateTopics tells of a topic with these properties of its own: all that it has, by name."""
+        """Return what CreateTopics answers about a topic with these properties of its own: all that it has, by name."""
         return [self._created(name, properties) for name in sorted(self._kinds)]
 
     def topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
@@ -206,7 +206,7 @@ class ConfigEntries:
         """Return where a broker's property is set: as it was given, and by default. `names`: the one that is asked for, first."""
         given = self._node.config.given
         found = self._dynamic_synonyms(names)
-        if names and topic_name in given and names[0] not in given:  # Embedded brokers are told under topics' names.
+        if names and topic_name in given and names[0] not in given:  # Embedded brokers are given under topics' names.
             found.append(Synonym(names[0], given[topic_name], STATIC_BROKER_CONFIG))
         found += [Synonym(name, given[name], STATIC_BROKER_CONFIG) for name in names if name in given]
         for name in names:
@@ -304,7 +304,7 @@ def _text_or_none(value: PropertyValue | None) -> str | None:
 
 
 def _shown(value: str, kind: str) -> str:
-    """Return a topic's property as Kafka tells it: without the blanks that it was set with."""
+    """Return a topic's property as Kafka shows it: without the blanks that it was set with."""
     value = value.strip()
     match kind:
         case "LIST":

@@ -73,7 +73,7 @@ _MIN_DEDUPE_BYTES = 1 << 20
 
 
 class DynamicSettings:
-    """See the module."""
+    """Checks and applies changes of the broker's settings."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -8,8 +8,8 @@ stands for that. A later line wins over an earlier one of the same key.
 |---|---|
 | the broker's own (`broker_config`) | `BrokerConfig` |
 | of the data folder, or a default of topics | `LogManager`, under the topics' names |
-| Kafka's, without a meaning here (`unused_properties`) | nowhere; told |
-| anything else | nowhere; told in one warning |
+| Kafka's, without a meaning here (`unused_properties`) | nowhere; logged |
+| anything else | nowhere; one warning |
 
 A topic's own name (`retention.ms`) is no broker's property to Kafka, which ignores it in a file; obeying it would delete what
 Kafka keeps. So it is taken only from those who cannot mean Kafka: keyword arguments and the command line.

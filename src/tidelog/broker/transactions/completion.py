@@ -41,7 +41,9 @@ _DONE: Final = frozenset(
 
 
 class Completion:
-    """See the module. `done` is called with it once nothing is left; it may be called again, and tells whether it succeeded."""
+    """Writes the markers of one decided transaction. `done` is called with it once nothing is left; it may be called again, and
+    says whether it succeeded.
+    """
 
     def __init__(self, node: Node, transaction: Transaction, done: Callable[[Completion], bool]) -> None:
         self.transaction = transaction

@@ -96,7 +96,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """See the module. Times in epoch ms."""
+    """The state of one transactional id. Times in epoch ms."""
 
     transactional_id: str
     producer_id: int

@@ -1,8 +1,8 @@
 """The coordinator of all transactions: transactional ids in memory, and in ``__transaction_state``.
 
 What changes a transaction writes it first, and changes it in memory then: a record that could not be written has changed nothing.
-So what a client was told is what the next start finds. A decision (PREPARE) is followed at once by its markers, and by COMPLETE;
-what was only decided when the broker ended is completed when it has been loaded (`completion`).
+So what a client was answered is what the next start finds. A decision (PREPARE) is followed at once by its markers, and by
+COMPLETE; what was only decided when the broker ended is completed when it has been loaded (`completion`).
 
 | every | |
 |---|---|
@@ -48,7 +48,7 @@ NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class Transactions:
-    """See the module. Belongs to the loop's thread."""
+    """The transaction coordinator. Belongs to the loop's thread."""
 
     def __init__(self, node: Node) -> None:
         config = node.config
@@ -133,7 +133,7 @@ class Transactions:
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
         """Say whether a producer's open transaction has a partition: NONE, or what its records are refused with (KIP-890).
 
-        A partition that it does not have is TRANSACTION_ABORTABLE, which older clients are to be told as INVALID_TXN_STATE.
+        A partition that it does not have is TRANSACTION_ABORTABLE, which older clients get as INVALID_TXN_STATE.
         """
         if transactional_id and self._node.topics.get(TRANSACTIONS_TOPIC) is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -255,7 +255,7 @@ class Transactions:
         return True
 
     def _store(self, transaction: Transaction) -> ErrorCode:
-        """Write a transaction to the log, and change it in memory; NONE, or what its producer is told instead."""
+        """Write a transaction to the log, and change it in memory; NONE, or what its producer gets instead."""
         transactional_id = transaction.transactional_id
         code = self._append(self.log.partition_of(transactional_id), [transaction_entry(transaction)])
         if code is ErrorCode.NONE:

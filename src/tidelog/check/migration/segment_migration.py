@@ -10,7 +10,7 @@
 A segment stays one segment, also beyond segment.bytes. Where its bytes no longer fit int32 positions, or its offsets do not fit
 int32 distances from its base (KAFKA-6264), another one begins at the batch that does not fit.
 
-What is behind a last segment's whole batches (a torn append) is left out and counted; any other damage is an error.
+What is after a last segment's whole batches (a torn append) is left out and counted; any other damage is an error.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class MigratedSegment(NamedTuple):
     new_segments: int
     """1, but of a segment that had to be split."""
     torn_bytes: int
-    """Behind the last whole batch, and left out; only in a last segment."""
+    """After the last whole batch, and left out; only in a last segment."""
     next_offset: int
     has_control_batches: bool
 
 
 def migrate_segment(task: SegmentToMigrate) -> MigratedSegment:
-    """Write a segment anew. Raises CorruptDataError, SegmentChangedError for the old one, StorageError for both."""
+    """Rewrite a segment. Raises CorruptDataError, SegmentChangedError for the old one, StorageError for both."""
     segment = Segment.open(task.log_path, task.next_base_offset)
     try:
         end_position = segment.end_position

@@ -57,7 +57,7 @@ BINARY_FORMATS = ("arrow", "parquet")
 @click.option(
     "--until-high-watermark",
     is_flag=True,
-    help="Stop at the high-watermark checkpoint: what lies behind it was perhaps not on every replica.",
+    help="Stop at the high-watermark checkpoint: what lies after it was perhaps not on every replica.",
 )
 @click.option(
     "--time-map-dir", metavar="DIR", type=click.Path(), help="A folder of time maps, looked at before those beside the segments."

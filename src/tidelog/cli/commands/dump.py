@@ -178,7 +178,7 @@ def _index_facts(path: Path, index: IndexEntries) -> tuple[Row, list[str]]:
     }
     notes = []
     if padding_bytes:
-        notes.append(f"{path}: {padding_bytes} bytes of zeros behind the entries: room that was preallocated and not used")
+        notes.append(f"{path}: {padding_bytes} bytes of zeros after the entries: room that was preallocated and not used")
     if partial_bytes:
         notes.append(f"{path}: the length is not a whole number of entries; the last {partial_bytes} bytes were left out")
     return facts, notes

@@ -1,8 +1,8 @@
 """`tidelog dump FILE.log`: the batches of a segment, and with --records what is in them.
 
-Every checksum is verified. A batch whose checksum is wrong is shown and marked, and the walk goes on behind it, as its
+Every checksum is verified. A batch whose checksum is wrong is shown and marked, and the walk goes on after it, as its
 length still says where; the run then ends as an error that counts such batches. A header that makes no sense ends the walk
-there. A batch that is cut off at the end of the file, or zeros behind the last one, are what a crash or a living broker
+there. A batch that is cut off at the end of the file, or zeros after the last one, are what a crash or a living broker
 leaves: they are noted, not errors. A snapshot of KRaft's metadata is written as a whole: one that lacks anything is an error.
 
 The file is walked in reads of `CHUNK_BYTES`; only --records makes a larger read, for a larger batch whose checksum is right.
@@ -87,7 +87,7 @@ class Walk:
         return compute_crc(header.magic, self._chunk[index : index + header.size]) == header.crc
 
     def print_rest(self) -> None:
-        """Note what lies behind the last batch, if anything does."""
+        """Note what lies after the last batch, if anything does."""
         rest_bytes = self.size_bytes - self.position
         if rest_bytes == 0:
             return

@@ -1,4 +1,4 @@
-"""A search by time told to people: one line for each step that the trace recorded.
+"""A search by time as people read it: one line for each step that the trace recorded.
 
 The order is that of the search: segments, oldest first, each with its largest timestamp and where that comes from; of a
 segment that is searched the time index entry, the offset index entry, the batches walked and the record; at the end the
@@ -18,7 +18,7 @@ from tidelog.times import format_time
 
 _QUESTIONS = {
     EARLIEST: "the first offset of the log",
-    LATEST: "the offset behind the last record",
+    LATEST: "the offset after the last record",
     MAX_TIMESTAMP: "the record with the largest timestamp",
 }
 
@@ -31,7 +31,7 @@ _SOURCES = {
 
 
 def explain(log: Log, timestamp: int, trace: Trace, found: FoundOffset) -> Iterator[str]:
-    """Yield the lines that tell a search in one partition."""
+    """Yield the lines that describe a search in one partition."""
     question = _QUESTIONS.get(timestamp) or f"the first record at or after {format_time(timestamp)}"
     yield f"{log.topic}-{log.partition}: {question}, in offsets {log.log_start_offset} to {log.log_end_offset}"
     for step in _in_order(trace.steps):

@@ -60,7 +60,7 @@ NOT_FOUND = FoundOffset(-1, -1, -1)
 @partition_option
 @isolation_option
 @message_format_option
-@click.option("--explain", "explained", is_flag=True, help="Tell the search step by step (on stderr with --json).")
+@click.option("--explain", "explained", is_flag=True, help="Report the search step by step (on stderr with --json).")
 @json_option
 def command(
     source: str,
@@ -78,7 +78,7 @@ def command(
     and `latest` the ends of the log.
     """
     if not kind_of(source).reads_files and (explained or message_format is not None):
-        raise click.UsageError("--explain and --message-format are for folders: a broker does not tell how it searches.")
+        raise click.UsageError("--explain and --message-format are for folders: a broker does not say how it searches.")
     if isinstance(target, Moment):
         echo_moment(target)
         timestamp = target.time_ms

@@ -146,9 +146,7 @@ def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
         if one.lost:
             notices.note(f"{place}: {one.lost} offsets behind the committed one, {one.committed_offset}, were deleted unread")
         elif one.is_beyond_end:
-            notices.note(
-                f"{place}: the committed offset, {one.committed_offset}, lies behind the log's end, {one.high_watermark}"
-            )
+            notices.note(f"{place}: the committed offset, {one.committed_offset}, lies after the log's end, {one.high_watermark}")
         if one.end_offset < one.high_watermark:
             notices.note(
                 f"{place}: an open transaction ends the reading at {one.end_offset}, before the log's end {one.high_watermark}"
@@ -165,7 +163,7 @@ def _lines(
     description: GroupDescription, partitions: Sequence[PartitionLag], readers: dict[TopicPartition, str]
 ) -> Iterator[str]:
     count = description.member_count
-    members = "its members are not told" if count is None else f"{count} member{'' if count == 1 else 's'}"
+    members = "its members are not shown" if count is None else f"{count} member{'' if count == 1 else 's'}"
     parts = [description.state, members, description.protocol_type, description.protocol]
     yield one_line(f"{description.group}: {', '.join(part for part in parts if part)}")
     if partitions:

@@ -99,9 +99,7 @@ def command(
         if one.oldest_format < 2:
             notices.note(f"{one.name} has batches of message format v{one.oldest_format}: Kafka 4 reads them, and converts none")
         if not one.is_configuration_known:
-            notices.note(
-                f"nothing is known of the configuration of {one.name}: Kafka is told to keep it for ever (retention.ms=-1)"
-            )
+            notices.note(f"nothing is known of the configuration of {one.name}: Kafka will keep it for ever (retention.ms=-1)")
     missing = [gap for one in wanted for gap in LogDir(source).missing(one.name)]
     report_missing(missing, as_json=False)
     keeping = Keeping(source, carry_settings, allow_deletion)
@@ -166,12 +164,12 @@ class Findings(NamedTuple):
     """What a topic's settings in Kafka do to what the folder keeps."""
 
     stricter: list[str]
-    """Settings by which Kafka keeps less, told in words."""
+    """Settings by which Kafka keeps less, in words."""
     deletions: list[Deletion]
 
 
 class Keeping:
-    """Looks after what Kafka would delete. `carries`: topics that are there get our settings; `allows`: it is only told."""
+    """Looks after what Kafka would delete. `carries`: topics that are there get our settings; `allows`: it is only reported."""
 
     def __init__(self, source: Path, carries: bool, allows: bool) -> None:
         self._source = source

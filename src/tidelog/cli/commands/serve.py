@@ -1,4 +1,4 @@
-"""`tidelog serve`: a broker for any Kafka client, on this machine only unless told otherwise.
+"""`tidelog serve`: a broker for any Kafka client, on this machine only unless configured otherwise.
 
 | | |
 |---|---|
@@ -35,7 +35,7 @@ logger = logging.getLogger("tidelog.serve")
 )
 @click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="Kafka's server.properties, as it is.")
 @click.option("--listen", metavar="[HOST:]PORT", help="Where to listen; ':PORT' for every interface. [default: 127.0.0.1:9092]")
-@click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to. [default: where it listens]")
+@click.option("--advertise", metavar="HOST:PORT", help="The address that clients are given. [default: where it listens]")
 @click.option(
     "--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of a broker or a topic; may be repeated."
 )
@@ -48,7 +48,7 @@ logger = logging.getLogger("tidelog.serve")
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What is told on stderr.",
+    help="What is logged on stderr.",
 )
 @click.pass_context
 def command(

@@ -192,9 +192,9 @@ def _segment(log: Log, segment: Segment, bar: ProgressBar, quick: bool) -> Segme
 
 
 def _record_count(segment: Segment, header: BatchHeader, log_start_offset: int) -> int:
-    """Return how many records of a batch a consumer can read; opened only where its header does not tell."""
+    """Return how many records of a batch a consumer can read; opened only where its header does not say."""
     if header.magic == 2 and (header.is_control or header.record_count != header.next_offset - header.base_offset):
-        # What a header says by itself is told by nothing else; of others the one number vouches for the other.
+        # What a header says by itself is reported by nothing else; of others the one number vouches for the other.
         check_crc(header, segment.read_batch(header), segment.log_path)
     if header.is_control or header.last_offset < log_start_offset:
         return 0

@@ -1,11 +1,11 @@
-"""`tidelog stat HOST:PORT [TOPIC]`: what brokers tell of partitions without a record being read.
+"""`tidelog stat HOST:PORT [TOPIC]`: what brokers report about partitions without a record being read.
 
 | shown | asked with |
 |---|---|
 | leader, replicas in sync | Metadata |
 | log start, high watermark, last stable offset | ListOffsets, at both isolation levels |
 | largest timestamp and its offset | ListOffsets -3; unknown before Kafka 3.0, and where no record has a timestamp |
-| size | DescribeLogDirs; unknown before Kafka 1.0, and to whom the broker does not tell it |
+| size | DescribeLogDirs; unknown before Kafka 1.0, and to whom the broker does not report it |
 
 A broker counts no records, and a folder's segments are none of its clients' business. TOPIC shows that topic only.
 """

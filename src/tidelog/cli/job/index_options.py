@@ -1,4 +1,4 @@
-"""What the index jobs share: DIR [TOPIC], --partition, --interval, and the lines that tell of faults."""
+"""What the index jobs share: DIR [TOPIC], --partition, --interval, and the lines that report faults."""
 
 from __future__ import annotations
 

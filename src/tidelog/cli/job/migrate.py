@@ -27,7 +27,8 @@ def command(directory: str, out_dir: str, topic: str | None, options: JobOptions
 
     Kept are offsets, keys, values, timestamps and their type, codecs, and the times of the files; batches of v2 are copied as
     they are. All indexes and time maps are built. DIR is only read. OUT must not be there, or be empty; until all is done it is
-    called OUT.unfinished. Damage ends the job, but for an append that a crash has torn at a log's end: it is left out, and told.
+    called OUT.unfinished. Damage ends the job, but for an append that a crash has torn at a log's end: it is left out, and
+    reported.
     """
 
     def work(spark: SparkSession, progress: Progress) -> JobResult:

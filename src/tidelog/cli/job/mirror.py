@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--all-groups", is_flag=True, help="Keep the offsets of all groups.")
 @click.option("--job-id", metavar="NAME", help="Whose positions these are. [default: mirror-<the source's cluster id>]")
 @click.option("--replication-factor", type=click.IntRange(1, 2**15 - 1), metavar="N", help="Of topics made in the target.")
-@click.option("--skip-lost", is_flag=True, help="Go on behind records that retention took before they were copied.")
+@click.option("--skip-lost", is_flag=True, help="Go on after records that retention took before they were copied.")
 @job_options
 def command(
     source: str,

@@ -82,8 +82,8 @@ def run_job(
     """Start Spark, let `work` do the job, and print what it found. Exit code 1 for faults, 3 if the folder lacks something.
 
     `places` are the data folders (a Path, or a text that is no address) and the brokers that the job needs: one that is not
-    there is told before Spark takes its seconds to start. `data_dir` is a folder that only its owner writes to, so that rows are
-    not written below it: the first of those folders, if no other is named. `tell` says what is to be said before the summary.
+    there is reported before Spark takes its seconds to start. `data_dir` is a folder that only its owner writes to, so that rows
+    are not written below it: the first of those folders, if no other is named. `report` writes what comes before the summary.
     """
     if data_dir is None:
         data_dir = next((str(place) for place in places if kind_of(place).is_local), None)

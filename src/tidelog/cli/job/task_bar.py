@@ -1,4 +1,4 @@
-"""A bar on a terminal's stderr that counts tasks. A job has several stages, and each of them begins the bar anew."""
+"""A bar on a terminal's stderr that counts tasks. A job has several stages, and each of them starts the bar again."""
 
 from __future__ import annotations
 

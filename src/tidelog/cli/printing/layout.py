@@ -43,7 +43,7 @@ def one_line(text: str) -> str:
 
 
 def show_bytes(data: bytes | None) -> str:
-    r"""Return bytes as one harmless line of text, from which they can be told again; `<null>` for None.
+    r"""Return bytes as one harmless line of text, from which they can be restored; `<null>` for None.
 
     Printable UTF-8 is shown as it is, backslashes included. All else is quoted as a shell quotes it, `$'a\nb\xff'`: escapes mean
     something in there only. So is what could be taken for such a quote, for null, and what ends in a blank.

@@ -13,7 +13,7 @@ from tidelog.reader.missing import MissingOffsets, is_any_lost
 
 
 def report_missing(missing: Sequence[MissingOffsets], *, as_json: bool) -> None:
-    """Say what is missing: notes, and with --json lines of `type` `missing` behind the answer's."""
+    """Say what is missing: notes, and with --json lines of `type` `missing` after the answer's."""
     for one in missing:
         notices.note(str(one))
     print_missing(missing, as_json=as_json)

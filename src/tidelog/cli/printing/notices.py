@@ -74,7 +74,7 @@ def complain(message: str) -> None:
 
 
 def print_line(line: str) -> None:
-    """Write one line to stderr, whatever is in it. A closed stderr is nobody's error: there is no one left to tell."""
+    """Write one line to stderr, whatever is in it. A closed stderr is nobody's error: there is nobody left to read it."""
     try:
         print(one_line(line), file=sys.stderr, flush=True)
     except (OSError, ValueError):

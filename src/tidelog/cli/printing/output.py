@@ -4,7 +4,7 @@ A file is written beside its final name and renamed at the end, so that nobody e
 leaves what was there before. What is no regular file (a named pipe, `/dev/null`) is written as it is. Files inside the data
 folder that is read are refused: only Kafka, and `import`, write there.
 
-A failure to write is one StorageError that names the file. Only a reader who closed the pipe is told by BrokenPipeError,
+A failure to write is one StorageError that names the file. Only a reader who closed the pipe sees BrokenPipeError,
 which ends the command quietly.
 """
 
@@ -118,7 +118,7 @@ def _through(sink: _Sink) -> Iterator[BinaryIO]:
         stream.flush()
         sink.push()
     finally:
-        # Whatever went wrong was told already: what is still in the buffer is not worth a second error.
+        # Whatever went wrong was reported already: what is still in the buffer is not worth a second error.
         sink.give_up = True
         stream.close()
 
@@ -141,7 +141,7 @@ class _Sink(io.RawIOBase):
         return _or_refused(self._name, lambda: self._write(data))
 
     def push(self) -> None:
-        """Flush what lies behind the function."""
+        """Flush what follows the function."""
         if self._push is not None:
             _or_refused(self._name, self._push)
 

@@ -48,7 +48,7 @@ class Leader(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What metadata tells of a partition."""
+    """What metadata says about a partition."""
 
     leader: Leader
     replicas: tuple[int, ...]
@@ -56,7 +56,7 @@ class PartitionState(NamedTuple):
 
 
 class TopicState(NamedTuple):
-    """What metadata tells of a topic; `topic_id` is zero where the broker has none."""
+    """What metadata says about a topic; `topic_id` is zero where the broker has none."""
 
     topic_id: uuid.UUID
     is_internal: bool
@@ -64,7 +64,7 @@ class TopicState(NamedTuple):
 
 
 class Cluster:
-    """See the module. `timeout_ms` bounds each call, its retries included."""
+    """One cluster's brokers and leaders. `timeout_ms` bounds each call, its retries included."""
 
     def __init__(self, addresses: Sequence[BrokerAddress], *, timeout_ms: int, client_id: str) -> None:
         self.addresses = tuple(addresses)
@@ -93,7 +93,9 @@ class Cluster:
         self.close()
 
     def reach(self) -> Self:
-        """Connect to one of the brokers, so that an address where nobody is, is told at once. Raises BrokerUnreachableError."""
+        """Connect to one of the brokers, so that an address where nobody is, is reported at once. Raises
+        BrokerUnreachableError.
+        """
         with self.connection_to_any():
             return self
 
@@ -168,7 +170,7 @@ class Cluster:
     # --- Metadata ---
 
     def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> None:
-        """Read the metadata of these topics anew, of all for None. `create`: brokers that do so may create them.
+        """Read the metadata of these topics again, of all for None. `create`: brokers that do so may create them.
 
         A topic that is not there is forgotten. Raises BrokerUnreachableError, and what an error that will not pass means.
         """

@@ -51,7 +51,7 @@ _SIZE = Struct(">i")
 
 
 class Connection:
-    """See the module. `timeout_ms` bounds the wait for a response that no request says more about."""
+    """One connection. `timeout_ms` bounds the wait for a response that no request says more about."""
 
     def __init__(self, address: BrokerAddress, *, timeout_ms: int, client_id: str) -> None:
         self.address = address
@@ -171,7 +171,7 @@ class Connection:
     def _handshake(self) -> dict[int, tuple[int, int]]:
         answer = self.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
         if answer.error_code:
-            raise ProtocolError("the broker does not tell its versions", path=self._place, found=f"error {answer.error_code}")
+            raise ProtocolError("the broker does not report its versions", path=self._place, found=f"error {answer.error_code}")
         return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def _read_frame(self, deadline: float, allocate: Allocate | None) -> memoryview:
@@ -206,7 +206,7 @@ class Connection:
     def _lost(self, error: OSError) -> TidelogError:
         self.close()
         if not isinstance(error, TimeoutError):
-            # A port that is of another kind closes the connection: one of TLS at once, one of SASL behind ApiVersions.
+            # A port that is of another kind closes the connection: one of TLS at once, one of SASL after ApiVersions.
             if not self._answers and wants_tls(self.address):
                 return _wants_tls(self._place)
             if self._answers == 1 and (mechanisms := sasl_mechanisms(self.address)) is not None:

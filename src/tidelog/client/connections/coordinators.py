@@ -3,7 +3,7 @@
 | code | means |
 |---|---|
 | COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE | ask again: it is being elected, or reads its log |
-| NOT_COORDINATOR | find it anew |
+| NOT_COORDINATOR | look for it again |
 | others | are the caller's |
 
 Callers that ask often keep where coordinators are (`Known`); what is out of date is found again.

@@ -130,7 +130,7 @@ def log_ends(cluster: Cluster, keys: list[TopicPartition], isolation: Isolation)
 
 def _offset(answer: OffsetAnswer, cluster: Cluster, key: TopicPartition) -> int:
     if isinstance(answer, NotFound):
-        raise ProtocolError("the broker tells no end of a log", path=str(cluster), found=f"{key.topic}-{key.partition}")
+        raise ProtocolError("the broker reports no end of a log", path=str(cluster), found=f"{key.topic}-{key.partition}")
     return answer.offset
 
 
@@ -225,7 +225,7 @@ def _read_commits(cluster: Cluster, key: TopicPartition, groups: list[str], sinc
 def _records(
     cluster: Cluster, key: TopicPartition, start: int, stable: int, end: int
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield what counts. Behind an open transaction, commits of transactions are not known to: those are left out."""
+    """Yield what counts. After an open transaction, commits of transactions are not known to: those are left out."""
     place = f"{cluster} {key.topic}-{key.partition}"
     sound = PartitionFetcher(cluster, key, start, stable, isolation="read_committed")
     rest = PartitionFetcher(cluster, key, max(start, stable), end)

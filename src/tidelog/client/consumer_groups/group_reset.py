@@ -205,7 +205,7 @@ def _new_offsets(
         for key, end in ends.items():
             offsets[key] = min(max(target.offset, end.log_start_offset), end.end_offset)
             if offsets[key] != target.offset:
-                side = "behind the end of" if target.offset > offsets[key] else "below"
+                side = "after the end of" if target.offset > offsets[key] else "below"
                 notes[key] = f"offset {target.offset} is {side} the log"
         return offsets, notes
     if target is ToEnd.EARLIEST:

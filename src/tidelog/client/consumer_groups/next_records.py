@@ -6,7 +6,7 @@ so who got nothing is among the first ones next time, and may have more.
 
 | an answer without a record | means |
 |---|---|
-| control or aborted batches | go on behind them |
+| control or aborted batches | go on after them |
 | nothing, and the partition was the request's first | ask once more, with time to fetch it from elsewhere (KIP-405) |
 | nothing again | nothing: no batch is left up to the end, whatever the end's offset; compaction may do that |
 | nothing, for another | the others took the room |
@@ -177,5 +177,5 @@ class _Search:
 def first_records(
     cluster: Cluster, starts: Mapping[TopicPartition, int], isolation: Isolation
 ) -> dict[TopicPartition, NextRecord | None]:
-    """Return the first record at or behind an offset in each partition, wherever it is."""
+    """Return the first record at or after an offset in each partition, wherever it is."""
     return next_records(cluster, {key: (start, MAX_OFFSET) for key, start in starts.items()}, isolation)

@@ -3,7 +3,7 @@
 | version of Produce | since | records are written as |
 |---|---|---|
 | 0, 1 | 0.8 | message format v0: no timestamps |
-| 2 | 0.10 (KIP-32) | v1; the response tells the append time where the topic says LogAppendTime |
+| 2 | 0.10 (KIP-32) | v1; the response says the append time where the topic says LogAppendTime |
 | 3 | 0.11 (KIP-98, KIP-82) | v2: headers, producer ids |
 | 7 | 2.1 (KIP-110) | the same, zstd too |
 | 8 | 2.4 (KIP-467) | the response says which record was refused, and why |
@@ -56,7 +56,9 @@ INIT_PRODUCER_ID_VERSION = 4
 ALL_IN_SYNC = -1
 
 BATCH_BYTES = 1_000_000
-"""A batch holds at most so many bytes of records before they are compressed; brokers take 1,048,588 unless told otherwise."""
+"""A batch holds at most so many bytes of records before they are compressed; brokers take 1,048,588 unless configured
+otherwise.
+"""
 
 
 class Produced(NamedTuple):
@@ -124,7 +126,7 @@ class Appender:
         """Append records, each partition's in their order, and return where each went. Their offsets are not looked at.
 
         Raises:
-            InvalidTimestampError, RecordValidationError: the broker refuses records; it tells which ones of their batch.
+            InvalidTimestampError, RecordValidationError: the broker refuses records; it says which ones of their batch.
             RecordTooLargeError, UnknownTopicOrPartitionError, BrokerUnreachableError, BrokerError
             Whatever is raised, batches that were acknowledged before are there.
         """
@@ -275,7 +277,7 @@ def _most_bytes(record: Record) -> int:
 
 
 def refusal(key: TopicPartition, answer: PartitionProduceResponse, place: BrokerAddress) -> TidelogError:
-    """Return the error for a partition's part of an answer: which records were refused, where the broker tells."""
+    """Return the error for a partition's part of an answer: which records were refused, where the broker says."""
     what = f"append to {key.topic}-{key.partition}"
     detail = answer.error_message
     if answer.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):

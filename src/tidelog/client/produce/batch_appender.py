@@ -40,7 +40,8 @@ _ZSTD_VERSION = 7
 
 
 class BatchAppender:
-    """See the module. Blocking, for one thread; the cluster's `timeout_ms` bounds how long nothing may get on.
+    """Appends finished batches to partitions. Blocking, for one thread; the cluster's `timeout_ms` bounds how long nothing may
+    get on.
 
     Methods raise BrokerError, BrokerUnreachableError, UnsupportedVersionError (before Kafka 0.11), UnknownTopicOrPartitionError
     and what a broker refuses batches for (RecordTooLargeError, RecordValidationError, ...). `append` may raise what an earlier
@@ -147,7 +148,7 @@ class BatchAppender:
         """Wait until all is acknowledged, then commit; readers see all of it in a moment.
 
         Kafka writes its markers after it has answered. Where the answer is lost for good, nobody knows whether it was
-        committed. A group's offsets tell after the next `init`.
+        committed. A group's offsets show it after the next `init`.
         """
         self._check(is_begun=True)
         self._settle()
@@ -214,7 +215,7 @@ class BatchAppender:
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
-        """Keep the first error: what comes after it is told the same."""
+        """Keep the first error: what comes after it gets the same."""
         try:
             yield
         except TidelogError as error:

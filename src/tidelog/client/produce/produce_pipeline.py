@@ -9,11 +9,11 @@ What makes a retried append exact (KIP-98): brokers remember the last five batch
 
 | what happens to a batch | then |
 |---|---|
-| its answer is lost, or an error that may pass | goes again, and all that was sent behind it: same order, same sequences |
+| its answer is lost, or an error that may pass | goes again, and all that was sent after it: same order, same sequences |
 | it was there already | the answer says where |
-| its sequence is out of order, and one before it failed | goes again behind that one |
+| its sequence is out of order, and one before it failed | goes again after that one |
 | it is the oldest without an answer, and out of order | OutOfOrderSequenceError: the broker lost records of this producer |
-| it is the producer's first in the partition | nothing is sent behind it until it is answered: brokers take any first sequence |
+| it is the producer's first in the partition | nothing is sent after it until it is answered: brokers take any first sequence |
 
 Topics of message format v0 and v1 know no producers: without a transactional id, their batches are sent without, one at a time,
 and one whose answer was lost may be there twice.
@@ -118,7 +118,8 @@ class _Lane:
 
 
 class ProducePipeline:
-    """See the module. Errors that do not pass are raised; nothing but `forget` makes sense after them.
+    """Produce requests in flight, with retries in order. Errors that do not pass are raised; nothing but `forget` makes sense
+    after them.
 
     RetryTimer, the cluster's `timeout_ms`, is for the time in which nothing is acknowledged after something went wrong.
     """

@@ -49,7 +49,7 @@ from tidelog.wire.messages.txn_offset_commit import (
 M = TypeVar("M", bound=Message)
 
 GOING_ON_VERSION = 3
-"""InitProducerId from which on a producer can say which epoch it has, and is told if it was fenced (KIP-360, Kafka 2.5)."""
+"""InitProducerId from which on a producer can say which epoch it has, and learns that it was fenced (KIP-360, Kafka 2.5)."""
 
 INIT_VERSION = 4
 _ADD_PARTITIONS_VERSION = 3
@@ -135,8 +135,8 @@ class TransactionCoordinator:
     def commit_offsets(self, producer: Producer, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Make a group's offsets, each with its metadata, part of the transaction.
 
-        The topics must exist: brokers commit no offsets for others. Metadata: at most 4,096 characters, unless they are told
-        otherwise.
+        The topics must exist: brokers commit no offsets for others. Metadata: at most 4,096 characters, unless they are
+        configured otherwise.
         """
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for key, (offset, metadata) in offsets.items():

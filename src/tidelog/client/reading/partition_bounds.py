@@ -1,7 +1,7 @@
 """Which offsets of a partition must be read so that no record of a time range is missed.
 
 A broker can be asked where a range begins: all records before the first one that reaches `start` are earlier. It cannot be asked
-where it ends: a late record may lie anywhere behind, so everything up to the high watermark (read_committed: the last stable
+where it ends: a late record may lie anywhere after, so everything up to the high watermark (read_committed: the last stable
 offset) is read.
 
 | the broker says of `start` | read from |
@@ -9,7 +9,7 @@ offset) is read.
 | an offset | there on |
 | nothing that late, and its largest timestamp is earlier | nowhere: there is nothing |
 | nothing that late, but its largest timestamp is | the log start: Kafka's "none" is not always true (docs/decisions/0002) |
-| nothing that late, and it cannot tell its largest timestamp (before 3.0) | the log start |
+| nothing that late, and it cannot report its largest timestamp (before 3.0) | the log start |
 | its message format has no timestamps | the log start: older segments may have some |
 | it is older than 0.10.1 and cannot search | the log start |
 
@@ -75,5 +75,5 @@ def _starts(cluster: Cluster, keys: list[TopicPartition], start_ms: int) -> dict
 
 def _offset(answer: OffsetAnswer, cluster: Cluster, key: TopicPartition) -> int:
     if isinstance(answer, NotFound):
-        raise ProtocolError("the broker tells no end of a log", path=str(cluster), found=f"{key.topic}-{key.partition}")
+        raise ProtocolError("the broker reports no end of a log", path=str(cluster), found=f"{key.topic}-{key.partition}")
     return answer.offset

@@ -67,7 +67,7 @@ FetchedBatch = tuple[BatchHeader, memoryview, int]
 class PartitionFetcher:
     """Fetches a partition's batches that may hold offsets in `[start_offset, end_offset)`; for None, for ever.
 
-    A batch at either end may hold offsets outside. Counters tell what was met so far.
+    A batch at either end may hold offsets outside. Counters say what was met so far.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class PartitionFetcher:
         raise ProtocolError("the broker does not answer for the partition", path=str(place), found=what)
 
     def _headers(self, found: PartitionData, connection: Connection) -> tuple[list[BatchHeader], memoryview]:
-        """Return the headers of the whole batches in a response and move on behind them."""
+        """Return the headers of the whole batches in a response and move on after them."""
         records = memoryview(found.records or b"")
         place = f"{connection.address} {self.key.topic}-{self.key.partition}"
         headers = [header for header in iter_headers(records, 0, place) if header.last_offset >= self.position]

@@ -17,7 +17,7 @@ NEWEST_VERSION = 4
 
 
 def log_sizes(cluster: Cluster, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the bytes of each partition whose leader tells them."""
+    """Return the bytes of each partition whose leader reports them."""
     by_leader: dict[BrokerAddress, list[TopicPartition]] = {}
     for key in keys:
         leader = cluster.leader(key)

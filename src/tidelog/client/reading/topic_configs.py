@@ -23,7 +23,7 @@ NAMES = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogConfig]:
-    """Return, for each topic whose configuration brokers tell, a configuration with its retention; all else is default."""
+    """Return, for each topic whose configuration brokers report, a configuration with its retention; all else is default."""
     resources = [
         DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=list(NAMES))
         for topic in dict.fromkeys(topics)
@@ -43,7 +43,7 @@ def retention_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, LogC
 
 
 def is_without_transactions(cluster: Cluster, topic: str) -> bool:
-    """Whether a topic is told to keep message format v0 or v1, which knows no producers. What brokers do not tell is no."""
+    """Whether a topic is set to keep message format v0 or v1, which knows no producers. What brokers do not say is no."""
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=[MESSAGE_FORMAT])
     try:
         answer = cluster.ask_any(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse, newest=NEWEST_VERSION)

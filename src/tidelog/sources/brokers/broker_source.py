@@ -37,7 +37,7 @@ _NO_ID = uuid.UUID(int=0)
 
 
 class BrokerSource(OffsetSource):
-    """See the module. `brokers` is `host:port`, several with commas between. Raises BrokerUnreachableError at once."""
+    """Brokers as a source. `brokers` is `host:port`, several with commas between. Raises BrokerUnreachableError at once."""
 
     cluster: Cluster
 

@@ -141,7 +141,7 @@ def _last_before(segment: Segment, end_offset: int) -> BatchHeader | None:
 
 
 def _begins_at_or_behind(header: BatchHeader, offset: int) -> bool:
-    """Whether no record of the batch is below `offset`, as far as the header tells."""
+    """Whether no record of the batch is below `offset`, as far as the header says."""
     if header.magic < 2 and header.is_compressed:
         # Only the last offset of a compressed v0 or v1 message can be seen from outside.
         return False

@@ -1,7 +1,7 @@
 """Groups in a data folder that no broker serves: what is written of them, and how far behind they are, from the files alone.
 
-The numbers are those of `tidelog.groups.lag`, as brokers tell them of the same logs. One is better: when retention takes what is
-unread is known to the millisecond, since the segments can be looked into.
+The numbers are those of `tidelog.groups.lag`, as brokers report them of the same logs. One is better: when retention takes what
+is unread is known to the millisecond, since the segments can be looked into.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ What is left out without reading it, all of it exactly:
 
 | left out | because |
 |---|---|
-| segments before the start offset or behind the end offset | of their base offsets |
+| segments before the start offset or after the end offset | of their base offsets |
 | segments whose largest timestamp is before `start` | it is verified against the log, never taken from an index alone |
 | the head of a segment | its last time index entry before `start` says that nothing up to there is later |
 
-There is no such rule for `end`: Kafka keeps no smallest timestamps, and a late record may lie anywhere behind `start`. Where a
+There is no such rule for `end`: Kafka keeps no smallest timestamps, and a late record may lie anywhere after `start`. Where a
 segment has a time map, `pruning` leaves out on both sides what the map covers, and the table is about what follows.
 
 A segment that begins with a batch without timestamps (message format v0, or a producer that sent none) is always read from its
@@ -144,7 +144,7 @@ def _plan_partition(
             if _is_outside(segment, start_offset, end_offset):
                 continue
             without_map = partial(_extents_in_time, segment, time, start_offset, end_offset)
-            is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map tells nothing of damage.
+            is_pruned = time.is_bounded and not isinstance(segment, SalvagedSegment)  # A map says nothing of damage.
             pruned = prune(segment, maps, time, start_offset, end_offset, aborted, without_map) if is_pruned else None
             if pruned is None:
                 extents = without_map()

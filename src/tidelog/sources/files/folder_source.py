@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class FolderSource(Source):
-    """See the module. Raises DataDirNotFoundError for a folder that is none."""
+    """A data folder as a source. Raises DataDirNotFoundError for a folder that is none."""
 
     log_dir: LogDir
 

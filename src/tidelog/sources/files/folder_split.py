@@ -3,7 +3,7 @@
 A plan is made now and read later, perhaps by another process on another machine, while a broker may append to the
 log, roll it, compact it, truncate it or delete its files. A split therefore remembers how its batches looked:
 
-| remembered | tells |
+| remembered | says |
 |---|---|
 | path, device, inode | the very same file: nothing more to ask about replacement |
 | first batch of a run: position, size, | that the file, or a copy of the folder elsewhere, begins the run as |

@@ -72,7 +72,7 @@ class KeptLogDir(LogDir):
             last = max((name for name in files if name.endswith(names.LOG_SUFFIX)), default=None)
             stat = None if last is None else (directory / last).stat()
         except OSError:
-            # Going or changing: opening the log tells which, and nothing is kept of this look.
+            # Going or changing: opening the log says which, and nothing is kept of this look.
             return _Look(frozenset(), (0, 0, -1), None, None)
         seen = (0, 0, 0) if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         return _Look(files, seen, self.log_start_offsets.get(key), self.high_watermarks.get(key))

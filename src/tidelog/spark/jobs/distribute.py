@@ -155,7 +155,7 @@ def run_arrow_tasks(
 
 @contextmanager
 def watch(spark: SparkSession, what: str, progress: Progress | None = None) -> Iterator[None]:
-    """Name the Spark jobs that the block starts, and tell `progress` of their tasks, as far as stages are known."""
+    """Name the Spark jobs that the block starts, and report their tasks to `progress`, as far as stages are known."""
     with _Watch(spark.sparkContext, what, None, progress):
         yield
 

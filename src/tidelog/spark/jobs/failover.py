@@ -7,7 +7,7 @@ What is known and how is `tidelog.copying.failover`, which needs no Spark; here 
 | source_topic, topic, partition | in the source, in the mirror |
 | committed_offset | what the group has committed in the source; null where only a time is known |
 | last_read_ms | time of the last record that it has read |
-| by_map, is_exact | offset by the map, and whether just the records not read lie behind it |
+| by_map, is_exact | offset by the map, and whether just the records not read lie after it |
 | by_time | offset by time and MaxLatency |
 | position | where the group goes on; null where nothing says so |
 | read_again, read_again_is_exact | how many records it reads twice; counted, or at most so many |

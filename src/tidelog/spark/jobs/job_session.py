@@ -1,4 +1,4 @@
-"""The Spark session of a job that is run from the shell: started without a word, and closed behind it.
+"""The Spark session of a job that is run from the shell: started without a word, and closed when it ends.
 
 What Spark's Java writes to stderr (notices about host names and native libraries, traces of what a worker raised) goes to a file
 that nobody sees; where Java ends at its start, its last line is the error. Of what PySpark raises one line is left. With
@@ -109,7 +109,7 @@ def _wake(spark: SparkSession) -> None:
     tasks = context.parallelize(range(context.defaultParallelism), context.defaultParallelism)
 
     def wake() -> None:
-        with suppress(Exception):  # What keeps workers from starting is told by the first task that needs them.
+        with suppress(Exception):  # What keeps workers from starting is reported by the first task that needs them.
             tasks.foreach(_import_logs)
 
     thread = threading.Thread(target=wake, name="tidelog-job-wake", daemon=True)

@@ -3,7 +3,7 @@
 | column of the rows | |
 |---|---|
 | now | when the ends of the logs were asked for; the numbers are of that moment |
-| group, state, members | the group; members null where nobody tells |
+| group, state, members | the group; members null where nobody says |
 | topic, partition, member_id | a partition that it has committed in or is assigned, and who reads it |
 | committed_offset, metadata | what it committed; null without |
 | log_start_offset, end_offset, high_watermark | the log, and where the group's reading ends |

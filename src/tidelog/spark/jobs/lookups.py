@@ -84,7 +84,7 @@ def look_up(
             answered.unpersist()
             raise
     lines = [(topic, partition, count, hits, count - hits, seconds) for topic, partition, count, hits, seconds, *_ in found]
-    # What lies behind the last answer changes none.
+    # What lies after the last answer changes none.
     lasts = {(topic, partition): last if count == hits else None for topic, partition, count, hits, _, _, last in found}
     missing = logged_missing(_missing(folder, lasts))
     hits = sum(line[3] for line in lines)

@@ -83,7 +83,7 @@ class MirrorOptions:
     groups: Sequence[str] | None = ()
     """Groups whose offsets are kept in the target, and in the folder for a failover; None for all, none by default."""
     skip_lost: bool = False
-    """Go on behind what retention took before it was copied; else that is an error."""
+    """Go on after what retention took before it was copied; else that is an error."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """The job `replay`: a time window of a topic into another topic or cluster, exactly, with a kept map of where each offset went.
 
-| column of the rows | the kept map, a row for each run of records that lie behind one another in both topics |
+| column of the rows | the kept map, a row for each run of records that lie after one another in both topics |
 |---|---|
 | topic, partition | the source's |
 | first_offset, last_offset | in the source |

@@ -69,7 +69,7 @@ _log = logging.getLogger("tidelog.spark")
 
 @contextmanager
 def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
-    """In a task: tell how many partitions a topic has. A missing one is created as the broker does.
+    """In a task: return how many partitions a topic has. A missing one is created as the broker does.
 
     That raises UnknownTopicOrPartitionError where the broker creates none.
     """

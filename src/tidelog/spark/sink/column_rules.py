@@ -38,7 +38,7 @@ def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> N
     for name, expected in _TYPES.items():
         if (name == "topic" and options.topic is not None) or (name == "headers" and not options.include_headers):
             continue
-        # A collation stands behind the type.
+        # A collation follows the type.
         found = types.get(name, _NULL).split(" collate ")[0]
         if found != _NULL and found not in expected:
             raise InvalidArgumentError(

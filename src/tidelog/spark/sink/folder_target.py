@@ -28,7 +28,7 @@ from tidelog.storage.topics.new_topic import NewTopic
 
 @contextmanager
 def partition_counts(options: SinkOptions) -> Iterator[Callable[[str], int]]:
-    """In a task: tell how many partitions a topic has, or will have. Raises StorageError."""
+    """In a task: return how many partitions a topic has, or will have. Raises StorageError."""
     counts = _partition_counts(_directory(options))
     yield lambda topic: counts.get(topic, options.partitions)
 

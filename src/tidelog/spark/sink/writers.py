@@ -6,7 +6,7 @@
 | exactly-once, a batch write | the same | the same, without an epoch |
 | at-least-once | send batches themselves, as the connector does | nothing |
 
-Which query it is, tasks learn from Spark's local properties: those are there wherever the checkpoint lies. Their messages tell
+Which query it is, tasks learn from Spark's local properties: those are there wherever the checkpoint lies. Their messages say
 the driver. Every object is pickled on its way; Spark makes a writer for each micro-batch, and one more for its commit.
 """
 
@@ -75,7 +75,7 @@ def _checked(given: Mapping[str, str], schema: StructType, *, streaming: bool) -
 
 @dataclass(frozen=True, slots=True)
 class TaskWrote(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     spooled: SpooledBatches | None
     """None where the task has sent its rows itself."""
@@ -173,7 +173,7 @@ def _commit(options: SinkOptions, spooled: Sequence[SpooledBatches], batch_id: i
             return
         if batch_id is not None and options.query_id is None:
             raise InvalidArgumentError(
-                f"the query's id is not known: Spark tells tasks no {QUERY_ID}; deliveryGuarantee at-least-once needs none",
+                f"the query's id is not known: Spark gives tasks no {QUERY_ID}; deliveryGuarantee at-least-once needs none",
                 path=options.place,
             )
         if options.transactional_id is None:

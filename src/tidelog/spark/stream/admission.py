@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 K = TypeVar("K")
 
 WINDOW_OFFSETS = 100
-"""How many offsets are looked at to tell what time it is in a partition: more than one, because any one may be wrong."""
+"""How many offsets are looked at to say what time it is in a partition: more than one, because any one may be wrong."""
 
 
 def share(available: Mapping[K, int], limit: int, turn: int = 0) -> dict[K, int]:
@@ -53,7 +53,7 @@ def within_bytes(available: Mapping[K, int], bytes_each: Mapping[K, float], limi
 
 
 class Window(NamedTuple):
-    """The records that come next in a partition: offsets, and timestamps (epoch ms, -1 none). `behind` is where they end."""
+    """The records that come next in a partition: offsets, and timestamps (epoch ms, -1 none). `after` is where they end."""
 
     offsets: Sequence[int]
     timestamps: Sequence[int]
@@ -63,7 +63,7 @@ class Window(NamedTuple):
 class TimeLimit:
     """At most `span_ms` of the log's time in a batch.
 
-    A batch's **end time** is `span_ms` behind the oldest record that comes next in any partition; in each partition the batch
+    A batch's **end time** is `span_ms` after the oldest record that comes next in any partition; in each partition the batch
     ends before the first record that reaches it. So partitions that are far apart in time are read in step, the one behind
     first, and the batches of a replay are like those of the days when it was written. "What comes next" are a partition's next
     `WINDOW_OFFSETS`, and three rules keep it going when their times are not in order:
@@ -104,7 +104,7 @@ class TimeLimit:
         self._end_ms = self._before_ms
 
     def _head(self, window: Window, now_ms: int) -> tuple[int | None, int]:
-        """Return a window's time, None if all is late, and the offset behind the record that it is taken from."""
+        """Return a window's time, None if all is late, and the offset after the record that it is taken from."""
         ahead = [
             (timestamp, offset)
             for offset, timestamp in zip(window.offsets, window.timestamps, strict=True)

@@ -2,14 +2,14 @@
 
 | partition | reads from | lost |
 |---|---|---|
-| goes on | its position | offsets below the log start, or behind the log's end: truncated, or another topic of the name |
+| goes on | its position | offsets below the log start, or after the log's end: truncated, or another topic of the name |
 | new since the last batch | 0 | what lies below the log start |
 | gone | nowhere | whatever it had |
 | started over (deleted and created again) | its log start | what the old one had |
 
-With `failOnDataLoss` every loss is an error; without, it is told and the stream goes on. A partition that starts over then has
-a batch whose end lies *before* its start: that is how a checkpoint tells, so a batch that is planned again after a crash
-reads the same.
+With `failOnDataLoss` every loss is an error; without, it is reported and the stream goes on. A partition that starts over then
+has a batch whose end lies *before* its start: that is how a checkpoint says, so a batch that is planned again after a crash reads
+the same.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def reaches(
                 f"{_name(key)} ends at {span.log_end_offset}, the stream was at {position}"
                 + (": it was deleted and created again" if key in recreated else ": it was cut, or deleted and created again")
             )
-            # Less than the position, see the module; the rest comes with the batch behind that.
+            # Less than the position, see the module; the rest comes with the batch after that.
             start, most = span.log_start_offset, position - 1
             if start >= most:
                 start, most = position, MAX_OFFSET
@@ -70,7 +70,7 @@ def reaches(
 
 
 def ends(reached: Mapping[TopicPartition, Reach], taken: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the position behind a batch that takes so many offsets of each partition."""
+    """Return the position after a batch that takes so many offsets of each partition."""
     found: dict[TopicPartition, int] = {}
     for key, reach in reached.items():
         count = taken.get(key, 0)
@@ -84,9 +84,9 @@ def ends(reached: Mapping[TopicPartition, Reach], taken: Mapping[TopicPartition,
 def batch_ranges(
     start: Positions, end: Positions, spans: Mapping[TopicPartition, Ends], *, is_first: bool = False
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
-    """Return the offsets `[first, behind)` that the batch between two positions reads, and what was lost, a sentence each.
+    """Return the offsets `[first, after)` that the batch between two positions reads, and what was lost, a sentence each.
 
-    `is_first`: the very first batch is planned again after a crash; its start was looked up again and may lie behind its end,
+    `is_first`: the very first batch is planned again after a crash; its start was looked up again and may lie after its end,
     which then means that it read nothing.
     """
     found: dict[TopicPartition, tuple[int, int]] = {}

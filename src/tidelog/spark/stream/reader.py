@@ -60,7 +60,7 @@ _log = logging.getLogger("tidelog.spark")
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. It is pickled to the workers before anything is opened, and `read` needs nothing that is open."""
+    """One query's reader. It is pickled to the workers before anything is opened, and `read` needs nothing that is open."""
 
     def __init__(self, options: StreamOptions, default_parallelism: int | None) -> None:
         self.options = options
@@ -254,7 +254,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bound = options.starting
         # The same whenever it is looked up; what startTime skips, its filter leaves out anyway.
         self._is_anchored = bound.option == "startTime" or (not bound.by_time and all(bound.of(key) != LATEST for key in spans))
-        # What is missing before a start that was given as an offset is no loss; times were looked up, and told of it.
+        # What is missing before a start that was given as an offset is no loss; times were looked up, and reported it.
         asked = {key for key in spans if bound.option == "startTime" or (not bound.by_time and bound.of(key) == EARLIEST)}
         self._report_missing(source.missing_in({key: (0, starts[key]) for key in asked}))
         if self._target is not None:

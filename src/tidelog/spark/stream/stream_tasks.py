@@ -4,7 +4,7 @@ A batch of a few records is one task, which costs Spark tens of milliseconds; a 
 once, and more where they would read too much at once. `minPartitions` and `maxRecordsPerPartition` ask for more.
 
 A task reads what was planned, or fails: records that were deleted since are one clear error. With failOnDataLoss=false it
-reads on behind them and says what is lost.
+reads on after them and says what is lost.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def read_task(task: StreamTask, columns: tuple[str, ...], batch_rows: int, repor
 def _read_what_is_there(
     split: Split, columns: tuple[str, ...], batch_rows: int, report: ScanReport, reading: Reading
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what a split still holds, a batch at a time: rows that are out stay out, and what is lost is told by offset."""
+    """Yield what a split still holds, a batch at a time: rows that are out stay out, and what is lost is reported by offset."""
     names = columns if "offset" in columns else (*columns, "offset")
     reached = split.first_offset
     while True:

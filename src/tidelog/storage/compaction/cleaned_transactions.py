@@ -7,7 +7,7 @@
     marker without its record           at once: its record went before
     other control records               never
 
-The aborted transactions come from the transaction indexes and are told in time; what is not among them was committed, as
+The aborted transactions come from the transaction indexes and are announced in time; what is not among them was committed, as
 compaction stays below the last stable offset. Of the aborted ones those that still have batches go into the index of the
 segment that is being written, when their marker comes by.
 
@@ -38,7 +38,9 @@ class _Ongoing:
 
 
 class CleanedTransactions:
-    """See the module. `cleaned_index` is where aborted transactions that still have batches are noted, None for nowhere."""
+    """Decides which batches and markers of transactions compaction drops. `cleaned_index` is where aborted transactions that
+    still have batches are noted, None for nowhere.
+    """
 
     def __init__(self, cleaned_index: TxnIndexFile | None = None) -> None:
         self.cleaned_index = cleaned_index
@@ -47,7 +49,7 @@ class CleanedTransactions:
         self._committed: set[int] = set()
 
     def add_aborted_transactions(self, transactions: Iterable[AbortedTxn]) -> None:
-        """Tell of aborted transactions before their first batch comes by; one that spans segments may be told again."""
+        """Announce aborted transactions before their first batch comes by; one that spans segments may be announced again."""
         for txn in transactions:
             heapq.heappush(self._coming, (txn.first_offset, txn))
 

@@ -251,7 +251,7 @@ class CleanerManager:
         return dict(self._checkpoints)
 
     def update_checkpoint(self, key: TopicPartition, offset: int) -> None:
-        """Set a log's checkpoint; those of logs that are gone are dropped. A file that cannot be written is told about."""
+        """Set a log's checkpoint; those of logs that are gone are dropped. A file that cannot be written is reported."""
         self._write_checkpoints({**self._checkpoints, key: offset})
 
     def remove_checkpoint(self, key: TopicPartition) -> None:

@@ -5,7 +5,7 @@ that a single one keeps to:
 
     sum of the .log files         ≤ segment.bytes
     sum of the .index files       ≤ segment.index.bytes, and so the .timeindex files
-    last offset - group's base    ≤ 2^31 - 1, as far as the next segment's base tells; an empty segment always fits
+    last offset - group's base    ≤ 2^31 - 1, as far as the next segment's base says; an empty segment always fits
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from tidelog.storage.topics.topic import Topic
 
 
 def read_topics(directory: Path) -> dict[str, Topic]:
-    """Return the topics of a data folder by name; none where nothing in it tells.
+    """Return the topics of a data folder by name; none where nothing in it says.
 
     A file of 0.1 counts until the first start takes it over: beside a Kafka's metadata log it is the younger one. Raises
     CorruptDataError, UnsupportedVersionError, StorageError.

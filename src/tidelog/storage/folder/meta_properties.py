@@ -85,7 +85,7 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
 
 
 def known_cluster_id(directory: Path) -> str | None:
-    """Return the id of the cluster that a folder belongs to, None where nothing tells. Raises StorageError."""
+    """Return the id of the cluster that a folder belongs to, None where nothing says. Raises StorageError."""
     try:
         owner = read_meta_properties(directory)
     except CorruptCheckpointError:

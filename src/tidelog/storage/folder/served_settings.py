@@ -27,7 +27,7 @@ _WHAT = "the settings that the folder was served with"
 
 
 class ServedSettings(NamedTuple):
-    """See the module."""
+    """The settings that a folder was last served with."""
 
     time_ms: int
     """When the broker began to serve (epoch ms)."""

@@ -6,7 +6,7 @@
             write.append(keys[0], batch)
             write.commit(mine)
 
-Each partition's batches become segments of their own behind the ones that are there: new files, so that nothing of the old
+Each partition's batches become segments of their own after the ones that are there: new files, so that nothing of the old
 ones changes, with the indexes that an append makes (the engine's own: offsets, times, the topic's limits and formats). How
 they come to be there all at once, and what a crash leaves, is `write_journal`'s.
 
@@ -65,7 +65,7 @@ _MAGIC = 16
 
 
 class StagedWrite:
-    """See the module. A context manager; leaving it without `commit` leaves nothing behind.
+    """One atomic write to many partitions. A context manager; leaving it without `commit` leaves nothing behind.
 
     `writer` is a name under which `note` is kept for the next time; None keeps nothing. On entering raises
     DataDirNotFoundError, StorageError where a broker or an import holds the folder, CorruptCheckpointError.
@@ -158,7 +158,7 @@ class _Stager:
         for key, folder in folders.items():
             if not folder.is_dir():
                 raise UnknownTopicOrPartitionError(f"no partition {key.partition} of topic {key.topic!r}", path=self._directory)
-        # Told before it is there: what nobody was told of nobody would remove.
+        # Recorded before it is there: what is not on record would never be removed.
         self._journal = Journal(None, None, tuple(folders))
         self._journal.write(self._directory / STAGING_FILE)
         for key, folder in folders.items():

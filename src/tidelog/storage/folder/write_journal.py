@@ -7,7 +7,7 @@ partition that goes takes it along). What decides is one file of the data folder
     2  segments staged and synced
     3  renamed tidelog-write.committed                                        the commit. A crash from here on: all is finished
     4  segments moved up, each .log before its indexes
-    5  checkpoints: high watermarks tell readers of all partitions at once
+    5  checkpoints: high watermarks are for readers of all partitions at once
     6  renamed tidelog-writer-<…>.json, or removed                            what its writer committed last
     7  the new segments get their time maps                                   a crash: some have none
 
@@ -16,7 +16,7 @@ partition that goes takes it along). What decides is one file of the data folder
 | the next write, or the start of a Tidelog broker | under the folder's lock, by `finish_pending` |
 | Apache Kafka | does not know of it: it opens what has been moved up, and that is sound; the rest waits for one of the others |
 
-So in between, Kafka may have appended: what was staged then no longer fits the log's end, and is staged again behind it.
+So in between, Kafka may have appended: what was staged then no longer fits the log's end, and is staged again after it.
 A `.log` is moved before its indexes: a log without an index is searched slower, an index without its log is removed.
 
 Format of the file, JSON: `version`, `writer` (a name, or null where nothing is to be known later), `note` (the writer's own, a
@@ -56,7 +56,7 @@ OUTDATED = "tidelog-outdated"
 """What was staged before."""
 
 Restage = Callable[[Path, Path, int], None]
-"""Stage what lies in the second folder anew in the partition (first) behind an offset, under `RESTAGING`."""
+"""Stage what lies in the second folder again in the partition (first) after an offset, under `RESTAGING`."""
 
 INDEX_SUFFIXES = (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TIME_MAP_SUFFIX)
 
@@ -89,7 +89,7 @@ def read_journal(path: Path) -> Journal | None:
 
 
 def writer_file(directory: Path, writer: str) -> Path:
-    """Return where the last commit of a writer is told."""
+    """Return where the last commit of a writer is recorded."""
     # A writer's name is any text; a file's name is not.
     return directory / f"tidelog-writer-{hashlib.sha256(writer.encode()).hexdigest()[:16]}.json"
 
@@ -132,7 +132,7 @@ def undo_staging(directory: Path, journal: Journal) -> None:
 
 
 def finish_committed(directory: Path, journal: Journal) -> None:
-    """Move what was staged into place, tell the checkpoints, close the journal. Raises StorageError; it can be done again."""
+    """Move what was staged into place, write the checkpoints, close the journal. Raises StorageError; it can be done again."""
     folders = {key: directory / names.log_dir_name(*key) for key in journal.partitions}
     try:
         staged_from = {key: _first_staged_offset(folder) for key, folder in folders.items()}
@@ -195,7 +195,7 @@ def _make_fit(folder: Path, restage: Restage) -> None:
         end_offset = _log_end_offset(folder)
         if not logs or names.offset_from_file_name(logs[0].name) == end_offset:
             return
-        logger.warning("%s: the log has grown since, what was written to it goes behind offset %d", folder, end_offset)
+        logger.warning("%s: the log has grown since, what was written to it goes after offset %d", folder, end_offset)
         if (folder / RESTAGING).exists():
             shutil.rmtree(folder / RESTAGING)
         restage(folder, staged, end_offset)

@@ -1,7 +1,7 @@
 """Where a log ends that was closed: a few bytes tell, of the last segment's index and log (spec §4.6, §6.3).
 
 Kafka takes such a segment as it is. Here it must end with a whole batch: a preallocated log, or one that was copied while it was
-written to, may bear the mark of a clean end as well, and what is appended behind half a batch is lost.
+written to, may bear the mark of a clean end as well, and what is appended after half a batch is lost.
 
 A start asks this for each partition, so files are read here by their names, without the objects that would look after them.
 """
@@ -22,7 +22,7 @@ _NO_ENTRY = bytes(_ENTRY.size)
 
 
 def find_clean_end(segment: LogSegment) -> int | None:
-    """Return the offset behind the last batch of a segment; None if it does not end with a whole batch.
+    """Return the offset after the last batch of a segment; None if it does not end with a whole batch.
 
     The offset index's last entry says where to begin; None as well where that is no batch that it can mean. Checksums are not
     looked at. Raises StorageError.

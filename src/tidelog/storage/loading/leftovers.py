@@ -108,7 +108,7 @@ def _put_into_place(directory: Path, swaps: dict[str, int], next_offset_of_swap:
         logger.warning("%s: segments that replace %d to %d are put into place", directory, bases[0], end_offset - 1)
         covered = [name for name in list_files(directory) if _is_covered(name, bases[0], end_offset)]
         _remove(directory, covered)
-        _sync(directory)  # Once a .log.swap is renamed, nothing would tell any more what it stands for.
+        _sync(directory)  # Once a .log.swap is renamed, nothing would show any more what it stands for.
     for name in sorted(swaps, key=lambda name: (swaps[name], not name.endswith(_LOG_SWAP_SUFFIX), name)):
         source = directory / name
         try:

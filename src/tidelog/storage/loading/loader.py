@@ -7,7 +7,7 @@
 | 3 | segments are recovered where that is needed; those with offsets out of reach are split | `log_recovery`, `overflow` |
 | 4 | a missing ``.timeindex`` is built | `time_index_rebuild` |
 | 5 | the end is looked for; of a log that ends before its start nothing is kept; a log without a segment gets one | here |
-| 6 | leader epochs are cut to the log; producers are read from the last snapshot, and replayed behind it | `producer_rebuild` |
+| 6 | leader epochs are cut to the log; producers are read from the last snapshot, and replayed after it | `producer_rebuild` |
 | 7 | after a crash: what the snapshot left out of their last batches | `producer_recall` |
 
 After a clean end a few bytes are read of each partition: its last segment's end, a snapshot, the epochs. Nothing stays open,
@@ -64,7 +64,7 @@ def load(
 ) -> PartitionLog:
     """Load the log in `directory`, named ``<topic>-<partition>``; an empty folder becomes an empty log at `log_start_offset`.
 
-    `recovery_point` and `log_start_offset` are the checkpoints', 0 where they say nothing; `had_clean_shutdown` tells whether
+    `recovery_point` and `log_start_offset` are the checkpoints', 0 where they say nothing; `had_clean_shutdown` says whether
     the data folder bore the mark of a clean end; `progress` hears of each step of a recovery. Raises StorageError,
     CorruptDataError for what cannot be repaired, InvalidArgumentError for names that are none of a log,
     InconsistentTopicIdError.

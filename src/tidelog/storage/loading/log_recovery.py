@@ -1,8 +1,8 @@
-"""Which segments of a log are recovered at its start, in which order, and what becomes of those behind a damage (spec §6.3).
+"""Which segments of a log are recovered at its start, in which order, and what becomes of those after a damage (spec §6.3).
 
 | segment | after a clean end | after any other |
 |---|---|---|
-| from the one that holds the recovery point on | as it is | recovered; behind the first that lost bytes, segments go |
+| from the one that holds the recovery point on | as it is | recovered; after the first that lost bytes, segments go |
 | without ``.index``, or with a broken ``.txnindex`` | recovered | recovered |
 | whose ``.index`` or ``.timeindex`` was not finished: it ends in zeros | as it is | recovered |
 | the last one, if it does not end with a whole batch | recovered | recovered |
@@ -10,7 +10,7 @@
 Kafka knows the first two lines only. The third is a recovery that was itself interrupted: an index has its full length until
 it is complete. The last one is a preallocated log, or one that was copied while it was written to.
 
-A segment that turns out to hold offsets that its base cannot tell is split, and recovery goes on with the new ones. What was
+A segment that turns out to hold offsets that its base cannot express is split, and recovery goes on with the new ones. What was
 recovered below the recovery point is synced, because no later start looks at it again.
 
 Used by `loader` alone.
@@ -116,7 +116,7 @@ class LogRecovery:
                 return
 
     def _recover_segment(self, segment: LogSegment, behind: list[LogSegment]) -> bool:
-        """Recover one segment; say whether bytes were cut off. Then the segments `behind` go.
+        """Recover one segment; say whether bytes were cut off. Then the segments `after` go.
 
         They go first: were the start interrupted after the cut, the next one would find nothing to cut, and leave a hole.
         """
@@ -159,7 +159,7 @@ class LogRecovery:
             segment.log.path,
             segment.size_bytes - scanned.valid_bytes,
             scanned.next_offset,
-            f", and the {len(behind)} segments behind it go" if behind else "",
+            f", and the {len(behind)} segments after it go" if behind else "",
         )
 
     def _split(self, segment: LogSegment, bases: set[int]) -> None:
@@ -170,7 +170,7 @@ class LogRecovery:
 
 
 def _in_its_place(segment: LogSegment, scanned: ScannedLog, following: LogSegment | None) -> ScannedLog:
-    """Take a batch for damaged whose offset is the next segment's, or out of reach with no batch behind it that confirms that.
+    """Take a batch for damaged whose offset is the next segment's, or out of reach with no batch after it that confirms that.
 
     No checksum covers a base offset: bits that flipped there would end the log at any offset. Segments that must be split come
     from compaction of Kafka before 2.1: others follow them, or at least other batches.
@@ -218,7 +218,7 @@ def _put_to_rest(segment: LogSegment) -> None:
 
 
 class _ProgressTeller:
-    """Counts what recovery does, and tells it."""
+    """Counts what recovery does, and logs it."""
 
     def __init__(self, directory: Path, progress: Progress | None) -> None:
         self._now = RecoveryProgress(directory, 0, 0, 0, 0)

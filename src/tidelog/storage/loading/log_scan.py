@@ -1,4 +1,4 @@
-"""A whole `.log` walked once: what of it is valid, its indexes, and what epochs and producers must be told (spec §4.7).
+"""A whole `.log` walked once: what of it is valid, its indexes, and what epochs and producers must know (spec §4.7).
 
 The walk itself is a kernel's (`records.kernel.SegmentScan`, which has the rules); this hands it the file, chunk by chunk,
 through one buffer. The buffer stays small, so that what the kernel of the operating system has copied is still in the
@@ -64,11 +64,11 @@ class ScannedLog(NamedTuple):
     epochs: list[EpochEntry]
     """Each leader epoch above all before, and where it starts."""
     producer_positions: list[int]
-    """Where the batches are that a producer state must be told of, in order."""
+    """Where the batches are that a producer state must know, in order."""
     fault: str
     """What is wrong with the batch at `valid_bytes`; empty if there is no whole one."""
     overflows: bool
-    """Whether the fault is that the segment's base cannot tell that batch's offset: then it must be split."""
+    """Whether the fault is that the segment's base cannot express that batch's offset: then it must be split."""
     epoch_spans: list[tuple[int, int, int]] | None
     """(epoch, first offset, first offset of its last batch) of each of `epochs`; None where a batch has a lower one."""
     first_gap: tuple[int, int] | None
@@ -76,7 +76,7 @@ class ScannedLog(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last valid batch."""
+        """The offset after the last valid batch."""
         return self.last_offset + 1
 
     @property
@@ -145,7 +145,7 @@ def _walk(scan: kernel.SegmentScan, file: LogBytes, size_bytes: int, progress: P
 
 
 def _is_sound(file: LogBytes, position: int) -> bool:
-    """Say whether a batch has the checksum that it tells, holding a piece of it at a time."""
+    """Say whether a batch has the checksum that it states, holding a piece of it at a time."""
     try:
         header = read_header(file.read(position, HEADER_BYTES), 0, position)
     except CorruptBatchError:

@@ -1,14 +1,14 @@
-"""Segments with offsets that their base cannot tell in an int32, and how they are split (spec §6.6, KAFKA-6264).
+"""Segments with offsets that their base cannot express in an int32, and how they are split (spec §6.6, KAFKA-6264).
 
 Kafka before 2.1 could write them, by compacting several segments into one. Recovery stumbles over one, and so does the
 cleaner; both have it split and start over::
 
     [5 ......... 5 + 2^31 ..]   →   [5 .........] [5 + 2^31 ..]
 
-Each new segment begins at the first batch that the one before cannot tell. They are written beside the old one, closed, synced,
-and put into its place by `segment_replacement`: a crash leaves the old one or all of the new ones. Aborted transactions go with
-their markers. What stands behind the last whole batch stays, behind the last new segment's: whether it is damage is for recovery
-to say.
+Each new segment begins at the first batch that the one before cannot express. They are written beside the old one, closed,
+synced, and put into its place by `segment_replacement`: a crash leaves the old one or all of the new ones. Aborted transactions
+go with their markers. What stands after the last whole batch stays, after the last new segment's: whether it is damage is for
+recovery to say.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def split_overflowed_segment(
     clock: Clock,
     scheduler: Scheduler | None,
 ) -> SplitResult:
-    """Replace `segment`, one of `segments`, by several that can tell their offsets. The caller drops the snapshots of `removed`.
+    """Replace `segment`, one of `segments`, by several that can express their offsets. The caller drops the snapshots of
+    `removed`.
 
     Raises InvalidArgumentError if the segment is no one's to split (not in place, or without such an offset), OffsetOverflowError
     for a batch that no segment can hold, StorageError; then nothing has changed but for ``.cleaned`` files.
@@ -58,7 +59,7 @@ def split_overflowed_segment(
     path = segment.log.path
     if path.name != names.file_name(segment.base_offset, names.LOG_SUFFIX):
         raise InvalidArgumentError("only a segment in its place is split", path=path)
-    logger.warning("%s: has offsets that its base cannot tell, it is split", path)
+    logger.warning("%s: has offsets that its base cannot express, it is split", path)
     new: list[LogSegment] = []
     try:
         _copy(segment, new, directory, config, clock)
@@ -92,12 +93,12 @@ def _copy(segment: LogSegment, new: list[LogSegment], directory: Path, config: L
             logger.warning("%s: what follows is left to recovery: %s", log.path, error)
             header = None
         if part.size_bytes == 0:
-            raise OffsetOverflowError("a batch spans more offsets than a segment can tell", path=log.path, position=position)
+            raise OffsetOverflowError("a batch spans more offsets than a segment can express", path=log.path, position=position)
         position += part.size_bytes
         if header is not None:
             header = _first_batch(log, position)
     if not new or (len(new) == 1 and new[0].base_offset == segment.base_offset):
-        raise InvalidArgumentError("a segment without an offset that its base cannot tell", path=log.path)
+        raise InvalidArgumentError("a segment without an offset that its base cannot express", path=log.path)
     if position < log.size_bytes:
         new[-1].log.append(log.read(position, log.size_bytes - position))
 
@@ -138,7 +139,7 @@ def _hand_on_aborted_txns(segment: LogSegment, new: list[LogSegment]) -> None:
 
 
 def append_from_file(segment: LogSegment, source: LogFile, start: int) -> int:
-    """Copy whole batches from `source`, from byte `start` on, up to the first that the segment cannot tell (§4.3).
+    """Copy whole batches from `source`, from byte `start` on, up to the first that the segment cannot say (§4.3).
 
     Returns how many bytes were copied. Raises what `append` raises, and CorruptBatchError, after what precedes was copied.
     """

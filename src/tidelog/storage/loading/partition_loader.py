@@ -41,7 +41,7 @@ class PartitionFolder(NamedTuple):
 
 
 class PartitionLoader:
-    """See the module. `recovery_progress` is called with how far the recovery of one partition is."""
+    """Loads the partitions of one folder. `recovery_progress` is called with how far the recovery of one partition is."""
 
     def __init__(
         self,

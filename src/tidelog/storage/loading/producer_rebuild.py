@@ -1,4 +1,4 @@
-"""Producer state from what is on the disk: the last snapshot, and the batches behind it (spec §9.5).
+"""Producer state from what is on the disk: the last snapshot, and the batches after it (spec §9.5).
 
 | the log | what happens |
 |---|---|
@@ -53,7 +53,7 @@ def rebuild_producer_state(
 
 
 def _replay(producer_state: ProducerStateManager, segment: LogSegment, start_offset: int, last_offset: int) -> None:
-    """Tell the state of the batches in [start_offset, last_offset) of a segment."""
+    """Report the state of the batches in [start_offset, last_offset) of a segment."""
     start = segment.translate_offset(start_offset)
     if start is None:
         return

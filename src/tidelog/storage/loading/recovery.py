@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| `.log` | cut behind the last valid batch |
+| `.log` | cut after the last valid batch |
 | `.index`, `.timeindex` | the entries that appending the batches one by one makes; they are identical to Kafka's |
 | `.txnindex` | the transactions that were aborted here, from the producers' state |
 | leader epochs | each one that is above the latest known |
@@ -47,7 +47,7 @@ def recover_segment(
         scanned = scan_segment(segment, progress)
     if scanned.overflows:
         raise OffsetOverflowError(
-            f"an offset behind {scanned.last_offset} does not fit the segment of base {segment.base_offset}",
+            f"an offset after {scanned.last_offset} does not fit the segment of base {segment.base_offset}",
             path=segment.log.path,
             position=scanned.valid_bytes,
         )

@@ -58,7 +58,7 @@ MAX_BATCH_RECORDS = 5000
 """Kafka's controller takes no more than 10,000 in a batch."""
 
 SNAPSHOT_BYTES = 4 << 20
-"""Bytes of log behind the last snapshot that make the next one due; more where that snapshot is larger."""
+"""Bytes of log after the last snapshot that make the next one due; more where that snapshot is larger."""
 
 TRANSACTIONS_LEVEL = 13
 """The level of metadata.version (3.6-IV1) that knows metadata transactions."""
@@ -85,7 +85,9 @@ class Change:
 
 
 class MetadataStore:
-    """See the module. All but `flush`, `settle` and `take_snapshot` belong to the owner's thread, who holds the folder's lock."""
+    """The metadata log, written. All but `flush`, `settle` and `take_snapshot` belong to the owner's thread, who holds the
+    folder's lock.
+    """
 
     def __init__(
         self, directory: Path, log: MetadataLog, node_id: int, directory_id: uuid.UUID, clock: Clock, *, is_new: bool
@@ -319,9 +321,9 @@ class MetadataStore:
             yield batch
 
     def _append(self, batches: Iterable[bytes]) -> None:
-        """Write batches behind what is durable, and sync. Raises OSError; the file is cut back then, if that can be done.
+        """Write batches after what is durable, and sync. Raises OSError; the file is cut back then, if that can be done.
 
-        Each is on the disk before the next is written: after a power failure no sound batch stands behind one that is not.
+        Each is on the disk before the next is written: after a power failure no sound batch stands after one that is not.
         """
         assert self._path is not None
         position = self._size
@@ -379,7 +381,7 @@ class MetadataStore:
         sync_directory(self._folder)
 
     def _open(self, path: Path, size: int) -> None:
-        """Append to a segment from now on, behind so many bytes of it; the rest is cut off."""
+        """Append to a segment from now on, after so many bytes of it; the rest is cut off."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(fd, size)

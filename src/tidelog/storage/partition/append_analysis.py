@@ -51,7 +51,7 @@ def analyze_as_leader(records: memoryview, origin: AppendOrigin, max_message_byt
             raise InvalidRecordError("a producer's batch does not begin at offset 0", found=header.base_offset, expected=0)
         if size > max_message_bytes:
             check_size(header, max_message_bytes)
-        # The usual batch is summed here; the slow way tells what is wrong.
+        # The usual batch is summed here; the slow way says what is wrong.
         if not is_v2 or crc32c(records[position + 21 : position + size]) != header.crc:
             check_crc(header, records[position : position + size])
         if header.attributes & CODEC_MASK > Codec.ZSTD:
@@ -63,7 +63,7 @@ def analyze_as_follower(records: memoryview, leader_epoch: int | None) -> list[B
     """Return the headers of the batches to be appended; None as `leader_epoch` takes batches of every epoch.
 
     A batch of a newer epoch than the one that is followed may be one that its leader is about to lose: it and what comes
-    behind it are left out. Raises the errors of the table above.
+    after it are left out. Raises the errors of the table above.
     """
     headers: list[BatchHeader] = []
     last_offset = -1

@@ -70,7 +70,7 @@ class TooMuchAtOnceError(Exception):
 
 
 class Prepared(NamedTuple):
-    """Records with steps 1 and 2 behind them, for the log end and the rules as they were then."""
+    """Records with steps 1 and 2 after them, for the log end and the rules as they were then."""
 
     rules: ValidationRules
     first_offset: int

@@ -6,7 +6,7 @@
 | `work` | any | the leader epochs' file, snapshots, the segments' files and their folder are synced |
 | end | the log's | the recovery point moves; where the disk refused the log goes offline |
 
-Files are synced by name, as the kernel tells one of those who open a file later of a write that failed. A file that is gone was
+Files are synced by name, as the kernel reports a failed write to one of those who open the file later. A file that is gone was
 truncated or deleted meanwhile. What is appended while the job runs is the next one's.
 """
 

@@ -149,7 +149,7 @@ class LeaderEpochCache:
         return is_new
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that start at or behind `end_offset`; a negative one changes nothing. Raises StorageError."""
+        """Drop the epochs that start at or after `end_offset`; a negative one changes nothing. Raises StorageError."""
         latest = self._epochs.latest
         if latest is not None and 0 <= end_offset <= latest.start_offset:
             self._epochs.truncate_from_end(end_offset)

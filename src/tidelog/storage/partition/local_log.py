@@ -5,7 +5,7 @@
 | `log_end_offset` | the offset that comes next; in the active segment, at its end |
 | `recovery_point` | up to here, exclusive, everything is on the disk; never above the log end |
 
-Invariants: there is always an active segment. The log end moves behind the batches that are in the file. A file that a crash has
+Invariants: there is always an active segment. The log end moves after the batches that are in the file. A file that a crash has
 left under the name of a new segment is removed before it. What leaves the log is renamed at once and removed later.
 
 Nothing here knows of high watermarks, producers or epochs: `PartitionLog` does, and is the only caller. One thread at a time.
@@ -95,7 +95,7 @@ class LocalLog:
         return self.log_end_offset - self.recovery_point
 
     def update_log_end_offset(self, offset: int) -> None:
-        """Set the log end; the recovery point never lies behind it."""
+        """Set the log end; the recovery point never lies after it."""
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
 
@@ -107,7 +107,7 @@ class LocalLog:
     # --- appending and rolling
 
     def append(self, last_offset: int, headers: Sequence[BatchHeader], data: Bytes) -> None:
-        """Write whole batches to the active segment and move the log end behind `last_offset`."""
+        """Write whole batches to the active segment and move the log end after `last_offset`."""
         self.segments.active.append(last_offset, headers, data)
         self.log_end_offset = last_offset + 1
         if not self._has_index_write:
@@ -140,7 +140,7 @@ class LocalLog:
             return segment
         if base_offset <= active.base_offset:
             raise InvalidArgumentError(
-                "a new segment begins behind the others",
+                "a new segment begins after the others",
                 path=self.directory,
                 found=base_offset,
                 expected=f"above {active.base_offset}",
@@ -190,7 +190,7 @@ class LocalLog:
     ) -> LogSlice:
         """Return where up to `max_length` bytes are, from the batch that holds `start_offset`, or the next one, on (spec §5.4).
 
-        Nothing at or behind `max_offset` is given. Raises OffsetOutOfRangeError for an offset below the first segment or
+        Nothing at or after `max_offset` is given. Raises OffsetOutOfRangeError for an offset below the first segment or
         above the log end, and what reading raises.
         """
         self.check_open()
@@ -221,7 +221,7 @@ class LocalLog:
         return self.locate(offset, 1, min_one_message=False, max_offset=end, include_aborted=False).metadata
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """Return the aborted transactions with records in [start_offset, upper_bound_offset), as the segments' indexes tell.
+        """Return the aborted transactions with records in [start_offset, upper_bound_offset), as the segments' indexes say.
 
         Raises CorruptIndexError, StorageError.
         """

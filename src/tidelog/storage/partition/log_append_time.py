@@ -9,7 +9,7 @@
 The last append time is that of the last batch in the log with the LogAppendTime flag; a follower's batches raise it. After a
 start or a truncation it is read from the log, when the first append needs it: from the end backward, and no further than where
 an append time later than now can be. Producers' timestamps do not count, so a CreateTime of next year does not freeze a log
-whose type is changed. A clock that is more than a minute behind is told, once until it has caught up.
+whose type is changed. A clock that is more than a minute behind is reported, once until it has caught up.
 
 `PartitionLog` owns one clock for each log.
 """

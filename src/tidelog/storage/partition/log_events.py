@@ -1,12 +1,12 @@
 """What a partition's log reports to its owner, at the moment it happens.
 
-| event | told | to whom that matters |
+| event | reported | to whom that matters |
 |---|---|---|
 | `segment_finished` | a segment gets no more records: rolled, or put in place by compaction | `time_map_writer` |
 | `before_truncation` | the log is about to be cut | compaction, which must not be in the middle of it |
 | `after_truncation` | the log was cut | the cleaner's checkpoint |
 | `before_removal` | its folder is about to be renamed, to be removed | compaction |
-| `went_offline` | nothing is written to the log any more | who tells clients of it |
+| `went_offline` | nothing is written to the log any more | what reports it to clients |
 
 `LogEvents` itself listens to nothing: it is what a log has that nobody keeps. `log_manager` makes the one that does.
 """

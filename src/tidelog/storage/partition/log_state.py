@@ -51,7 +51,7 @@ Flushed = Callable[[bool], object]
 
 
 class LogState:
-    """See the module; made as a `PartitionLog`."""
+    """The parts of one partition's log; made as a `PartitionLog`."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class LogState:
 
     @property
     def topic_id(self) -> uuid.UUID | None:
-        """The topic's id, None as long as nobody has told it."""
+        """The topic's id, None as long as nobody has given it."""
         return self.metadata_file.topic_id
 
     @property

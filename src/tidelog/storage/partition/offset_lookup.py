@@ -5,7 +5,7 @@ this goes by the segments in memory and their indexes. Both differ from Kafka in
 segment and says "none" if that has no match, the search goes on to the next one; and a record below the log start is not the
 latest of the log. So "none" is said only where it is true.
 
-As a consumer sees it (`fetch_offset_for_timestamp`, spec §13.2), a record at or behind the end of its reads is not there, and
+As a consumer sees it (`fetch_offset_for_timestamp`, spec §13.2), a record at or after the end of its reads is not there, and
 LATEST is that end.
 """
 

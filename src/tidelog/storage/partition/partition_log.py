@@ -128,7 +128,7 @@ class PartitionLog(LogState):
     def append_as_follower(self, records: Bytes, leader_epoch: int | None = None) -> AppendInfo:
         """Append batches as they come from the leader of `leader_epoch`: offsets, epochs, timestamps, bytes stay.
 
-        Batches of a newer epoch, and all behind them, are left out (KAFKA-18723); None takes all. Raises CorruptBatchError,
+        Batches of a newer epoch, and all after them, are left out (KAFKA-18723); None takes all. Raises CorruptBatchError,
         OffsetsOutOfOrderError, UnexpectedAppendOffsetError below the log end, RecordBatchTooLargeError; LogOfflineError.
         """
         return self._appends.as_follower(records, leader_epoch)
@@ -185,7 +185,7 @@ class PartitionLog(LogState):
         return offset_lookup.fetch_offset_by_timestamp(self, timestamp)
 
     def fetch_offset_for_timestamp(self, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
-        """The same as a consumer sees it: None for a record at or behind where its reads end; LATEST is that end."""
+        """The same as a consumer sees it: None for a record at or after where its reads end; LATEST is that end."""
         return offset_lookup.fetch_offset_for_timestamp(self, timestamp, isolation)
 
     def legacy_fetch_offsets_before(self, timestamp: int, max_offsets: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Which segments may go: because the log starts behind them, because it is too large, because they are too old (spec §8).
+"""Which segments may go: because the log starts after them, because it is too large, because they are too old (spec §8).
 
 | rule, in this order | when | a segment goes while |
 |---|---|---|
@@ -7,13 +7,13 @@
 | time | cleanup.policy has delete, retention.ms ≥ 0 | now - its largest timestamp > retention.ms |
 
 and for each of them: the oldest first, up to the first that stays; never past the high watermark; never an empty last segment.
-A single record of next year therefore keeps its segment and all behind it.
+A single record of next year therefore keeps its segment and all after it.
 
 A segment's largest timestamp is what its time index says last. Before that word lets a segment go, the headers of the batches
-behind the index's last entry are read, and a larger timestamp wins: an index that lost its tail must not cost records. Where no
+after the index's last entry are read, and a larger timestamp wins: an index that lost its tail must not cost records. Where no
 record has a timestamp, the file's time counts, as in Kafka.
 
-The rules are pure, over `SegmentFacts`, so that the command line can tell the same for any folder; `delete_old_segments` does
+The rules are pure, over `SegmentFacts`, so that the command line can say the same for any folder; `delete_old_segments` does
 it, for `PartitionLog`.
 """
 
@@ -114,7 +114,7 @@ def facts_of(segments: Sequence[LogSegment], log_end_offset: int) -> list[Segmen
 def largest_timestamp_checked(segment: LogSegment, needed_ms: int) -> int:
     """Return a segment's largest timestamp (ms), or its file's time where no record has one.
 
-    What the time index says is believed if it reaches `needed_ms`; else the batches behind its last entry are looked at as well.
+    What the time index says is believed if it reaches `needed_ms`; else the batches after its last entry are looked at as well.
     """
     largest = segment.largest_record_timestamp
     if largest is not None and largest >= needed_ms:
@@ -125,7 +125,7 @@ def largest_timestamp_checked(segment: LogSegment, needed_ms: int) -> int:
         logger.warning("%s: its largest timestamp is taken from its index: %s", segment.log.path, error)
         return segment.largest_timestamp
     if largest is not None and checked > largest:
-        logger.warning("%s: ends at %d, a batch behind that at %d", segment.time_index.path, largest, checked)
+        logger.warning("%s: ends at %d, a batch after that at %d", segment.time_index.path, largest, checked)
     return checked if checked >= 0 else segment.log.modified_ms
 
 
@@ -164,7 +164,7 @@ def _delete(state: LogState, going: list[LogSegment]) -> None:
 
 
 def increment_log_start_offset(state: LogState, offset: int) -> bool:
-    """Move the log start forward to `offset`; False if it is there or behind already. The caller has checked the offset."""
+    """Move the log start forward to `offset`; False if it is there or after already. The caller has checked the offset."""
     marks = state.watermarks
     if offset <= marks.log_start_offset:
         return False

@@ -8,7 +8,7 @@ segment, in the worst case one for each batch: many tiny segments, many files. S
 | `rolled_by_time` | segments that segment.ms has rolled |
 | `one_batch_segments` | segments that hold a single batch |
 
-and a limit on timestamps that is set, but above segment.ms, is told once for each topic. `PartitionLog` owns the counts.
+and a limit on timestamps that is set, but above segment.ms, is reported once for each topic. `PartitionLog` owns the counts.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ origin       producer epoch  sequence  data outside the open transaction       c
 ===========  ==============  ========  ======================================  =================
 CLIENT       refused         refused   refused                                 refused
 COORDINATOR  refused         -         refused                                 refused
-REPLICATION  told            -         told (Kafka refuses; a leader took it)  told
+REPLICATION  logged          -         logged (Kafka refuses; a leader took it)  logged
 ===========  ==============  ========  ======================================  =================
 
 Duplicates are the caller's business (`ProducerStateManager.duplicate_of`): appended here, they are out of order.
@@ -77,7 +77,7 @@ class ProducerAppendInfo:
         """Go on by one batch, at its final offsets; return the transaction that it completes, if any.
 
         `marker` is what a control batch says; None of a compacted one, of which no record is left. `first_offset_metadata`
-        tells where the batch lies. Raises a ProducerError where the batch does not follow; then nothing must be written.
+        says where the batch lies. Raises a ProducerError where the batch does not follow; then nothing must be written.
         """
         attributes = header.attributes
         if attributes & CONTROL_BIT:
@@ -176,7 +176,7 @@ class ProducerAppendInfo:
         self._refuse(OutOfOrderSequenceError, "a batch out of order", offset, f"sequence {sequence}", expected)
 
     def _refuse(self, kind: type[ProducerError], what: str, offset: int, found: str, expected: str) -> None:
-        """Raise, unless a leader accepted the batch: then it is in the log, and that is told."""
+        """Raise, unless a leader accepted the batch: then it is in the log, and that is reported."""
         topic, partition = self._topic_partition
         text = f"{what}: producer {self.entry.producer_id}, {topic}-{partition}, offset {offset}"
         error = kind(text, found=found, expected=expected)

@@ -136,7 +136,7 @@ class ProducerStateManager:
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
         """Return the last stable offset once `completed` is: where another producer's open transaction begins, else the
-        offset behind the marker. To be asked before `complete_txn`.
+        offset after the marker. To be asked before `complete_txn`.
         """
         for txn in self._ongoing:
             if txn.producer_id != completed.producer_id:

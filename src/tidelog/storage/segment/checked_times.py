@@ -1,7 +1,7 @@
 """What the time index of a segment says that was opened from disk, checked against the log before a search goes by it.
 
-A crash may have left it short, and the disk may have changed it since; no checksum would tell. Entries that this process has made
-are believed. Of others the rule is that of `reader.segment_time`: the batch that an entry is about has its timestamp, and no
+A crash may have left it short, and the disk may have changed it since; no checksum would show it. Entries that this process has
+made are believed. Of others the rule is that of `reader.segment_time`: the batch that an entry is about has its timestamp, and no
 batch before reaches it. For that all headers are read, up to `HEAD_BYTES`, once; beyond, those from the entry before on. An entry
 that was found true is not looked at again.
 
@@ -104,7 +104,7 @@ class CheckedTimes:
                 times = iter_times(self._segment.log, min(start, batch.position), batch.position, self._segment.base_offset)
                 largest = max((timestamp for _, _, timestamp in times), default=NO_TIMESTAMP)
         except CorruptBatchError:
-            return False  # The walk through the log will tell.
+            return False  # The walk through the log will report it.
         return largest < entry.timestamp
 
     def _batch_of(self, entry: TimestampOffset) -> BatchHeader | None:

@@ -6,8 +6,8 @@
 | none left | the same, and the open is tried once more |
 | none left even so | OSError with EMFILE: the caller may try again, nothing was changed (`is_shortage`) |
 
-A segment's files are opened when they are needed, so that a file which is given back costs one `open` at its next use. Whoever
-owns logs registers with `close_on_shortage_by` on the thread that they belong to; other threads' logs are never touched.
+A segment's files are opened when they are needed, so that a file which is given back costs one `open` at its next use. An
+owner of logs registers with `close_on_shortage_by` on the thread that they belong to; other threads' logs are never touched.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ to whole entries), or looked at. It becomes live with the first change, at rest 
 Invariants
     * In Kafka an entry is stored into a mapped file; on a full disk that kills the process. Here each goes by `pwrite`, and a
       failure is an error: the entry is then not there, in memory as on disk.
-    * Behind the entries the file holds zeros only: a truncation wipes what it removes.
+    * After the entries the file holds zeros only: a truncation wipes what it removes.
     * A file that is there counts as Kafka counts it, in its full length: it is full, until `resize` gives it room. But a tail of
       zeros (of an index that was copied or left while it was live) holds no entries.
 
@@ -149,7 +149,7 @@ class IndexFile(Generic[_Entries]):
         return self.resize(self.live().size_bytes)
 
     def reset(self) -> None:
-        """Begin anew: no entries, and room for as many as can be. What was there is not read. Raises StorageError."""
+        """Start over: no entries, and room for as many as can be. What was there is not read. Raises StorageError."""
         self._forget()
         index = self._kind.create(self.base_offset, self.max_index_bytes)
         try:
@@ -209,7 +209,7 @@ class IndexFile(Generic[_Entries]):
         self._live_entries = None
 
     def release(self) -> None:
-        """Give the descriptor back until the next use. Raises StorageError where closing tells of a lost write."""
+        """Give the descriptor back until the next use. Raises StorageError where closing reports a lost write."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             try:
@@ -359,7 +359,7 @@ class IndexFile(Generic[_Entries]):
             self._wipe_tail(entries)
 
     def _wipe_tail(self, index: _Entries) -> None:
-        """Put zeros behind the entries, and see to the file's length."""
+        """Put zeros after the entries, and see to the file's length."""
         self._written = min(self._written, index.entries)
         length = max(index.max_entries, index.entries) * index.entry_bytes
         self._set_length(index.size_bytes)

@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | `size_bytes` | the logical end: what was appended in whole. Readers of this class see nothing behind it |
-| the file's length | the same, or more where the file is preallocated (zeros behind the end) or where a write has failed |
+| the file's length | the same, or more where the file is preallocated (zeros after the end) or where a write has failed |
 
 Invariants
     * What is not whole does not count. A write that fails half way is cut back; if the disk refuses that too, the error says so,
@@ -77,9 +77,9 @@ class LogFile(LogFileReader):
     # --- writing
 
     def append(self, data: Bytes) -> int:
-        """Write `data` behind the end; return how many bytes that were.
+        """Write `data` after the end; return how many bytes that were.
 
-        Raises InvalidArgumentError if an int32 could not tell the new size, StorageError if the disk refuses: the file is then
+        Raises InvalidArgumentError if an int32 could not hold the new size, StorageError if the disk refuses: the file is then
         what it was before, or the message says that it is not.
         """
         size = len(data)
@@ -92,7 +92,7 @@ class LogFile(LogFileReader):
             fd = self._open()
         if self._is_torn:
             self._cut_back()
-        # From here to the end bytes may stand behind the logical end, whatever interrupts this.
+        # From here to the end bytes may stand after the logical end, whatever interrupts this.
         self._is_torn = True
         try:
             written = os.pwrite(fd, data, position)
@@ -109,7 +109,7 @@ class LogFile(LogFileReader):
     def truncate_to(self, target_bytes: int) -> int:
         """Cut the file to `target_bytes`; return how many bytes went. A preallocated tail goes as well.
 
-        Raises InvalidArgumentError for a target behind the end or below 0, StorageError.
+        Raises InvalidArgumentError for a target after the end or below 0, StorageError.
         """
         size = self.size_bytes
         if not 0 <= target_bytes <= size:
@@ -131,13 +131,13 @@ class LogFile(LogFileReader):
         return size - target_bytes
 
     def take_back(self, size_bytes: int) -> None:
-        """Undo the appends behind `size_bytes`: gone for this object even if the disk refuses. Raises StorageError then."""
+        """Undo the appends after `size_bytes`: gone for this object even if the disk refuses. Raises StorageError then."""
         self.size_bytes = size_bytes
         self._is_torn = True
         self._cut_back()
 
     def trim(self) -> None:
-        """Cut off what stands behind the end: a preallocated tail, or the rest of a write that failed. Raises StorageError."""
+        """Cut off what stands after the end: a preallocated tail, or the rest of a write that failed. Raises StorageError."""
         self.truncate_to(self.size_bytes)
 
     def flush(self) -> None:
@@ -217,7 +217,7 @@ class LogFile(LogFileReader):
         return StorageError(f"cannot write a file: {error.strerror or error}", path=self.path, position=self.size_bytes)
 
     def _cut_back(self) -> None:
-        """Remove what stands behind the logical end, and give a preallocated file its length (of zeros) again."""
+        """Remove what stands after the logical end, and give a preallocated file its length (of zeros) again."""
         fd = self._open()
         try:
             os.ftruncate(fd, self.size_bytes)
@@ -252,5 +252,5 @@ def write_rest(fd: int, data: Bytes, written: int, position: int) -> None:
 
 def _checked_length(path: Path | str, length_bytes: int) -> int:
     if length_bytes > INT32_MAX:
-        raise InvalidArgumentError("a segment larger than an int32 can tell", path=path, found=length_bytes, expected=INT32_MAX)
+        raise InvalidArgumentError("a segment larger than an int32 can hold", path=path, found=length_bytes, expected=INT32_MAX)
     return length_bytes

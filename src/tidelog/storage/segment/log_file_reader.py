@@ -69,7 +69,7 @@ class LogFileReader:
                 self._is_synced = False
 
     def release(self) -> None:
-        """Give the descriptor back until the next use. Raises StorageError where closing tells of a lost write."""
+        """Give the descriptor back until the next use. Raises StorageError where closing reports a lost write."""
         fd, self._fd = self._fd, -1
         self._map = None
         if fd >= 0:
@@ -83,7 +83,7 @@ class LogFileReader:
     def read(self, position: int, length: int) -> bytes:
         """Return up to `length` bytes from `position`, fewer only at the logical end.
 
-        Raises InvalidArgumentError for a position behind the end or a negative number, StorageError, also for a file that has
+        Raises InvalidArgumentError for a position after the end or a negative number, StorageError, also for a file that has
         become shorter than what was written.
         """
         length = self._available(position, length)
@@ -166,7 +166,7 @@ class LogFileReader:
     def batches(self, position: int = 0, end_position: int | None = None) -> Iterator[BatchHeader]:
         """Yield the headers of the whole batches from `position`, where one starts, to `end_position` or the end.
 
-        A partial batch at the end is passed over without a word (spec §4.15). Raises CorruptBatchError for a header that breaks
+        A partial batch at the end is skipped without a word (spec §4.15). Raises CorruptBatchError for a header that breaks
         its format; checksums and the order of offsets are not looked at. Raises StorageError.
         """
         end = self.size_bytes if end_position is None else min(end_position, self.size_bytes)

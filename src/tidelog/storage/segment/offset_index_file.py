@@ -46,7 +46,7 @@ class OffsetIndexFile(IndexFile[OffsetIndex]):
         return self._at_rest_closed(in_memory(self._readable()).lookup(offset))
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
-        """Return the first entry whose position is at or behind `start.position + size_bytes`, None without one."""
+        """Return the first entry whose position is at or after `start.position + size_bytes`, None without one."""
         entries = self._live_entries or in_memory(self._readable())
         return self._at_rest_closed(entries.fetch_upper_bound_offset(start, size_bytes))
 

@@ -18,7 +18,7 @@ to their entries (§4.10, §4.11).
 | size | the segment would exceed segment.bytes |
 | time | event time since the first batch's largest timestamp > segment.ms - jitter; wall time where that batch has none |
 | index | the offset index is full, or the time index but for its reserved slot |
-| offsets | the last offset cannot be told relative to the base in an int32 |
+| offsets | the last offset cannot be expressed relative to the base in an int32 |
 
 Invariants
     * An append is whole or it did not happen: `.log`, entries and what is known about the segment go back together.
@@ -109,8 +109,8 @@ class LogSegment(SegmentReader):
     ) -> LogSegment:
         """Take the files of a segment, or begin them: only the `.log` is created, the others once they are needed.
 
-        `suffix` comes behind every name (".cleaned", ".swap"). `jitter` is where the segment takes its part of segment.jitter.ms
-        from. Raises StorageError, InvalidArgumentError for a `.log` larger than an int32 can tell.
+        `suffix` comes after every name (".cleaned", ".swap"). `jitter` is where the segment takes its part of segment.jitter.ms
+        from. Raises StorageError, InvalidArgumentError for a `.log` larger than an int32 can hold.
         """
         log = LogFile.open(
             f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{suffix}",
@@ -315,7 +315,7 @@ class LogSegment(SegmentReader):
     # --- truncating
 
     def truncate_to(self, offset: int) -> int:
-        """Remove the batch that holds `offset`, or the first one above it, and all behind; return how many bytes went (§4.8).
+        """Remove the batch that holds `offset`, or the first one above it, and all after; return how many bytes went (§4.8).
 
         The indexes get room again, as the segment may become the active one. Raises CorruptBatchError, StorageError.
         """
@@ -337,7 +337,7 @@ class LogSegment(SegmentReader):
         return removed
 
     def _reread_largest(self) -> TimestampOffset:
-        """Return the largest timestamp by the time index's last entry and the batches behind it."""
+        """Return the largest timestamp by the time index's last entry and the batches after it."""
         largest = self.time_index.last_entry
         for header in self.batches_from(largest.offset):
             if header.max_timestamp > largest.timestamp:

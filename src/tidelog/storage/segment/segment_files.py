@@ -27,7 +27,7 @@ from tidelog.storage.segment.txn_index_file import TxnIndexFile
 
 
 class SegmentFiles:
-    """The files beside one `.log`, by its name: what comes behind ".log" (".cleaned", ".swap") comes behind every name."""
+    """The files beside one `.log`, by its name: what comes after ".log" (".cleaned", ".swap") comes after every name."""
 
     def __init__(self, log: LogFile, base_offset: int, max_index_bytes: int) -> None:
         self.base_offset = base_offset

@@ -211,7 +211,7 @@ class SegmentReader(SegmentFiles):
         return LogSlice(metadata, self.log, found.position, length, adjusted < found.size)
 
     def read_next_offset(self) -> int:
-        """Return the offset behind the last record; the base if it is empty (§4.6). Raises CorruptBatchError, StorageError."""
+        """Return the offset after the last record; the base if it is empty (§4.6). Raises CorruptBatchError, StorageError."""
         last = None
         for header in self.batches_from(self.offset_index.last_offset):
             last = header
@@ -280,11 +280,11 @@ class SegmentReader(SegmentFiles):
         return self.txn_index.collect_aborted_txns(fetch_offset, upper_bound_offset)
 
     def can_convert_to_relative_offset(self, offset: int) -> bool:
-        """Whether this segment's indexes can tell `offset`."""
+        """Whether this segment's indexes can express `offset`."""
         return 0 <= offset - self.base_offset <= INT32_MAX
 
     @property
     def has_overflow(self) -> bool:
-        """Whether the last offset cannot be told relative to the base (§4.14): such a segment must be split."""
+        """Whether the last offset cannot be expressed relative to the base (§4.14): such a segment must be split."""
         next_offset = self.read_next_offset()
         return next_offset > self.base_offset and not self.can_convert_to_relative_offset(next_offset - 1)

@@ -49,7 +49,7 @@ class TimeIndexFile(IndexFile[TimeIndex]):
         InvalidArgumentError, OffsetOverflowError, StorageError; then it is not there.
         """
         if skip_full_check and self._live_entries is None and self.last_entry == (timestamp, offset):
-            return  # A close tells it again.
+            return  # A close reports it again.
         index = self.live()
         before = index.entries
         index.maybe_append(timestamp, offset, skip_full_check)

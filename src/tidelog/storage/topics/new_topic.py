@@ -275,7 +275,7 @@ def finish_interrupted(directory: Path) -> None:
 
 
 def _checkpoint(directory: Path, end_offsets: dict[TopicPartition, int]) -> None:
-    """Make the renames durable and tell the new partitions' offsets."""
+    """Make the renames durable and record the new partitions' offsets."""
     try:
         sync_directory(directory)
     except OSError as error:

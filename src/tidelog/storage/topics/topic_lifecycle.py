@@ -14,7 +14,7 @@ without a crash is undone: a refused creation leaves nothing behind. Where the d
 folder that cannot be renamed or a metadata log that cannot be written, the topic stays one that is being deleted: `unfinished`
 names it, and the next try (a broker's by itself, see `broker.topic_changes`) or the next start goes on with it.
 
-Changes are `Steps`: whoever runs them may do others' in between, and wait for disks elsewhere. A topic is in `topics()` from its
+Changes are `Steps`: their caller may do others' in between, and wait for disks elsewhere. A topic is in `topics()` from its
 first step on, so that nobody takes its name; its partitions are there at its end.
 
 Topics that the metadata does not know (a backup) have the configuration `KEEP_EVERYTHING` until someone adopts them.
@@ -80,7 +80,7 @@ class TopicLifecycle:
         self._busy: set[str] = set()
         """Topics that are being made, or deleted, at this moment."""
         self._removals: dict[str, list[Removal]] = {}
-        """Folders of topics whose deletion is not finished: they tell of it."""
+        """Folders of topics whose deletion is not finished: they show it."""
 
     # --- asking
 
@@ -149,7 +149,7 @@ class TopicLifecycle:
             for name in gone:
                 self.table.refresh(name)
         for removal in removals.values():
-            # What tells of a deletion that is not finished stays.
+            # What shows a deletion that is not finished stays.
             if not failed or names.parse_topic_partition_name(removal.directory.name).topic not in failed:
                 self._partitions.remove_later(*removal)
         return sorted(key for key in contents.partitions if key.topic not in gone | failed)

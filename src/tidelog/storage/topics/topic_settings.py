@@ -62,7 +62,7 @@ class Settings(NamedTuple):
 class TopicSettings:
     """The settings of the topics in one data folder. `broker` are a server's properties, under Kafka's names.
 
-    If they are None, those count that the folder was `served` with; `is_kafkas_since` tells that a Kafka has served it since.
+    If they are None, those count that the folder was `served` with; `is_kafkas_since` says that a Kafka has served it since.
     Raises CorruptCheckpointError, CorruptDataError for a damaged metadata log, StorageError.
     """
 

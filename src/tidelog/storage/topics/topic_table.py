@@ -16,14 +16,14 @@ from tidelog.storage.topics.topic import Topic
 logger = logging.getLogger("tidelog.storage")
 
 KEEP_EVERYTHING: dict[str, PropertyValue] = {"cleanup.policy": "delete", "retention.ms": -1, "retention.bytes": -1}
-"""What a topic has that nobody has told us a configuration for, besides the folder's defaults."""
+"""What a topic has that nobody has given us a configuration for, besides the folder's defaults."""
 
 SHOWN_TOPICS = 10
 """A notice names no more than so many."""
 
 
 class TopicTable:
-    """See the module. `by_name` is to be read, not changed: `refresh` does that."""
+    """The topics of one folder, by name and id. `by_name` is to be read, not changed: `refresh` does that."""
 
     def __init__(self, config: ManagerConfig, partitions: Partitions, store: MetadataStore) -> None:
         self.config = config

@@ -6,5 +6,5 @@
 | `offset_commit` | a committed offset: group, topic, partition |
 | `group_metadata` | a group with its members |
 | `transaction_log` | a transactional id with its transaction |
-| `consumer_protocol` | what members of type "consumer" tell each other, inside a group's record |
+| `consumer_protocol` | what members of type "consumer" exchange, inside a group's record |
 """

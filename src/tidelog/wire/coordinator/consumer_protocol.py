@@ -1,4 +1,4 @@
-"""What the members of a group of type "consumer" tell each other through the coordinator.
+"""What the members of a group of type "consumer" exchange through the coordinator.
 
 | version | what it changed |
 |---|---|

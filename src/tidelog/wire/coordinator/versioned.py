@@ -1,7 +1,7 @@
 """Stored messages: two bytes of version, then the message in that version.
 
-The version of a key tells what kind of record it is: in `__consumer_offsets` 0 and 1 are an offset, 2 is a group, and 3 and more
-belong to the new kinds of groups (KIP-848, KIP-932), which are skipped here. As in Kafka, bytes behind a message are passed
+The version of a key says what kind of record it is: in `__consumer_offsets` 0 and 1 are an offset, 2 is a group, and 3 and more
+belong to the new kinds of groups (KIP-848, KIP-932), which are skipped here. As in Kafka, bytes after a message are passed
 over too: a newer release may have put them there.
 """
 

@@ -6,7 +6,7 @@
 | 1 | rebalance_timeout_ms, apart from the session's (KIP-62) |
 | 2 | throttle_time_ms |
 | 3 | a throttled client is answered at once |
-| 4 | a new member is told its id first, and joins with it: MEMBER_ID_REQUIRED (KIP-394) |
+| 4 | a new member gets its id first, and joins with it: MEMBER_ID_REQUIRED (KIP-394) |
 | 5 | group_instance_id: members that keep their place over restarts (KIP-345) |
 | 6 | flexible |
 | 7 | the protocol's type in the answer, and null for no protocol (KIP-559) |

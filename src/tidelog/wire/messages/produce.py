@@ -3,8 +3,8 @@
 | version | what it changed |
 |---|---|
 | 0 | message format v0 |
-| 1 | the response tells how long the client was throttled |
-| 2 | message format v1 (KIP-32); the response tells the time of the append |
+| 1 | the response says how long the client was throttled |
+| 2 | message format v1 (KIP-32); the response says the time of the append |
 | 3 | message format v2 (KIP-98): exactly one batch a partition, of that format and no other; transactional_id |
 | 4 | KAFKA_STORAGE_ERROR may be answered (KIP-112) |
 | 5 | log_start_offset in the response (KIP-107) |

@@ -9,14 +9,14 @@ header      length, magic 0 to 2, size for that magic, offsets within int64
 checksum    CRC-32C (v2) or CRC-32 (v0, v1) of the whole batch
 order       first offset above the last one of the batch before, and not below the segment's base: no checksum of v2
             covers the base offset, and what comes later would be unreachable
-range       last offset - base within int32, or else no index can tell it
-indexes     if it begins more than `index_interval_bytes` behind the batch of the last entry: (last offset, position) into
+range       last offset - base within int32, or else no index can express it
+indexes     if it begins more than `index_interval_bytes` after the batch of the last entry: (last offset, position) into
             the offset index, (largest timestamp so far, last offset of the batch that first had it) into the time index
             unless the last entry has it already
 epochs      its leader epoch and first offset, if it is above all before, and where the last batch of that epoch begins;
             whether one is below (`lowers_epoch`)
 gaps        the first offsets that no batch has between two (`gap_start`, `gap_end`), of v2
-producers   where it is, if the producers' state must be told of it (below)
+producers   where it is, if the producers' state must know it (below)
 ==========  ==========================================================================================================
 
 The walk ends at the first batch that fails (`fault`, one of `BATCH_FAULTS`) or that the buffer does not hold to its end.
@@ -395,7 +395,7 @@ class SegmentScan:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last valid batch; the base without one."""
+        """The offset after the last valid batch; the base without one."""
         last: object = self.last_offset
         return last + 1
 
@@ -425,7 +425,7 @@ class SegmentScan:
         self._add_time_entry()
 
     def producer_positions(self) -> list:
-        """Where the batches are, in order, that the producers' state must be told of."""
+        """Where the batches are, in order, that the producers' state must know."""
         found = set(self.stores["events"][: self.event_count])
         found.update(self.stores["kept"])
         found.discard(-1)

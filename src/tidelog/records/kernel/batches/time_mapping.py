@@ -224,7 +224,7 @@ def time_bounds(times: cython.longlong[::1], count: cython.Py_ssize_t, most_hole
 
     A hole is two times that follow each other with more between them than an eighth of the shortest stretch that holds half of
     all: what an even flow does not have, and late records do. Where there are more than `most_holes`, only the widest of them
-    are told. `holes` is an array of the times before, behind, before, behind ..., ascending.
+    are reported. `holes` is an array of the times before, after, before, after ..., ascending.
     """
     if not 0 <= count <= len(times):
         raise ValueError(f"{count} of {len(times)} times")

@@ -34,7 +34,7 @@ def read_record(
     max_offset_delta: cython.longlong,
     fields: cython.p_longlong,
 ) -> cython.longlong:
-    """Read the record at `pos` into `fields`; return the position behind it, or a fault code. All of it is validated."""
+    """Read the record at `pos` into `fields`; return the position after it, or a fault code. All of it is validated."""
     packed: cython.longlong
     value: cython.longlong
     size: cython.int
@@ -139,7 +139,7 @@ def plain_batch_end(
     end: cython.Py_ssize_t,
     transactional_end: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Return the position behind the batch at `pos` if it is whole, of the plain kind and has the right checksum, else -1."""
+    """Return the position after the batch at `pos` if it is whole, of the plain kind and has the right checksum, else -1."""
     length: cython.longlong
     batch_end: cython.Py_ssize_t
     if end - pos < layout.HEADER_BYTES or p[pos + 16] != 2:

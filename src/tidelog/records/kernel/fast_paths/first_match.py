@@ -2,7 +2,7 @@
 
 What `storage.segment.segment_reader` does step by step (walk batches, take the first that is late enough, look into it), for what
 nearly every search meets: whole v2 batches, and in the end one that is not compressed and has CreateTime. For anything else it
-answers None, and the steps tell what is there, or what is wrong. So every rule has one place that tells.
+answers None, and the steps say what is there, or what is wrong. So every rule has one place that reports.
 
     batch     magic 2, whole, offsets that are not negative; the first one holds the entry's offset
     match     last offset and largest timestamp reach what is asked for; no codec, CreateTime; checksum right

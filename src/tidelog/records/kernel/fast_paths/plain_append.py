@@ -2,7 +2,7 @@
 
 Nearly everything that a leader is sent is of one kind: a single v2 batch, not compressed, whose records pass. `take_plain_batch`
 does for it what `storage.append_analysis` and `records.validation` do for any records, and nothing for all others: it returns
-None, and they say what is wrong, or do what has to be done. So every rule has one place that tells, and this one only has to
+None, and they say what is wrong, or do what has to be done. So every rule has one place that reports, and this one only has to
 recognise what no rule objects to:
 
 ==============  ======================================================================================================

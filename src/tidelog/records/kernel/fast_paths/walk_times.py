@@ -1,7 +1,7 @@
 """From header to header through an open `.log`, which proves what a time index claims: a `pread` for each batch.
 
 What `formats.batch_walk.iter_times` does step by step, for what nearly every log consists of: whole v2 batches. Before anything
-else it stops, and the steps tell what is there, or what is wrong. So every rule has one place that tells.
+else it stops, and the steps say what is there, or what is wrong. So every rule has one place that reports.
 
 Interpreted it follows nothing: it would be no faster than the steps.
 """
@@ -35,7 +35,7 @@ def walk_times(
     ends: cython.longlong[::1],
     times: cython.longlong[::1],
 ) -> tuple:
-    """Follow the batches in [position, end_position) of an open file; return how many were, and the offset behind them.
+    """Follow the batches in [position, end_position) of an open file; return how many were, and the offset after them.
 
     Where each ends goes into `ends`, the largest timestamp up to there (ms; `latest` to begin with) into `times`; it ends where
     these are full. And before a batch that is not plainly one: bytes that are none, an offset below the one before it, a batch

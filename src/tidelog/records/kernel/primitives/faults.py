@@ -35,7 +35,7 @@ FAULTS = {
     HEADER_KEY: "header key longer than its record",
     HEADER_VALUE: "header value longer than its record",
     TOO_FEW: "fewer records than the batch declares",
-    TRAILING: "bytes behind the last record",
+    TRAILING: "bytes after the last record",
     OFFSET: "offset out of range",
     TIMESTAMP: "timestamp beyond int64",
     NEGATIVE_COUNT: "negative number of records",

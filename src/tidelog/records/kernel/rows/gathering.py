@@ -20,7 +20,7 @@ build_stamp.check(__name__, __file__)
 @cython.nogil
 @cython.exceptval(check=False)
 def _run_end(sources: cython.p_int, row: cython.Py_ssize_t, last: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the row behind the last one, from `row` on and before `last`, that has the same source."""
+    """Return the row after the last one, from `row` on and before `last`, that has the same source."""
     source: cython.int = sources[row]
     while row < last and sources[row] == source:
         row += 1

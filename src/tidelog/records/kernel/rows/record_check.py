@@ -48,7 +48,7 @@ def _short_value(
 def _after_headers(
     p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, record_end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the position behind a record's headers, or a fault code."""
+    """Return the position after a record's headers, or a fault code."""
     packed: cython.longlong = varints.read(p, pos, record_end)
     value: cython.longlong
     header_count: cython.longlong

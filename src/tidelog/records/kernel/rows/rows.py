@@ -70,7 +70,7 @@ class Rows:
         self.without_timestamp = 0
 
     def reserve(self, more: cython.Py_ssize_t) -> None:
-        """Make room for `more` rows behind those that are there."""
+        """Make room for `more` rows after those that are there."""
         needed: cython.Py_ssize_t = self.count + more
         if needed <= self.capacity:
             return

@@ -1,0 +1,57 @@
+"""Plain words: phrases that readers stumbled over are refused wherever people read, in code, docs and messages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+READ = ("src", "studies", "bench", "demo", "docs", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
+QUOTES = ("docs/sources.md", "docs/spec", "docs/conformance.md")
+"""These quote other texts."""
+
+REFUSED = {
+    r"\b[Ww]ho(so)?ever\b": "callers that, a client that",
+    r"\banew\b": "again, re-",
+    r"\b(is|are|was|were|be|been) told\b(?! (apart|to)\b)": "is reported, is logged, gets",
+    r"\btells? of\b": "reports, shows",
+    r"\btwice is no error\b": "idempotent",
+    r"\bwhat there is not\b": "what is missing",
+    r"\b(is|are|was|were) passed over\b": "skipped",
+    r"\bSee the module\b": "a sentence of its own",
+    r"\b(one|byte|offset|position|batch|bytes) behind the (last|end|first)\b": "after",
+}
+
+
+def _files() -> list[Path]:
+    found = [path for name in READ for path in ([ROOT / name] if (ROOT / name).is_file() else sorted((ROOT / name).rglob("*")))]
+    readable = [path for path in found if path.suffix in (".py", ".pyi", ".md") and path.is_file()]
+    return [path for path in readable if not path.relative_to(ROOT).as_posix().startswith(QUOTES)]
+
+
+@pytest.mark.parametrize("phrase", REFUSED)
+def test_no_file_uses_the_phrase(phrase: str) -> None:
+    pattern = re.compile(phrase)
+    uses = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in _files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not uses, f"write instead: {REFUSED[phrase]}\n" + "\n".join(uses)
+
+
+def test_the_pattern_would_find_them() -> None:
+    """Each pattern finds the phrase that it was written for."""
+    phrases = (
+        "whoever asks",
+        "built anew",
+        "is told at once",
+        "tells of it",
+        "twice is no error",
+        "what there is not",
+        "is passed over",
+    )
+    assert all(any(re.search(pattern, phrase) for pattern in REFUSED) for phrase in phrases)
