@@ -1,21 +1,26 @@
-"""No circle of imports, also inside rooms, and none hidden in a function. Between rooms import-linter holds the layers."""
+"""No circle of imports, also inside rooms, and none hidden in a function. Between rooms import-linter holds the layers.
+
+ARCHITECTURE.md has a picture of the rooms: it is compared with the imports.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parent.parent / "src"
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
 
 CIRCLES_OF_TYPES = (
     # A node's parts are made by it and ask it for each other.
     """api, flushes, groups.groups, groups.rebalance, node, server.slices, server.wide_requests, settings.config_entries,
     settings.dynamic_settings, state_log, topic_changes, topics, transactions.completion, transactions.markers,
     transactions.transactions of tidelog.broker""",
-    # A connection, its writer and its server; `produce_again` goes.
-    "apis.produce_again, server.answer_writer, server.broker_server, server.connection, server.dispatch of tidelog.broker",
+    # A connection, its writer and its server.
+    "server.answer_writer, server.broker_server, server.connection, server.dispatch of tidelog.broker",
     # A member waits for a result, which lists members.
     "group, results of tidelog.broker.groups",
     # What a log does, parted into files by what it is about: each works on the log, which offers it.
@@ -102,3 +107,72 @@ def test_no_circle_of_types_but_those_that_are_known() -> None:
     found = circles(graph_of_imports(with_types=True))
     assert [sorted(circle) for circle in found if not any(circle <= one for one in known)] == []
     assert [sorted(one) for one in known if not any(circle <= one for circle in found)] == [], "circles that are no more"
+
+
+# --- The picture in ARCHITECTURE.md
+
+PICTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("```mermaid\n")[2].partition("\n```")[0]
+SHARED = "shared"
+"""The box of the modules that are no rooms."""
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module as the picture names it."""
+    package, _, inner = module.partition(".")
+    room = inner.partition(".")[0]
+    if package != "tidelog":
+        return package
+    if room == "__main__":
+        return "cli"
+    return SHARED if (SOURCE / "tidelog" / f"{room}.py").exists() else room
+
+
+def arrows_drawn() -> dict[str, set[str]]:
+    drawn: dict[str, set[str]] = {}
+    for start, end in re.findall(r"^ *(\w+)(?:\[[^\]]*\])? --> (\w+)", PICTURE, re.MULTILINE):
+        assert end not in drawn.setdefault(start, set()), f"{start} --> {end} is drawn twice"
+        drawn[start].add(end)
+    return drawn
+
+
+def reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    left = [start]
+    while left:
+        new = graph.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found
+
+
+def imports_between_rooms() -> dict[str, set[str]]:
+    # What `tidelog` itself exports comes from everywhere, when it is asked for.
+    found: dict[str, set[str]] = {}
+    for module, others in graph_of_imports(with_types=False).items():
+        if module != "tidelog":
+            found.setdefault(room_of(module), set()).update(room_of(other) for other in others if other != "tidelog")
+    return {room: others - {room} for room, others in found.items()}
+
+
+def test_each_import_between_rooms_is_a_path_in_the_picture() -> None:
+    drawn, imports = arrows_drawn(), imports_between_rooms()
+    assert len(imports) > 15, "the rooms were found"
+    assert {room: left for room, others in imports.items() if (left := others - reached(drawn, room))} == {}
+
+
+def test_each_arrow_of_the_picture_is_an_import_that_no_path_beside_it_shows() -> None:
+    drawn, imports = arrows_drawn(), imports_between_rooms()
+    untrue = {room: left for room, ends in drawn.items() if (left := ends - imports[room])}
+    assert untrue == {}
+    around = {
+        (room, end) for room, ends in drawn.items() for end in ends for other in ends - {end} if end in reached(drawn, other)
+    }
+    assert around == set(), "these can be left out"
+
+
+def test_the_picture_and_the_table_name_each_module_that_is_no_room() -> None:
+    (box,) = re.findall(rf"{SHARED}\[(.*)\]", PICTURE)
+    modules = {path.stem for path in (SOURCE / "tidelog").glob("[a-z]*.py")}
+    assert set(re.split(r" · |<br/>", box)) == modules
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert {name for name in modules if f"`{name}.py`" not in text} == set()

@@ -79,7 +79,9 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
     if kind.reads_files:
         return make(address, skip_damaged=skip_damaged)
     if skip_damaged:
-        raise InvalidArgumentError("skip_damaged is for folders: what a broker sends is checked by the broker")
+        raise InvalidArgumentError(
+            f"skip_damaged is for folders: of {kind.name} no files are seen that damage could be read around", found=str(address)
+        )
     return make(address)
 
 

@@ -1,7 +1,8 @@
 """Batch boundaries inside a segment: where a run of batches begins and ends, and where to cut it in pieces.
 
 A cut must fall between two batches. The offset index knows such places, every 4 KiB or so, and the segment checks what it says
-against the log; without an index the headers are walked once. Only `folder_plan` uses this.
+against the log; without an index the headers are walked once. `folder_plan` cuts with this, and `pruning` returns such runs
+(`Extent`).
 """
 
 from __future__ import annotations
