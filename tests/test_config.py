@@ -33,7 +33,7 @@ def _text(value: object) -> str:
 
 
 def test_names_of_brokers_of_the_seeds_and_of_older_units(caplog: pytest.LogCaptureFixture) -> None:
-    config._reported.clear()
+    config._warned.clear()
     old = {
         "max.message.time.difference.ms": "1000",
         "log.index.size.max.bytes": 4096,

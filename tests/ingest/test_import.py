@@ -195,7 +195,7 @@ def test_the_topic_is_registered_with_its_configuration(tmp_path: Path) -> None:
 
 
 def test_any_topic_property(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.config._reported", set())  # Another test of this process may have been reported.
+    monkeypatch.setattr("tidelog.config._warned", set())  # Another test of this process may have been reported.
     file = written(tmp_path / "rows.parquet", table(50))
     aliased = run_ok(*command(tmp_path / "alias", file, "--config", "log.roll.hours=1"))
     assert "log.roll.hours is taken for segment.ms" in aliased.stderr

@@ -201,7 +201,8 @@ class Transactions:
         """Say whether a snapshot reports the same open transactions as a replay of the log from the snapshot before it.
 
         Its checksum says that it is whole, not that it is about this log. Where that is much to replay, or nothing says what was
-        open there, it is believed; so it is where compaction may have taken markers or records.
+        open there, it is believed. In a compacted log a transaction that was open then may have ended since, and its records be
+        gone: then the snapshot before it, with the batches since, says as much of what is open now.
         """
         if offset not in self._agree:
             self._agree[offset] = True
@@ -212,12 +213,25 @@ class Transactions:
             is_known = bool(segments) and (segments[0].base_offset == 0 or segments[0].base_offset <= before)
             if is_known and sum(segment.size_bytes for segment in segments) <= MAX_REPLAYED_BYTES:
                 state = ProducerState(self._snapshot(before) or [] if before else [], before)
-                replayed = self._replay(state, offset).open_transactions
-                if replayed != ProducerState(entries, offset).open_transactions and not self._log.is_compacted:
+                found = set(self._replay(state, offset).open_transactions.items())
+                claimed = set(ProducerState(entries, offset).open_transactions.items())
+                if self._log.is_compacted:
+                    # What began before the replay may have ended, and its marker be gone; an open one is never compacted.
+                    ended = all(first < before and not self._has_first(producer, first) for producer, first in found - claimed)
+                    self._agree[offset] = claimed <= found and ended
+                elif found != claimed:
                     path = self._log.directory / names.file_name(offset, names.SNAPSHOT_SUFFIX)
                     self._log.notices.note(path, "reports other open transactions than the log: the one before it is taken")
                     self._agree[offset] = False
         return self._agree[offset]
+
+    def _has_first(self, producer_id: int, first_offset: int) -> bool:
+        """Say whether the log still has the first batch of a producer's transaction."""
+        for segment in self._log.segments_from(first_offset):
+            header = segment.translate_offset(first_offset)
+            segment.close()
+            return header is not None and (header.base_offset, header.producer_id) == (first_offset, producer_id)
+        return False
 
     def _snapshot(self, offset: int) -> list[ProducerEntry] | None:
         if offset not in self._snapshots:
