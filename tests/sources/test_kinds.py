@@ -21,8 +21,12 @@ from tests.spark.stream_query import Query
 from tidelog.clock import SystemClock
 from tidelog.copying.planning import plan_copy
 from tidelog.copying.source_batches import CopyRules, copied_batches
-from tidelog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from tidelog.errors import InvalidArgumentError, UnknownTopicOrPartitionError, UnsupportedVersionError
+from tidelog.model import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP, READ_COMMITTED, TopicPartition
+from tidelog.records.builder import Producer, build_batch_v2
+from tidelog.records.records import Record
 from tidelog.sources import opening
+from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END
 from tidelog.sources.opening import open_source
 from tidelog.sources.plan import plan
 from tidelog.spark.options import parse_options
@@ -83,8 +87,11 @@ def test_splits_are_cut_and_travel(folder: Path, tar: str) -> None:
 
 
 def test_what_it_cannot_do_is_refused(tar: str) -> None:
-    for asked in ({"skip_damaged": True}, {"time_map_dir": "maps"}):
-        with pytest.raises(InvalidArgumentError):
+    for asked in (
+        {"skip_damaged": True},
+        {"time_map_dir": "maps"},
+    ):
+        with pytest.raises(InvalidArgumentError, match="tar"):
             tidelog.scan(tar, TOPIC, **asked)  # type: ignore[arg-type]
     with pytest.raises(UnknownTopicOrPartitionError):
         tidelog.scan(tar, "nowhere")
@@ -93,6 +100,66 @@ def test_what_it_cannot_do_is_refused(tar: str) -> None:
     for options in ({"timeMapDir": "/maps"}, {"skipDamaged": "true"}):
         with pytest.raises(InvalidArgumentError):
             parse_options({"path": tar, "subscribe": TOPIC} | options, SystemClock())
+
+
+def test_places_and_times(folder: Path, tar: str) -> None:
+    keys = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
+    with open_source(tar) as of_tar, open_source(folder) as of_folder:
+        for target in (EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, 0, 1_777, 10**9):
+            answers = of_tar.find(dict.fromkeys(keys, target)), of_folder.find(dict.fromkeys(keys, target))
+            found = [[one and (one.offset, one.timestamp) for one in answer.values()] for answer in answers]
+            assert found[0] == found[1], target
+        for until in (LOG_END, HIGH_WATERMARK):  # the folder has no checkpoint either
+            assert of_tar.ends(keys, until=until) == of_folder.ends(keys, until=until)
+        with pytest.raises(UnsupportedVersionError):
+            of_tar.find({keys[0]: -9})
+        nowhere = TopicPartition(TOPIC, 7)
+        assert of_tar.ends([nowhere]) == {}
+        with pytest.raises(UnknownTopicOrPartitionError):
+            of_tar.find({nowhere: 0})
+
+
+def test_the_high_watermark(folder: Path, tar: str, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_text(f"0\n1\n{TOPIC} 0 1000\n")
+    with tarfile.open(tar.removeprefix("tar:"), "a") as archive:
+        archive.add(tmp_path / "checkpoint", "replication-offset-checkpoint")
+    for until, rows in {LOG_END: 2 * RECORDS, HIGH_WATERMARK: RECORDS + 1_000}.items():
+        assert tidelog.scan(tar, TOPIC, until=until).read_all().num_rows == rows
+    key = TopicPartition(TOPIC, 0)
+    with open_source(tar) as source:
+        assert source.ends([key], until=HIGH_WATERMARK)[key] == (0, 1_000, RECORDS)
+        assert source.find({key: 2_900})[key] is not None
+        assert source.find({key: 2_900}, until=HIGH_WATERMARK)[key] is None
+
+
+def test_transactions_are_refused(tar: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(
+        build_batch_v2([Record(0, 1_000, 0, b"k", b"v")], producer=Producer(7, 0, 0), is_transactional=True)
+    )
+    with tarfile.open(tar.removeprefix("tar:"), "a") as archive:
+        archive.add(tmp_path / "log", "paid-0/00000000000000000000.log")
+    assert tidelog.scan(tar, "paid").read_all().num_rows == 1
+    assert tidelog.scan(tar, TOPIC, isolation=READ_COMMITTED).read_all().num_rows == 2 * RECORDS
+    key = TopicPartition("paid", 0)
+    with open_source(tar) as source:
+        for ask in (lambda: source.ends([key], READ_COMMITTED), lambda: source.find({key: 0}, READ_COMMITTED)):
+            with pytest.raises(InvalidArgumentError, match="transactions"):
+                ask()
+    with pytest.raises(InvalidArgumentError, match="transactions"):
+        tidelog.scan(tar, "paid", isolation=READ_COMMITTED)
+
+
+def test_an_empty_partition(tar: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with tarfile.open(tar.removeprefix("tar:"), "a") as archive:
+        archive.add(tmp_path / "empty", "quiet-0/00000000000000000042.log")
+    key = TopicPartition("quiet", 0)
+    with open_source(tar) as source:
+        assert source.ends([key])[key] == (42, 42, 42)
+        for target, offset in {EARLIEST: 42, LATEST: 42, MAX_TIMESTAMP: None, 0: None}.items():
+            found = source.find({key: target})[key]
+            assert (found and found.offset) == offset
+    assert tidelog.scan(tar, "quiet").read_all().num_rows == 0
 
 
 def test_the_commands(folder: Path, tar: str) -> None:

@@ -36,11 +36,11 @@ class OffsetSource(Source):
 
     def plan(self, request: ScanRequest) -> ScanPlan[Split]:
         if request.time_map_dir is not None:
-            raise InvalidArgumentError("time maps belong to files: no use with a broker", found=self.address)
+            raise InvalidArgumentError("time maps belong to files, and none are seen here", path=self.address)
         topic, notes = request.topic, list[str]()
         numbers = wanted_partitions(self.partitions(topic), request.partitions, request.offsets)
         keys = [TopicPartition(topic, number) for number in numbers]
-        bounds = self.bounds(keys, request.time.start_ms, request.isolation)
+        bounds = self.bounds(keys, request.time.start_ms, request.isolation, request.until)
         sizes = self.sizes(keys)
         parts: list[PartitionRange] = []
         bytes_each: dict[TopicPartition, float] = {}

@@ -80,7 +80,8 @@ def open_source(address: Address, *, skip_damaged: bool = False) -> Source:
         return make(address, skip_damaged=skip_damaged)
     if skip_damaged:
         raise InvalidArgumentError(
-            f"skip_damaged is for folders: of {kind.name} no files are seen that damage could be read around", found=str(address)
+            f"skip_damaged is for folders: of {kind.name} no segment files are seen that damage could be read around",
+            found=str(address),
         )
     return make(address)
 

@@ -159,16 +159,16 @@ class Source(ABC):
         return {key: sizes.get(key, 0) / max(1, one.log_end_offset - one.log_start_offset) for key, one in ends.items()}
 
     def bounds(
-        self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation
+        self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation, until: str = HIGH_WATERMARK
     ) -> dict[TopicPartition, Bounds]:
         """Return where to read for all records with `start_ms <= timestamp`, None for all. What comes meanwhile is outside."""
-        ends = self.ends(keys, isolation, HIGH_WATERMARK)
+        ends = self.ends(keys, isolation, until)
         if start_ms is None:
             return {key: Bounds(one.log_start_offset, one.log_start_offset, one.end_offset) for key, one in ends.items()}
         found: dict[TopicPartition, Bounds] = {}
         for key, one in ends.items():
             try:
-                first = self.find({key: start_ms}, isolation, HIGH_WATERMARK)[key]
+                first = self.find({key: start_ms}, isolation, until)[key]
             except UnsupportedForMessageFormatError:
                 start = one.log_start_offset  # Older records may have what the last ones lack.
             else:

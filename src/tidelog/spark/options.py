@@ -211,9 +211,9 @@ def _kind(given: Mapping[str, str]) -> Kind:
     if kind.is_cluster:
         broker_addresses(given, *(("path", path) if path else (BROKERS, brokers)))
     if not kind.reads_files and "timemapdir" in given:
-        raise InvalidArgumentError("option timeMapDir: time maps belong to files, brokers have none")
+        raise InvalidArgumentError(f"option timeMapDir is for folders: of {kind.name} no segment files are seen")
     if not kind.reads_files and boolean(given, "skipDamaged", False):
-        raise InvalidArgumentError("option skipDamaged is for files: what a broker sends is checked by the broker")
+        raise InvalidArgumentError(f"option skipDamaged is for folders: of {kind.name} no segment files are seen")
     return kind
 
 

@@ -94,9 +94,9 @@ def command(
     format_name = format_name or SUFFIXES.get(Path(output or "").suffix.lower(), "text")
     kind = kind_of(source)
     if not kind.reads_files and (time_map_dir is not None or until_high_watermark):
-        raise click.UsageError("--time-map-dir and --until-high-watermark are for folders: brokers end at the high watermark.")
+        raise click.UsageError(f"--time-map-dir and --until-high-watermark are for folders, not for {kind.name}.")
     if not kind.reads_files and skip_damaged:
-        raise click.UsageError("--skip-damaged is for folders: what a broker sends is checked by the broker.")
+        raise click.UsageError(f"--skip-damaged is for folders: of {kind.name} no segment files are seen.")
     if encoding is not None and format_name in BINARY_FORMATS:
         raise click.UsageError(f"--encoding is for text and jsonl: {format_name} holds bytes as they are.")
     echo_moment(start)

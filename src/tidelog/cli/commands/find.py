@@ -77,8 +77,9 @@ def command(
     What Kafka answers to a consumer's offsetsForTimes; `max` finds the record with the largest timestamp, `earliest`
     and `latest` the ends of the log.
     """
-    if not kind_of(source).reads_files and (explained or message_format is not None):
-        raise click.UsageError("--explain and --message-format are for folders: a broker does not say how it searches.")
+    kind = kind_of(source)
+    if not kind.reads_files and (explained or message_format is not None):
+        raise click.UsageError(f"--explain and --message-format are for folders: the search of {kind.name} is not seen.")
     if isinstance(target, Moment):
         echo_moment(target)
         timestamp = target.time_ms

@@ -23,7 +23,7 @@ from tidelog.clock import SteadyClock
 from tidelog.errors import ProtocolError, UnknownTopicOrPartitionError, UnsupportedForMessageFormatError
 from tidelog.model import EARLIEST, LATEST, READ_UNCOMMITTED, Isolation, TopicPartition
 from tidelog.reader.time_search import FoundOffset
-from tidelog.sources.bounds import LOG_END, TimeRange
+from tidelog.sources.bounds import HIGH_WATERMARK, LOG_END, TimeRange
 from tidelog.sources.brokers.broker_split import BrokerSplit, scan_cluster
 from tidelog.sources.groups import Groups
 from tidelog.sources.offset_cuts import OffsetPiece
@@ -93,7 +93,7 @@ class BrokerSource(OffsetSource):
         return found
 
     def bounds(
-        self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation
+        self, keys: Collection[TopicPartition], start_ms: int | None, isolation: Isolation, until: str = HIGH_WATERMARK
     ) -> dict[TopicPartition, Bounds]:
         # "None is that late" is not always true of brokers, see there.
         return {key: Bounds(*held) for key, held in bounds_for_times(self.cluster, keys, start_ms, isolation).items()}
