@@ -412,7 +412,9 @@ class LogSegment(SegmentReader):
                 stack.callback(part.close)
             if self._max_timestamp != UNKNOWN:
                 try:
-                    self.time_index.maybe_append(*self._largest(), skip_full_check=True)
+                    timestamp, offset = self._largest()
+                    if timestamp > self.time_index.last_entry.timestamp:  # Kafka has entries with times for batches without (v0).
+                        self.time_index.maybe_append(timestamp, offset, skip_full_check=True)
                 except Exception as error:
                     logger.warning("%s: its last entry could not be added: %s", self.time_index.path, error)
 
