@@ -7,7 +7,7 @@
 | `arrival_ms` | when the broker appends it, in truth; LogAppendTime but for the skew of the broker's clock |
 
 KIP-32 discusses three patterns of latency, and wrong clocks: `SMALL_LATENCY`, `LARGE_LATENCY`, `MIXED_LATENCY`, `WrongClock`.
-A value starts with the message's number and its `create_ms`, both int64, so that the log alone says what a reader saw.
+A value starts with the message's number and its `create_ms`, both int64, so that the log alone tells what a reader saw.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def mistakes(found: Measurements) -> Table:
             "The append time index is asked for append times. Its answers are early by up to a minute of messages, and as "
             "those do not bear the time, no consumer can leave the early ones out.",
             "Designs and logs that are not here made no mistake.",
-            "Where the 16-byte index reads more log than the accepted one, that is each earlier segment's end, after its "
+            "Where the 16-byte index reads more log than the accepted one, that is each earlier segment's end, behind its "
             "last entry: a "
             "closing entry, as the accepted design has, would spare it.",
         ),
@@ -161,5 +161,5 @@ def guarantees(found: Measurements) -> Table:
         ),
         tuple(rows),
         source='KIP-33, "Search message by timestamp"',
-        notes=("Earlier messages are those after the answer to the log's end: what a consumer gets that reads on.",),
+        notes=("Earlier messages are those behind the answer to the log's end: what a consumer gets that reads on.",),
     )

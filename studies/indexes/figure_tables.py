@@ -150,7 +150,7 @@ def figures(found: Measurements) -> Table:
     behind = arithmetic.log_bytes_behind(16 * GB, 4 * KIB)
     rows.append(
         (
-            "The log after 16 GB of offset index",
+            "The log behind 16 GB of offset index",
             "16 GB / 8 B × 4 KiB",
             "not told",
             f"{behind / 10**12:.1f} TB, {behind / PARTITIONS / GB:.1f} GB a partition; or the room of "

@@ -88,7 +88,7 @@ def starts(found: Measurements) -> Table:
         tuple(rows),
         source='KIP-33, "Broker startup"',
         notes=(
-            "After a crash everything after the recovery point is walked. It stands at the active segment because rolled "
+            "After a crash everything behind the recovery point is walked. It stands at the active segment because rolled "
             "ones are "
             "flushed at once; a crash before that costs more than the active one.",
         ),

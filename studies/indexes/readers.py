@@ -7,7 +7,7 @@
 | `MinuteMapReader` | at the first offset of any minute that is T's or later | if there is none |
 | `NaiveMinuteMapReader` | at the first offset of T's minute, or of the next one there is | the same |
 | `WideReader` | at the last entry earlier than T | after a walk from its last entry to its end |
-| `AppendTimeReader` | behind the last entry earlier than T; that is the answer, as no message says | by its last entry |
+| `AppendTimeReader` | behind the last entry earlier than T; that is the answer, as no message tells | by its last entry |
 
 `GranularReader` must take an entry *earlier* than T, not the closest: of records of the same millisecond some may lie before the
 entry. It believes that times never go back; given an index on anything else it is wrong, which is counted here too.

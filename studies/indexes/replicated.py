@@ -9,7 +9,7 @@ received in a minute. It rolls by the first entry, and retention goes by the las
 What the text leaves open, and what is taken for it:
 
 * An int32 cannot hold an absolute offset, so it is relative to the segment's base. A response never crosses a segment, and an
-  entry of offset 0 says the follower to begin one: that is why there must always be one for the first message.
+  entry of offset 0 tells the follower to begin one: that is why there must always be one for the first message.
 * "The entries in the message set" are those of its offsets. Then the last message's entry, which is only made at the roll, comes
   too late for a follower that has that message already. `with_closing` sends it along with the next segment's first messages, as
   offset -1.

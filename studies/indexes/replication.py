@@ -7,7 +7,7 @@
 | caught up, closing entries sent | as `replicated` repairs the protocol |
 | follower crashes, index fetched | as the text wants it |
 | follower crashes, last / every segment rebuilt | from its own log, with the time of the rebuild |
-| the same, its clock a day after | as a machine without a battery comes up |
+| the same, its clock a day behind | as a machine without a battery comes up |
 | leader crashes, index fetched / rebuilt | the follower leads on; the old leader is cut to what that had |
 | leader crashes, entries not cut | requirement 4 disregarded |
 | both crash | the leader rebuilds its last segment, there is nobody to fetch from; the follower fetches from it |
@@ -69,7 +69,7 @@ HISTORIES = {
     "follower crashes, index fetched": History("follower"),
     "follower crashes, last segment rebuilt": History("follower", recovery="rebuilt"),
     "follower crashes, every segment rebuilt": History("follower", recovery="rebuilt", segments=EVERY),
-    "follower crashes, every segment rebuilt, its clock a day after": History(
+    "follower crashes, every segment rebuilt, its clock a day behind": History(
         "follower", recovery="rebuilt", segments=EVERY, clock_behind_ms=DAY_MS
     ),
     "leader crashes, index fetched": History("leader", fetch_every_ms=5 * MINUTE_MS),

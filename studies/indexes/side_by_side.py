@@ -106,11 +106,11 @@ class LookUps:
     inexact: int = 0
     """Answers that are not that record."""
     missing: int = 0
-    """Answers after it, or none although it exists."""
+    """Answers behind it, or none although it exists."""
     missed: int = 0
     """Records that are late enough and lie before the answer."""
     behind: list[int] = field(default_factory=list)
-    """Records that are too early and lie after the answer: who reads on reads them."""
+    """Records that are too early and lie behind the answer: who reads on reads them."""
     example: str = ""
 
 
@@ -149,7 +149,7 @@ def measure(case: Case, work_dir: Path) -> Iterator[Measurement]:
 
 
 def targets(times: Int64s, scale: float) -> list[int]:
-    """Return seeded target times (ms): half of them records' own, half anywhere, a second before and after the log too."""
+    """Return seeded target times (ms): half of them records' own, half anywhere, a second before and behind the log too."""
     random = np.random.default_rng(79)
     count = max(20, round(150 * scale))
     own = random.choice(times, count)
@@ -177,7 +177,7 @@ def look_up_all(reader: FileReader | MinuteMapReader, times: Int64s, wanted: lis
         if answer.offset != truth and not found.example:
             said = "no record" if answer.offset is None else f"offset {answer.offset:,}"
             right = "there is none" if truth is None else f"offset {truth:,} has {_clock_time(int(times[truth]))} already"
-            cost = f"{missed:,} missed" if missed else "what is read up to there is earlier, and nothing says"
+            cost = f"{missed:,} missed" if missed else "what is read up to there is earlier, and nothing tells"
             found.example = f"T = {_clock_time(timestamp)}: answers {said}; {right}; {cost}"
     return found
 

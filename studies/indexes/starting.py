@@ -3,9 +3,9 @@
 | | after a clean end | after a crash: the last segment |
 |---|---|---|
 | time index | last entries | batch headers, walked; the index comes out the same |
-| minute, second index | last entries; then the log after the last entry of the offset index | the same |
+| minute, second index | last entries; then the log behind the last entry of the offset index | the same |
 | minute map | every entry, into memory; then the log from the largest minute's first offset on | every record, opened |
-| 16-byte offset index | last entries; then the log after them | batch headers |
+| 16-byte offset index | last entries; then the log behind them | batch headers |
 | append time index | last entries | cannot be: the times are nowhere else. From the leader, or with the time of the rebuild |
 """
 

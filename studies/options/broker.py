@@ -12,7 +12,7 @@ one of a segment, which is known when the next segment begins. Where followers g
 | | a follower's entries | after a crash |
 |---|---|---|
 | FETCHED | those whose messages are in the response, as the draft's FetchResponse has it | fetched from the leader |
-| FETCHED_LATE | besides, those that the leader has added after what the follower already has | the same |
+| FETCHED_LATE | besides, those that the leader has added behind what the follower already has | the same |
 | OWN | its own, by its own clock when it fetches | rebuilt from the log, by the clock at that time |
 
 What is left out: threads, flushing, the high watermark, elections. A response never spans two segments, as in Kafka, and a

@@ -99,7 +99,7 @@ def encode(option: Option, message: Message) -> bytes:
 
 
 def encode_set(option: Option, messages: Sequence[Message], codec: Codec = Codec.NONE) -> bytes:
-    """Return messages one after the other, or with a codec inside one wrapper. Offsets must grow.
+    """Return messages one behind the other, or with a codec inside one wrapper. Offsets must grow.
 
     Raises InvalidArgumentError for a wrapper of nothing.
     """
@@ -153,7 +153,7 @@ def decode_at(option: Option, data: Bytes, position: int, end: int) -> Message:
         fields.append(None if length < 0 else bytes(data[at : at + length]))
         at += max(length, 0)
     if at != end:
-        raise InvalidRecordError("bytes after the value", position=position, found=end - at)
+        raise InvalidRecordError("bytes behind the value", position=position, found=end - at)
     codec = Codec(data[position + ENTRY_BYTES + 5] & CODEC_MASK)
     return Message(_ENTRY.unpack_from(data, position)[0], create_ms, append_ms, fields[0], fields[1], codec)
 

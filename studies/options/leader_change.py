@@ -1,6 +1,6 @@
 """KIP-32's corner case of LogAppendTime: a new leader whose clock is behind the old one's.
 
-Broker 0 leads, broker 1 follows; half way broker 0 fails, and broker 1 leads with a clock that is `BEHIND_MS` after. On the real
+Broker 0 leads, broker 1 follows; half way broker 0 fails, and broker 1 leads with a clock that is `BEHIND_MS` behind. On the real
 engine, with the KIP's rule (the later of the last append time and the clock) and with Kafka's plain clock
 (`tidelog.log.append.time.monotonic=false`), and on option 1's broker.
 """
@@ -31,7 +31,7 @@ MODEL_RULE = "option 1's broker"
 
 
 def cases(scale: float) -> list[Case]:
-    return [Case(PART, "clock after", {"records": max(100, int(2_000 * scale)), "behind_ms": BEHIND_MS, "seed": SEED})]
+    return [Case(PART, "clock behind", {"records": max(100, int(2_000 * scale)), "behind_ms": BEHIND_MS, "seed": SEED})]
 
 
 def workload(case: Case) -> Workload:

@@ -109,7 +109,7 @@ def _mirror(m: Measurements) -> tuple[Cell, ...]:
     precision = m.value("mirror", case, OPTION_3, "LogAppendTime in the index")
     off = show_millis(m.value("mirror", case, OPTION_3, "index's mean error"))
     comparison = Claim(
-        "Option 1 shows users the most; option 2 loses CreateTime; option 3 knows the same as option 1 inside the broker",
+        "Option 1 tells users the most; option 2 loses CreateTime; option 3 knows the same as option 1 inside the broker",
         f"Option 2 keeps CreateTime of {percent(share(OPTION_2, 'CreateTime as made, in target'))}. Option 3's index has the"
         f" exact LogAppendTime of {percent(precision)} of the messages only, and is {off} off on average",
         verdict(share(OPTION_2, "CreateTime as made, in target") == 0, precision == 1),
@@ -240,7 +240,7 @@ def _latency(m: Measurements) -> tuple[Cell, ...]:
         cell(OPTION_2, "Lag in time", False, True),
         cell(OPTION_3, "End-to-end latency", True, False),
         Claim(
-            "Option 1 shows users the most",
+            "Option 1 tells users the most",
             "Computable of end-to-end latency and lag: "
             + "; ".join(f"{name}: {count}" for name, count in numbers.items())
             + ". Of two hops between clusters, brokers can time: "

@@ -1,4 +1,4 @@
-"""The tables after the comparison, each with all that was measured for it."""
+"""The tables behind the comparison, each with all that was measured for it."""
 
 from __future__ import annotations
 
@@ -263,8 +263,8 @@ def good_things_table(m: Measurements) -> Table:
     longest = max(value(case, APPEND, "longest segment") for case in good_things.LATENCIES)
     alike = value(second, APPEND, "segments that begin alike")
     by_making = {one: value(second, one, "messages kept as long as promised, from making") for one in (CREATE, APPEND)}
-    rule_back = m.value(leader_change.PART, "clock after", leader_change.ENGINE_RULE, "steps back")
-    plain_back = m.value(leader_change.PART, "clock after", leader_change.ENGINE_PLAIN, "steps back")
+    rule_back = m.value(leader_change.PART, "clock behind", leader_change.ENGINE_RULE, "steps back")
+    plain_back = m.value(leader_change.PART, "clock behind", leader_change.ENGINE_PLAIN, "steps back")
     same = {one: m.value("mirror", observed.SHORTEST, one, "CreateTime same in both") for one in (CREATE, APPEND)}
     wrong_payload = m.value("windows", "1 min", pipeline.PAYLOAD, "messages in the wrong window")
     rows: tuple[tuple[Cell, ...], ...] = (

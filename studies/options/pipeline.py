@@ -143,7 +143,7 @@ def _through_model(
 ) -> tuple[Seen, int]:
     """Append the messages, whose requests carry these times, at their arrival; return what is seen, and replicas' differences.
 
-    With `in_payload` applications put CreateTime after the number that each value begins with, and read it there.
+    With `in_payload` applications put CreateTime behind the number that each value begins with, and read it there.
     """
     start_ms = int(messages.arrival_ms[0])
     leader, follower = (

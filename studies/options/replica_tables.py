@@ -59,14 +59,14 @@ def rolling_table(m: Measurements) -> Table:
 def _replica_assumption() -> str:
     return (
         f"{replicas.HOURS} h of messages in requests of {replicas.REQUEST_MESSAGES}; followers are"
-        f" {show_millis(replicas.FOLLOWER_LAG_MS)} after, their clocks {show_millis(-replicas.FOLLOWER_SKEW_MS)} slow; crash"
+        f" {show_millis(replicas.FOLLOWER_LAG_MS)} behind, their clocks {show_millis(-replicas.FOLLOWER_SKEW_MS)} slow; crash"
         f" after {percent(replicas.CRASH_AT)} of the messages, reassignment after {percent(replicas.REASSIGNED_AT)}."
     )
 
 
 def leader_table(m: Measurements) -> Table:
     """Return the corner case of a slower new leader."""
-    case = "clock after"
+    case = "clock behind"
 
     def value(subject: str, metric: str) -> float:
         return m.value(leader_change.PART, case, subject, metric)

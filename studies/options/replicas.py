@@ -44,7 +44,7 @@ PARTS = (RETENTION, ROLLING)
 ALL_MODELS = "all options"
 
 WORKLOADS = "workloads"
-"""The part under which every case says its workload, for the chapter's assumptions."""
+"""The part under which every case tells its workload, for the chapter's assumptions."""
 
 SEED = 3200
 HOURS = 12

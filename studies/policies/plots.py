@@ -59,7 +59,7 @@ def _disk(found: Measurements) -> Plot:
         "time",
         "KiB of log",
         x_is_time=True,
-        caption="What comes after the future timestamp stays as long as that does; a message that is refused keeps nothing.",
+        caption="What comes behind the future timestamp stays as long as that does; a message that is refused keeps nothing.",
     )
 
 

@@ -29,7 +29,7 @@ QUESTION = (
 TIES = (
     "two figures are as good as equal where they are no more than 10 % apart, or no more than: 15 minutes (retention), "
     "0.5 % of the messages (rolling, 1), 30 minutes (rolling, 2)",
-    "robustness is the mean over the scenarios with wrong producers' clocks (ahead, after, one from the future or the past)",
+    "robustness is the mean over the scenarios with wrong producers' clocks (ahead, behind, one from the future or the past)",
 )
 
 

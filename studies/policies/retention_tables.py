@@ -334,4 +334,4 @@ def findings(found: Measurements) -> Iterable[str]:
     )
     past = found.get(RETENTION, "one from the past", on_cluster(CREATE_TIME, 1), "off_ms")
     if past is not None and past.value == 0:
-        yield "One timestamp 30 days after changes nothing under CreateTime: the largest timestamp of its segment counts."
+        yield "One timestamp 30 days behind changes nothing under CreateTime: the largest timestamp of its segment counts."

@@ -5,8 +5,8 @@ with a latency of its own of the same pattern. Wrong clocks go with small latenc
 
 | wrong | what |
 |---|---|
-| producers' clocks | a share of the messages says a time `CLOCK_OFF_MS` ahead or after |
-| one message | says a time 30 days ahead or after |
+| producers' clocks | a share of the messages says a time `CLOCK_OFF_MS` ahead or behind |
+| one message | says a time 30 days ahead or behind |
 | a broker's clock | cluster 1's is always 2 hours ahead; or jumps ahead for an hour, and back |
 
 `scale` thins the messages out and changes no duration, so that a small run shows the same effects.
@@ -126,7 +126,7 @@ SCENARIOS = (
     Scenario("large latency", PATTERN_2, LARGE_LATENCY),
     Scenario("mixed latency", PATTERN_3, MIXED_LATENCY),
     Scenario("producers ahead", ROBUSTNESS, wrong_clock=WrongClock(CLOCK_OFF_SHARE, CLOCK_OFF_MS)),
-    Scenario("producers after", ROBUSTNESS, wrong_clock=WrongClock(CLOCK_OFF_SHARE, -CLOCK_OFF_MS)),
+    Scenario("producers behind", ROBUSTNESS, wrong_clock=WrongClock(CLOCK_OFF_SHARE, -CLOCK_OFF_MS)),
     Scenario("one from the future", ROBUSTNESS, far_off_ms=FAR_OFF_MS),
     Scenario("one from the past", ROBUSTNESS, far_off_ms=-FAR_OFF_MS),
     Scenario("broker ahead", BROKER, broker=ClockError(SKEW_MS)),

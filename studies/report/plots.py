@@ -151,7 +151,7 @@ def _lying_bars(axes: Axes, plot: Plot) -> dict[str, str]:
     values = [{str(x): y for x, y in zip(series.xs, series.ys, strict=True)} for series in plot.series]
     low, high = _limits([y for series in plot.series for y in series.ys], log=plot.log_y, from_zero=True)
     zero = max(low, 0.0)
-    # Nobody says the fifth zero from the sixth.
+    # Nobody tells the fifth zero from the sixth.
     sparse = len(plot.series) > MOST_WITH_ZEROS and any(y == 0 for series in plot.series for y in series.ys)
     hints: dict[str, str] = {}
     place = 0.0

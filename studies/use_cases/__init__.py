@@ -9,7 +9,7 @@
 | `lag` | case 4: lag by time, time to the log's end |
 | `latency_metric` | case 5: the broker's latency metric |
 | `kip_table` | the KIP's table, each cell with what was measured; its conclusion |
-| `details` | the tables and plots after it |
+| `details` | the tables and plots behind it |
 | `presenting` | the chapter |
 """
 

@@ -52,7 +52,7 @@ class Skew:
 
     name: str
     producers_ms: int = 0
-    """How far ahead some producers' clocks are; negative: after."""
+    """How far ahead some producers' clocks are; negative: behind."""
     broker_ms: int = 0
     """The same of the broker; in the failover, of cluster 2's."""
 
@@ -65,9 +65,9 @@ TRUE_CLOCKS = Skew("true clocks")
 SKEWS = (
     TRUE_CLOCKS,
     Skew("producers ahead", producers_ms=SKEW_MS),
-    Skew("producers after", producers_ms=-SKEW_MS),
+    Skew("producers behind", producers_ms=-SKEW_MS),
     Skew("broker ahead", broker_ms=SKEW_MS),
-    Skew("broker after", broker_ms=-SKEW_MS),
+    Skew("broker behind", broker_ms=-SKEW_MS),
 )
 
 

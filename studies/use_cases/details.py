@@ -1,4 +1,4 @@
-"""The tables and plots of the chapter after KIP-33's own table."""
+"""The tables and plots of the chapter behind KIP-33's own table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def search_table(found: Measurements) -> Table:
 def guarantees_table(found: Measurements) -> Table:
     """What the KIP's section on searching promises."""
     part = searching.SEARCH
-    metrics = ("later than T and not after the offset", "before the offset and not below T", "earlier than T and read")
+    metrics = ("later than T and not behind the offset", "before the offset and not below T", "earlier than T and read")
     rows: list[tuple[Cell, ...]] = []
     for case in found.cases(part):
         for timestamp_type in TYPES:
@@ -254,7 +254,7 @@ def lag_table(found: Measurements) -> Table:
         tuple(rows),
         source=f"{SECTION}, case 4",
         notes=(
-            f"With true clocks the consumer is {first_ms / SECOND_MS:,.0f} s after at first, and at the end after "
+            f"With true clocks the consumer is {first_ms / SECOND_MS:,.0f} s behind at first, and at the end after "
             f"{end_ms / SECOND_MS:,.0f} s. Errors of the time to the end are shares of the time that is left.",
         ),
     )

@@ -3,7 +3,7 @@
 Both clusters have the same messages, in the orders in which they arrived there. Until the crash the consumer has read everything
 on cluster 1; then it looks on cluster 2, as that stands at this moment, for a time, and starts there; without an answer it starts
 at the end. Missed is what it never read: not on cluster 1, and before the start on cluster 2, whether or not it comes to cluster
-1 later. Read twice is what it read on cluster 1 and finds again after the start.
+1 later. Read twice is what it read on cluster 1 and finds again behind the start.
 
 | strategy | looks for |
 |---|---|

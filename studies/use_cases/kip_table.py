@@ -90,7 +90,7 @@ def _search(read: _Read) -> list[tuple[Cell, ...]]:
             Claim(
                 "searching with CreateTime gives a precise offset",
                 f"{ct_lost} missed, with wrong clocks too; but {read.nothing_a_search(TRUE, by_ct):.1f} earlier "
-                "messages after the "
+                "messages behind the "
                 f"offset a search, {read.nothing_a_search('producers ahead', by_ct):.0f} with some producers' clocks ahead",
                 Verdict.PARTLY if ct_lost == 0 else Verdict.REFUTED,
             ),
@@ -285,7 +285,7 @@ def _lag(read: _Read) -> list[tuple[Cell, ...]]:
                 "the lag is easy to tell, and with it how long it takes to the log's end",
                 f"lag {exact:.0f} ms off at most, {read.lag_error('broker behind', by_lat) / SECOND_MS:.0f} s "
                 "with the broker's clock "
-                f"after; time to the end {shares[LOG_APPEND_TIME]} (median), {shares[lag.OFFSETS]} from offsets",
+                f"behind; time to the end {shares[LOG_APPEND_TIME]} (median), {shares[lag.OFFSETS]} from offsets",
                 _if(exact == 0),
             ),
             Claim(
@@ -389,7 +389,7 @@ def conclusion(found: Measurements) -> str:
     if not _is_divided(ct, lat):
         return told
     return (
-        f"{told} So neither type is the better one: LogAppendTime says where a reader stands in the log, CreateTime finds what "
+        f"{told} So neither type is the better one: LogAppendTime tells where a reader stands in the log, CreateTime finds what "
         "happened when, also when a clock is wrong."
     )
 

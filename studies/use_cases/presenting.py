@@ -1,4 +1,4 @@
-"""The chapter: KIP-33's table with what was measured in each cell, and the tables and plots after it.
+"""The chapter: KIP-33's table with what was measured in each cell, and the tables and plots behind it.
 
 Each verdict follows from measured numbers, by the condition beside it.
 """
@@ -73,7 +73,7 @@ def _assumptions(measurements: Measurements) -> tuple[str, ...]:
         f"Bootstrap: rows made over {bootstrap.DAYS} days, dumped in 1 ms each, then a day of live messages.",
         f"Failover: {failover.CRASHES} crashes spread over the log; the consumer had read all of cluster 1. "
         "A skewed broker is cluster 2's.",
-        f"Lag: a consumer {lag.SPEED} times as fast as the messages, a quarter of the log after; its own clock is right.",
+        f"Lag: a consumer {lag.SPEED} times as fast as the messages, a quarter of the log behind; its own clock is right.",
         f"Topics of type {' and '.join(TYPES)}. On the latter CreateTime is what format v2 keeps in its deltas; "
         "Kafka's own consumer does not show it.",
         f"Metric: per message. Cases {', '.join(latency_metric.CASES)}.",

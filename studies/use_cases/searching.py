@@ -1,7 +1,7 @@
 """Use case 1: search by timestamp, so that nothing is lost.
 
 A user wants the messages with a CreateTime of T or later, and starts reading at the offset that a search gives. Missed is what
-lies before that offset and is wanted; read for nothing what lies after it and is not.
+lies before that offset and is wanted; read for nothing what lies behind it and is not.
 
 | subject | searches for | wants |
 |---|---|---|
@@ -102,7 +102,7 @@ def _check_guarantees(tally: Tally, one: Cluster, targets: Int64s) -> None:
         times = one.timestamps
         tally.add(f"guarantees, {one.timestamp_type}", "searches", 1, "searches")
         tally.add(
-            f"guarantees, {one.timestamp_type}", "later than T and not after the offset", int((times[:start] > target).sum())
+            f"guarantees, {one.timestamp_type}", "later than T and not behind the offset", int((times[:start] > target).sum())
         )
         tally.add(f"guarantees, {one.timestamp_type}", "before the offset and not below T", int((times[:start] >= target).sum()))
         tally.add(f"guarantees, {one.timestamp_type}", "earlier than T and read", int((times[start:] < target).sum()))

@@ -38,7 +38,7 @@ MEASURES: dict[str, Callable[[Case, Path], list[Measurement]]] = {
     ASSUMPTIONS: _measure_assumptions,
 }
 
-LAG_SKEWS = (TRUE_CLOCKS.name, "producers ahead", "broker after")
+LAG_SKEWS = (TRUE_CLOCKS.name, "producers ahead", "broker behind")
 
 
 class UseCasesStudy:

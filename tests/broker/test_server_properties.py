@@ -227,7 +227,7 @@ class TestListeners:
             ({"listeners": "PLAINTEXT://h:port"}, "host:port"),
             ({"listeners": "PLAINTEXT://h:65536"}, "65535"),
             ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "twice"),
-            ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot be reported"),
+            ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot connect to"),
             ({"listeners": "C://:1", "controller.listener.names": "C"}, "none for clients"),
             ({"listeners": "PLAINTEXT://h:1", "advertised.listeners": "B://h:1"}, "names what listeners does not"),
         ],

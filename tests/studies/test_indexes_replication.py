@@ -146,7 +146,7 @@ class TestRetention:
 
     def test_a_clock_that_is_behind_deletes_too_early(self) -> None:
         coming = arrivals(0.05)
-        outcome = simulate(coming, HISTORIES["follower crashes, every segment rebuilt, its clock a day after"])
+        outcome = simulate(coming, HISTORIES["follower crashes, every segment rebuilt, its clock a day behind"])
         assert retention_mistakes(outcome, outcome.recovered_ms).early >= 2
 
 

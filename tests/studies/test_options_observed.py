@@ -83,7 +83,7 @@ def test_what_a_mirror_keeps(found: Measurements) -> None:
         assert found.value("mirror", "1 min", subject, "CreateTime as made, in target") == (subject in keeps)
         assert found.value("mirror", "1 min", subject, "LogAppendTime differs") == (subject in stamps)
         assert found.value("mirror", "1 min", subject, "leader and follower differ") == 0
-    # Option 3's index says the first append of each minute, and no other.
+    # Option 3's index tells the first append of each minute, and no other.
     order = sorted(second)
     firsts = list(itertools.accumulate(order, lambda last, time: time if time // 60_000 > last // 60_000 else last))
     share = sum(a == b for a, b in zip(order, firsts, strict=True)) / len(order)
@@ -160,7 +160,7 @@ def test_verdicts() -> None:
 
 
 class MadeUp(Measurements):
-    """Every measurement is there, and says `default`, unless it is reported otherwise by its metric."""
+    """Every measurement is there, and says `default`, unless it is told otherwise by its metric."""
 
     def __init__(self, default: float, **told: float) -> None:
         super().__init__([])

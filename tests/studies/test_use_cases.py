@@ -61,7 +61,7 @@ def test_searches(measured: Measurements, skew: str) -> None:
         assert measured.value(case.part, skew, subject, "missed") == missed
         assert measured.value(case.part, skew, subject, "read for nothing") == for_nothing
     for topic in ("CreateTime", "LogAppendTime"):
-        for metric in ("later than T and not after the offset", "before the offset and not below T"):
+        for metric in ("later than T and not behind the offset", "before the offset and not below T"):
             assert measured.value(case.part, skew, f"guarantees, {topic}", metric) == 0
 
 
@@ -101,7 +101,7 @@ def test_bootstrap(measured: Measurements, order: str) -> None:
             assert measured.value(case.part, order, subject, f"read for nothing {moment}") == for_nothing
 
 
-@pytest.mark.parametrize("name", ["true clocks", "producers ahead", "broker after", failover.COPIED])
+@pytest.mark.parametrize("name", ["true clocks", "producers ahead", "broker behind", failover.COPIED])
 def test_failover(measured: Measurements, name: str) -> None:
     case = case_of(failover.FAILOVER, name)
     first, second = failover.both_clusters(case)
@@ -166,7 +166,7 @@ def test_the_documents_case_by_hand(measured: Measurements) -> None:
 def test_a_consumer_that_catches_up() -> None:
     arrivals = np.arange(0, 1_000_000, 1_000, dtype=np.int64)
     consumer = lag.Consumer(arrivals)
-    # 250 messages after at 500 s, gaining 3 a second: there after 83 s.
+    # 250 messages behind at 500 s, gaining 3 a second: there after 83 s.
     assert consumer.begin_ms == 500_000
     assert consumer.end_ms - consumer.begin_ms == pytest.approx(250 / 3 * 1000, rel=0.02)
     assert consumer.position(consumer.begin_ms) == 250
@@ -177,7 +177,7 @@ def test_lag(measured: Measurements) -> None:
     for case in ("true clocks", "producers ahead"):
         assert measured.value(part, case, f"LogAppendTime: {lag.NOW}", "lag, largest error") == 0
         assert measured.value(part, case, f"CreateTime: {lag.NOW}", "lag, largest error") > 0
-    assert measured.value(part, "broker after", f"LogAppendTime: {lag.NOW}", "lag, mean error") == SKEW_MS
+    assert measured.value(part, "broker behind", f"LogAppendTime: {lag.NOW}", "lag, mean error") == SKEW_MS
 
 
 @pytest.mark.parametrize("name", latency_metric.CASES)
@@ -215,6 +215,6 @@ def test_the_chapter_has_the_kips_table(measured: Measurements) -> None:
 
 
 def test_cases_measure_the_same_anywhere(measured: Measurements, tmp_path: Path) -> None:
-    case = case_of(failover.FAILOVER, "producers after")
+    case = case_of(failover.FAILOVER, "producers behind")
     again = list(STUDY.measure(case, tmp_path))
     assert again == [one for one in measured if (one.part, one.case) == (case.part, case.name)]

@@ -45,7 +45,7 @@ def test_truncated(pair: tuple[type[Message], int], seed: int) -> None:
 @examples(80)
 def test_bytes_behind(pair: tuple[type[Message], int], seed: int) -> None:
     data = random_data(*pair, random.Random(seed))
-    with pytest.raises(ProtocolError, match="left behind"):
+    with pytest.raises(ProtocolError, match="left after it"):
         decode(*pair, data + b"\0")
 
 

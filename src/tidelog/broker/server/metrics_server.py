@@ -79,7 +79,7 @@ class _Handler(MetricsHandler):
         except OSError:
             raise
         except Exception as error:
-            logger.warning("metrics cannot be found: %s", error)
+            logger.warning("metrics cannot be reported: %s", error)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
