@@ -21,6 +21,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tidelog.lazy_exports import lazy_exports
+
 if os.name == "nt":
     raise ImportError("Tidelog runs on Linux and macOS, not on Windows; the Windows Subsystem for Linux (WSL) is a Linux.")
 
@@ -40,19 +42,21 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {
-    "Broker": "tidelog.broker.broker",
-    "FoundOffset": "tidelog.reader.time_search",
-    "Log": "tidelog.reader.log",
-    "LogDir": "tidelog.reader.log_dir",
-    "NewRecord": "tidelog.client.client",
-    "NotFound": "tidelog.client.reading.offsets",
-    "ScanReport": "tidelog.sources.report",
-    "TidelogError": "tidelog.errors",
-    "connect": "tidelog.client.client",
-    "find_offset": "tidelog.reader.warned_search",
-    "scan": "tidelog.sources.stream",
-}
+_exported = lazy_exports(
+    __name__,
+    {
+        "tidelog.broker.broker": ("Broker",),
+        "tidelog.client.client": ("NewRecord", "connect"),
+        "tidelog.client.reading.offsets": ("NotFound",),
+        "tidelog.errors": ("TidelogError",),
+        "tidelog.reader.log": ("Log",),
+        "tidelog.reader.log_dir": ("LogDir",),
+        "tidelog.reader.time_search": ("FoundOffset",),
+        "tidelog.reader.warned_search": ("find_offset",),
+        "tidelog.sources.report": ("ScanReport",),
+        "tidelog.sources.stream": ("scan",),
+    },
+)
 
 __all__ = [
     "Broker",
@@ -78,10 +82,8 @@ def __getattr__(name: str) -> Any:
         value: Any = version("tidelog")
     elif name == "errors":
         value = import_module("tidelog.errors")
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
     else:
-        raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
+        return _exported(name)
     globals()[name] = value
     return value
 

@@ -185,21 +185,20 @@ def _index_facts(path: Path, index: IndexEntries) -> tuple[Row, list[str]]:
 
 
 def _offset_index(path: Path) -> Dump:
-    with ReadOnlyFile(path, fallbacks=()) as file:
-        index = OffsetIndex.open(file, base_offset_of(path))
-        facts, notes = _index_facts(path, index)
-        entries = OffsetIndex.from_bytes(index.base_offset, index.to_bytes())
-    rows = ({"entry": slot, **entries.entry(slot)._asdict()} for slot in range(entries.entries))
-    return Dump(facts, "offset", rows, notes)
+    return _index(path, OffsetIndex, "offset")
 
 
 def _time_index(path: Path) -> Dump:
+    return _index(path, TimeIndex, "time")
+
+
+def _index(path: Path, kind: type[OffsetIndex | TimeIndex], row_type: str) -> Dump:
     with ReadOnlyFile(path, fallbacks=()) as file:
-        index = TimeIndex.open(file, base_offset_of(path))
+        index = kind.open(file, base_offset_of(path))
         facts, notes = _index_facts(path, index)
-        entries = TimeIndex.from_bytes(index.base_offset, index.to_bytes())
+        entries = kind.from_bytes(index.base_offset, index.to_bytes())
     rows = ({"entry": slot, **entries.entry(slot)._asdict()} for slot in range(entries.entries))
-    return Dump(facts, "time", rows, notes)
+    return Dump(facts, row_type, rows, notes)
 
 
 def _transaction_index(path: Path) -> Dump:

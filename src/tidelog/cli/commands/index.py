@@ -17,6 +17,7 @@ from tidelog.check.finding import Finding
 from tidelog.check.folder_indexes import RebuildOptions, VerifyOptions, rebuild_partitions, verify_partitions
 from tidelog.check.index_files import RebuiltFile
 from tidelog.check.partitions import (
+    CheckedPartition,
     PartitionToVerify,
     RebuiltPartition,
     VerifiedPartition,
@@ -186,12 +187,7 @@ def _json_finding(one: VerifiedPartition, finding: Finding) -> str:
 def _json_verified(one: VerifiedPartition) -> str:
     return json_line(
         {
-            "type": "partition",
-            "topic": one.topic,
-            "partition": one.partition,
-            "segments": one.segments,
-            "bytes": one.size_bytes,
-            "interval_bytes": one.interval_bytes,
+            **_partition_fields(one),
             "offset_entries": one.offset_entries,
             "time_entries": one.time_entries,
             "aborted_transactions": one.aborted_transactions,
@@ -199,6 +195,17 @@ def _json_verified(one: VerifiedPartition) -> str:
             "faults": one.faults,
         }
     )
+
+
+def _partition_fields(one: CheckedPartition) -> dict[str, object]:
+    return {
+        "type": "partition",
+        "topic": one.topic,
+        "partition": one.partition,
+        "segments": one.segments,
+        "bytes": one.size_bytes,
+        "interval_bytes": one.interval_bytes,
+    }
 
 
 # --- rebuild
@@ -245,12 +252,7 @@ def _json_file(one: RebuiltPartition, file: RebuiltFile) -> str:
 def _json_rebuilt(one: RebuiltPartition) -> str:
     return json_line(
         {
-            "type": "partition",
-            "topic": one.topic,
-            "partition": one.partition,
-            "segments": one.segments,
-            "bytes": one.size_bytes,
-            "interval_bytes": one.interval_bytes,
+            **_partition_fields(one),
             "files": len(one.files),
             "right": sum(file.is_right for file in one.files),
             "changed": len(one.changed),

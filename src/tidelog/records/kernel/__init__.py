@@ -23,8 +23,7 @@ Invariants
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from tidelog.lazy_exports import lazy_exports
 
 _HOMES = {
     "batches.checksums": ("CRC32C", "crc32", "crc32c", "crc32c_by_table", "digest_batches"),
@@ -50,15 +49,6 @@ _HOMES = {
 }
 """Kernel → what callers use of it."""
 
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
-
-
-def __getattr__(name: str) -> Any:
-    """Import the kernel that has `name`; from then on the name is found here."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = found
-    return found
+__getattr__ = lazy_exports(__name__, {f"{__name__}.{home}": names for home, names in _HOMES.items()})
