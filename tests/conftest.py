@@ -22,7 +22,7 @@ import pytest
 from hypothesis import settings
 
 from tests.confinement import pytest_runtest_protocol as pytest_runtest_protocol  # a hook
-from tests.examples import DEFAULT, drawn
+from tests.examples import DEFAULT, IS_SOAK, drawn
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -49,7 +49,7 @@ FSYNC = {"real": os.fsync, "skipped": lambda fd: os.fstat(fd) and None}
 """What `--fsync` says. Skipped, it fails where a sync would, and leaves the disk alone: there are tens of thousands, and nobody
 loses power. What is synced, and when, is seen by tests that look at the calls."""
 
-settings.register_profile("tests", max_examples=drawn(DEFAULT), deadline=None)
+settings.register_profile("tests", max_examples=drawn(DEFAULT), deadline=None, derandomize=not IS_SOAK)
 settings.load_profile("tests")
 
 

@@ -1,6 +1,7 @@
 """How many examples Hypothesis draws: a test says how many `make soak` takes; `make test` takes a third.
 
-What is found is kept (`.hypothesis`), and tried first the next time; a run of every day need not be thorough by itself.
+`make test` draws the same examples for the same test, so that its verdict is one on the change at hand; `make soak` draws new
+ones each time, and what it finds is kept (`.hypothesis`) and tried first the next time.
 """
 
 from __future__ import annotations

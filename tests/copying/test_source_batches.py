@@ -107,6 +107,16 @@ def test_what_a_folder_lacks_is_logged(tmp_path: Path, caplog: pytest.LogCapture
     assert message.startswith("records are missing from the folder: two-partitions-0: offsets [157, 200) missing")
 
 
+@pytest.mark.parametrize("times", [(NOON, -1, NOON), (-1, -1)])
+def test_a_record_without_the_producers_time_has_the_logs(tmp_path: Path, times: tuple[int, ...]) -> None:
+    builder = log(tmp_path)
+    builder.append([(time, None, None) for time in times], append_time=NOON + 7)
+    builder.close()
+    (batch,) = copy(tmp_path)
+    assert batch.is_rebuilt
+    assert [time for _, time, *_ in copied([batch])] == [NOON + 7 if time < 0 else time for time in times]
+
+
 def test_whole_batches_pass_as_bytes(tmp_path: Path) -> None:
     builder = log(tmp_path)
     for codec in (Codec.NONE, Codec.ZSTD, Codec.GZIP):

@@ -6,6 +6,7 @@ A leader takes from producers only batches whose records count 0, 1, 2..., with 
 |---|---|
 | v2, whole, without gaps, CreateTime | the same bytes; the header loses offset, leader epoch, producer, transaction |
 | the same with LogAppendTime | `TimeRule.PRODUCER`: the same bytes; the header says CreateTime, and the producers' largest time |
+| | where the producer gave a record no time: rebuilt, it has the log's |
 | | `TimeRule.LOG`: rebuilt |
 | cut by a bound of time or offset; with gaps (compaction); with a delete horizon | rebuilt of the rows that are wanted |
 | v0, v1 | rebuilt as v2 |
@@ -172,9 +173,9 @@ class _SplitCopier:
             return None
         if shift_ms or is_append_time:
             times = time_array(self._probe.create_times(), header.record_count)
-            if shift_ms and times.null_count < header.record_count:
-                if times.null_count:
-                    return None
+            if times.null_count and (is_append_time or times.null_count < header.record_count):
+                return None  # records without the producer's time get the log's, or are not moved with the others
+            if shift_ms and not times.null_count:
                 times = shifted(times, shift_ms)
                 base_timestamp += shift_ms
             # Under LogAppendTime the header hides the largest of the producers' times.

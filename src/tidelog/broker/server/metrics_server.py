@@ -85,6 +85,7 @@ class _Handler(MetricsHandler):
 
 class _Server(ThreadingMixIn, HTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # With the library's 5 a burst of connections makes a scraper wait for a second or more.
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
