@@ -12,8 +12,16 @@ from tidelog.wire.codec import Message, decode, encode
 from tidelog.wire.decoder_source import kind_of
 from tidelog.wire.fields import Field, Struct
 
-RENAMED = {"AssignedTopic": "TopicPartition"}
-"""Structs that have another name here than Kafka's: of a topic and its partitions, where a TopicPartition is one partition."""
+RENAMED = {
+    "AssignedTopic": "TopicPartition",
+    "DirectoryDataResult": "DirectoryData",
+    "PartitionDataResult": "PartitionData",
+    "PartitionSnapshotResult": "PartitionSnapshot",
+    "TopicDataResult": "TopicData",
+    "TopicSnapshotResult": "TopicSnapshot",
+}
+"""Structs that have another name here than Kafka's: of a topic and its partitions, where a TopicPartition is one partition; and
+those of responses whose requests have a struct of the same name."""
 
 
 def declaration_differences(definitions: dict[str, Definition], classes: Sequence[type[Message]] = ()) -> list[str]:

@@ -49,7 +49,7 @@ def comparable(value: Any) -> Any:
         return value // datetime.timedelta(milliseconds=1)
     if isinstance(value, datetime.datetime):
         return (value - EPOCH) // datetime.timedelta(milliseconds=1)
-    return {re.sub(r"_ms$", "", name): comparable(getattr(value, name)) for name in fields_of(value)}
+    return {re.sub(r"_ms$|_$", "", name): comparable(getattr(value, name)) for name in fields_of(value)}
 
 
 def fields_of(value: Any) -> list[str]:

@@ -1,0 +1,30 @@
+"""Envelope (key 58): a broker forwards a client's request to the controller, and gets the response to pass on (KIP-590).
+
+`request_data` is the client's request as it came, from its header on, without the length of its frame; `response_data` likewise.
+`client_host_address` is 4 or 16 bytes. The principal is two bytes of a version, 0, and a `DefaultPrincipalData`.
+
+| version | what it changed |
+|---|---|
+| 0 | flexible from the start |
+"""
+
+from __future__ import annotations
+
+from tidelog.wire.fields import Message, boolean, data, int16, string
+
+
+class DefaultPrincipalData(Message, versions="0", flexible="0+"):
+    type: str = string()
+    name: str = string()
+    token_authenticated: bool = boolean()
+
+
+class EnvelopeRequest(Message, api="Envelope", key=58, versions="0", flexible="0+"):
+    request_data: bytes = data()
+    request_principal: bytes | None = data(nullable="0+")
+    client_host_address: bytes = data()
+
+
+class EnvelopeResponse(Message, api="Envelope", key=58, versions="0", flexible="0+"):
+    response_data: bytes | None = data(nullable="0+", default=None)
+    error_code: int = int16()
