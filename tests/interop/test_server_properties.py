@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.broker.cluster_properties import ACCEPTED, BROKER, REFUSED
 from tests.kafka.jars import classpath
 from tests.kafka.java import run_java
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
+from tidelog.broker.settings.cluster_config import CLUSTER_NUMBERS
 from tidelog.broker.settings.server_properties import parse_properties, sort_properties
 from tidelog.broker.settings.unused_properties import UNUSED_PROPERTIES
 from tidelog.errors import InvalidArgumentError
@@ -82,7 +84,7 @@ def test_every_property_of_kafka_is_known(definitions: dict[str, Definition]) ->
 
 
 def test_defaults_types_and_bounds_are_kafkas(definitions: dict[str, Definition]) -> None:
-    for name, known in BROKER_PROPERTIES.items():
+    for name, known in {**BROKER_PROPERTIES, **CLUSTER_NUMBERS}.items():
         kafkas = definitions[name]
         value = known.default
         told = {None: "null", (): ""}.get(value, str(value).lower() if isinstance(value, bool) else str(value))
@@ -94,3 +96,15 @@ def test_defaults_types_and_bounds_are_kafkas(definitions: dict[str, Definition]
             assert known.parse(least[1]) == int(least[1])
             with pytest.raises(InvalidArgumentError, match="out of range"):
                 known.parse(int(least[1]) - 1)
+
+
+def test_kafka_takes_and_refuses_the_same_properties_of_a_cluster() -> None:
+    """`tests/broker/test_cluster_config.py` asks Tidelog about the same."""
+    files = [{**BROKER, "log.dirs": "/none", **changes} for changes in [*ACCEPTED, *(changes for changes, _ in REFUSED)]]
+    texts = ["".join(f"{name}={value}\n" for name, value in file.items()) for file in files]
+    asked = "\n".join(base64.b64encode(text.encode("latin-1")).decode() for text in texts) + "\n"
+    answers = run_java(classpath("3.9.1"), str(JUDGE), ["check"], stdin=asked).splitlines()
+    answers = [answer for answer in answers if answer.startswith(("accepted", "refused\t"))]
+    judged = list(zip((answer.partition("\t")[0] for answer in answers), files, strict=True))
+    assert [file for answer, file in judged[: len(ACCEPTED)] if answer != "accepted"] == []
+    assert [file for answer, file in judged[len(ACCEPTED) :] if answer != "refused"] == []

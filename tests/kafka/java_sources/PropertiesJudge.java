@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
 import java.io.InputStreamReader;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Base64;
@@ -16,11 +17,14 @@ import org.apache.kafka.common.config.ConfigDef;
  * their definitions tell the names only.
  * "parse": for each line of the standard input, a file in Base64, a line: the keys and values that java.util.Properties reads from it,
  * each in Base64, with commas between; or "refused".
+ * "check": for each such line, "accepted" if a broker would start with these properties, or "refused", a tab and why.
  */
 public class PropertiesJudge {
     public static void main(String[] arguments) throws Exception {
         if (arguments[0].equals("definitions")) {
             definitions();
+        } else if (arguments[0].equals("check")) {
+            check();
         } else {
             parse();
         }
@@ -60,6 +64,21 @@ public class PropertiesJudge {
                 told.append(',').append(encoded(one.getKey())).append(',').append(encoded(one.getValue()));
             }
             System.out.println(told);
+        }
+    }
+
+    private static void check() throws Exception {
+        Method made = Class.forName("kafka.server.KafkaConfig").getMethod("fromProps", Properties.class);
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            Properties properties = new Properties();
+            properties.load(new ByteArrayInputStream(Base64.getDecoder().decode(line)));
+            try {
+                made.invoke(null, properties);
+                System.out.println("accepted");
+            } catch (InvocationTargetException refused) {
+                System.out.println("refused\t" + String.valueOf(refused.getCause().getMessage()).replace('\n', ' '));
+            }
         }
     }
 

@@ -87,7 +87,7 @@ def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, 
     if not text.strip():
         return (_before_listeners(properties),)
     protocols = _protocol_map(properties)
-    controllers = set(_words(properties.get("controller.listener.names")))
+    controllers = {word.upper() for word in _words(properties.get("controller.listener.names"))}
     advertised = _addresses("advertised.listeners", properties.get("advertised.listeners"))
     found = []
     for name, (host, port) in _addresses("listeners", text).items():
@@ -101,6 +101,18 @@ def parse_listeners(properties: Mapping[str, PropertyValue]) -> tuple[Listener, 
     if not found:
         raise InvalidArgumentError("listeners has none for clients", found=repr(text), expected="PLAINTEXT://host:port")
     return tuple(found)
+
+
+def listener_names(properties: Mapping[str, PropertyValue]) -> set[str]:
+    """Return the names in `listeners`, in capitals, those of controllers too. Raises InvalidArgumentError."""
+    return set(_addresses("listeners", properties.get("listeners")))
+
+
+def check_controller_listener(name: str, properties: Mapping[str, PropertyValue]) -> None:
+    """Raise InvalidArgumentError unless a controller's listener speaks PLAINTEXT: it does where no protocol is given at all."""
+    protocols = _protocol_map(properties)
+    if protocols or name in _PROTOCOLS:
+        _check_protocol(name, protocols)
 
 
 def _before_listeners(properties: Mapping[str, PropertyValue]) -> Listener:

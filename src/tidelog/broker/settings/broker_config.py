@@ -30,7 +30,7 @@ offset.metadata.max.bytes              4096        the text beside a committed o
 offsets.retention.minutes              10080       offsets of an empty group are kept so long
 offsets.retention.check.interval.ms    600000      how often that is looked at
 offsets.topic.num.partitions           50          of __consumer_offsets, when it is created
-offsets.topic.replication.factor       1           the same (Kafka: 3); there is one broker here
+offsets.topic.replication.factor       1           the same; in a cluster 3, as Kafka's
 offsets.topic.segment.bytes            104857600   the same
 offsets.topic.compression.codec        0           of what is written there: Kafka's number of the codec
 transaction.max.timeout.ms             900000      a producer may ask for no longer transactions
@@ -38,81 +38,31 @@ transactional.id.expiration.ms         604800000   a transactional id without tr
 transaction.abort.timed.out...         10000       how often timed out transactions are looked for
 transaction.remove.expired...          3600000     how often expired transactional ids are looked for
 transaction.state.log.num.partitions   50          of __transaction_state, when it is created
-transaction.state.log.replication...   1           the same (Kafka: 3)
+transaction.state.log.replication...   1           the same; in a cluster 3, as Kafka's
 transaction.state.log.segment.bytes    104857600   the same
-transaction.state.log.min.isr          1           the same (Kafka: 2)
+transaction.state.log.min.isr          1           the same; in a cluster 2, as Kafka's
 transaction.partition.verification...  true        whether records of transactions nobody knows are refused
 =====================================  ==========  ====================================================================
 
 Defaults and ranges are those of Apache Kafka 3.9, but where the table says what Kafka's is. Defaults of topics, and what the
-data folder is looked after with, go to `LogManager`: see `server_properties`.
+data folder is looked after with, go to `LogManager`: see `server_properties`. Those of a broker in a cluster: `cluster_config`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tidelog.broker.server.listeners import LISTENER_PROPERTIES, Listener, loopback, parse_listeners
-from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue, parse_flag
+from tidelog.broker.settings.broker_property import BrokerProperty, counts, flag, integer, parsed, properties_of, text, words
+from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, ClusterConfig
+from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
 from tidelog.errors import InvalidArgumentError
 
 __all__ = ["BROKER_PROPERTIES", "BrokerConfig", "BrokerProperty", "Listener"]
-
-
-class BrokerProperty(NamedTuple):
-    """A property's name and Kafka's type of it; `parse` makes a value of its text and raises InvalidArgumentError."""
-
-    name: str
-    kind: str
-    parse: Callable[[PropertyValue], Any]
-    default: PropertyValue | None
-
-
-def _integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX, kind: str | None = None) -> Any:
-    def parse(value: PropertyValue) -> int:
-        try:
-            number = int(value.strip()) if isinstance(value, str) else value
-        except ValueError:
-            number = None
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
-        if not minimum <= number <= maximum:
-            raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
-        return number
-
-    kind = kind or ("INT" if maximum <= INT32_MAX else "LONG")
-    return field(default=default, metadata={"property": BrokerProperty(name, kind, parse, default)})
-
-
-def _flag(name: str, default: bool) -> Any:
-    def parse(value: PropertyValue) -> bool:
-        return parse_flag(name, value)
-
-    return field(default=default, metadata={"property": BrokerProperty(name, "BOOLEAN", parse, default)})
-
-
-def _text(name: str) -> Any:
-    return field(
-        default=None, metadata={"property": BrokerProperty(name, "STRING", lambda value: str(value).strip() or None, None)}
-    )
-
-
-def _counts(name: str) -> Any:
-    def parse(value: PropertyValue) -> tuple[tuple[str, int], ...]:
-        found = []
-        for word in str(value).split(","):
-            host, _, count = word.strip().rpartition(":")
-            if word.strip():
-                if not host or not count.isdigit():
-                    raise InvalidArgumentError(f"{name} is a list", found=repr(word), expected="host:count")
-                found.append((host, int(count)))
-        return tuple(found)
-
-    return field(default=(), metadata={"property": BrokerProperty(name, "STRING", parse, "")})
 
 
 DYNAMIC_PROPERTIES = frozenset(
@@ -133,51 +83,53 @@ class BrokerConfig:
 
     listeners: tuple[Listener, ...] = (loopback(),)
     log_dir: Path | None = None
-    broker_rack: str | None = _text("broker.rack")
-    socket_request_max_bytes: int = _integer("socket.request.max.bytes", 104_857_600, 1)
-    socket_send_buffer_bytes: int = _integer("socket.send.buffer.bytes", -1, -1)
-    socket_receive_buffer_bytes: int = _integer("socket.receive.buffer.bytes", -1, -1)
-    socket_listen_backlog_size: int = _integer("socket.listen.backlog.size", 1024, 1)
-    max_connections: int = _integer("max.connections", INT32_MAX, 0)
-    max_connections_per_ip: int = _integer("max.connections.per.ip", INT32_MAX, 0)
-    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = _counts("max.connections.per.ip.overrides")
-    connections_max_idle_ms: int = _integer("connections.max.idle.ms", 600_000, -1, INT64_MAX)
-    queued_max_request_bytes: int = _integer("queued.max.request.bytes", -1, -1, INT64_MAX)
-    auto_create_topics_enable: bool = _flag("auto.create.topics.enable", True)
-    num_partitions: int = _integer("num.partitions", 1, 1)
-    default_replication_factor: int = _integer("default.replication.factor", 1, -(2**15), 2**15 - 1)
-    delete_topic_enable: bool = _flag("delete.topic.enable", True)
-    fetch_max_bytes: int = _integer("fetch.max.bytes", 57_671_680, 1024)
-    max_incremental_fetch_session_cache_slots: int = _integer("max.incremental.fetch.session.cache.slots", 1000, 0)
-    message_max_bytes: int = _integer("message.max.bytes", 1_048_588, 0)
-    group_min_session_timeout_ms: int = _integer("group.min.session.timeout.ms", 6_000, -(2**31))
-    group_max_session_timeout_ms: int = _integer("group.max.session.timeout.ms", 1_800_000, -(2**31))
-    group_initial_rebalance_delay_ms: int = _integer("group.initial.rebalance.delay.ms", 3_000, -(2**31))
-    group_max_size: int = _integer("group.max.size", INT32_MAX, 1)
-    offset_metadata_max_bytes: int = _integer("offset.metadata.max.bytes", 4_096, -(2**31))
-    offsets_retention_minutes: int = _integer("offsets.retention.minutes", 10_080, 1)
-    offsets_retention_check_interval_ms: int = _integer("offsets.retention.check.interval.ms", 600_000, 1, INT64_MAX)
-    offsets_topic_num_partitions: int = _integer("offsets.topic.num.partitions", 50, 1)
-    offsets_topic_replication_factor: int = _integer("offsets.topic.replication.factor", 1, 1, 2**15 - 1, "SHORT")
-    offsets_topic_segment_bytes: int = _integer("offsets.topic.segment.bytes", 104_857_600, 1)
-    offsets_topic_compression_codec: int = _integer("offsets.topic.compression.codec", 0, 0, 4)
-    transaction_max_timeout_ms: int = _integer("transaction.max.timeout.ms", 900_000, 1)
-    transactional_id_expiration_ms: int = _integer("transactional.id.expiration.ms", 604_800_000, 1)
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _integer(
+    cluster: ClusterConfig | None = None
+    """None: the broker stands alone."""
+    broker_rack: str | None = text("broker.rack")
+    socket_request_max_bytes: int = integer("socket.request.max.bytes", 104_857_600, 1)
+    socket_send_buffer_bytes: int = integer("socket.send.buffer.bytes", -1, -1)
+    socket_receive_buffer_bytes: int = integer("socket.receive.buffer.bytes", -1, -1)
+    socket_listen_backlog_size: int = integer("socket.listen.backlog.size", 1024, 1)
+    max_connections: int = integer("max.connections", INT32_MAX, 0)
+    max_connections_per_ip: int = integer("max.connections.per.ip", INT32_MAX, 0)
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = counts("max.connections.per.ip.overrides")
+    connections_max_idle_ms: int = integer("connections.max.idle.ms", 600_000, -1, INT64_MAX)
+    queued_max_request_bytes: int = integer("queued.max.request.bytes", -1, -1, INT64_MAX)
+    auto_create_topics_enable: bool = flag("auto.create.topics.enable", True)
+    num_partitions: int = integer("num.partitions", 1, 1)
+    default_replication_factor: int = integer("default.replication.factor", 1, -(2**15), 2**15 - 1)
+    delete_topic_enable: bool = flag("delete.topic.enable", True)
+    fetch_max_bytes: int = integer("fetch.max.bytes", 57_671_680, 1024)
+    max_incremental_fetch_session_cache_slots: int = integer("max.incremental.fetch.session.cache.slots", 1000, 0)
+    message_max_bytes: int = integer("message.max.bytes", 1_048_588, 0)
+    group_min_session_timeout_ms: int = integer("group.min.session.timeout.ms", 6_000, -(2**31))
+    group_max_session_timeout_ms: int = integer("group.max.session.timeout.ms", 1_800_000, -(2**31))
+    group_initial_rebalance_delay_ms: int = integer("group.initial.rebalance.delay.ms", 3_000, -(2**31))
+    group_max_size: int = integer("group.max.size", INT32_MAX, 1)
+    offset_metadata_max_bytes: int = integer("offset.metadata.max.bytes", 4_096, -(2**31))
+    offsets_retention_minutes: int = integer("offsets.retention.minutes", 10_080, 1)
+    offsets_retention_check_interval_ms: int = integer("offsets.retention.check.interval.ms", 600_000, 1, INT64_MAX)
+    offsets_topic_num_partitions: int = integer("offsets.topic.num.partitions", 50, 1)
+    offsets_topic_replication_factor: int = integer("offsets.topic.replication.factor", 1, 1, 2**15 - 1, "SHORT")
+    offsets_topic_segment_bytes: int = integer("offsets.topic.segment.bytes", 104_857_600, 1)
+    offsets_topic_compression_codec: int = integer("offsets.topic.compression.codec", 0, 0, 4)
+    transaction_max_timeout_ms: int = integer("transaction.max.timeout.ms", 900_000, 1)
+    transactional_id_expiration_ms: int = integer("transactional.id.expiration.ms", 604_800_000, 1)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, 1
     )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = _integer(
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
         "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, 1
     )
-    transaction_state_log_num_partitions: int = _integer("transaction.state.log.num.partitions", 50, 1)
-    transaction_state_log_replication_factor: int = _integer("transaction.state.log.replication.factor", 1, 1, 2**15 - 1, "SHORT")
-    transaction_state_log_segment_bytes: int = _integer("transaction.state.log.segment.bytes", 104_857_600, 1)
-    transaction_state_log_min_isr: int = _integer("transaction.state.log.min.isr", 1, 1)
+    transaction_state_log_num_partitions: int = integer("transaction.state.log.num.partitions", 50, 1)
+    transaction_state_log_replication_factor: int = integer("transaction.state.log.replication.factor", 1, 1, 2**15 - 1, "SHORT")
+    transaction_state_log_segment_bytes: int = integer("transaction.state.log.segment.bytes", 104_857_600, 1)
+    transaction_state_log_min_isr: int = integer("transaction.state.log.min.isr", 1, 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """All properties that the broker was started with, as texts, used or not."""
     is_read_only: bool = False
     """Whether what is served is only looked at (`read_only`); no property says so."""
-    transaction_partition_verification_enable: bool = _flag("transaction.partition.verification.enable", True)
+    transaction_partition_verification_enable: bool = flag("transaction.partition.verification.enable", True)
 
     def with_dynamic(self, settings: Mapping[str, str]) -> BrokerConfig:
         """Return the same with dynamic settings of the broker (KIP-226); what nothing can be made of here is left out."""
@@ -195,30 +147,26 @@ class BrokerConfig:
 
         Raises InvalidArgumentError for a bad value.
         """
-        values: dict[str, Any] = {}
-        for one in fields(cls):
-            known = one.metadata.get("property")
-            if known is not None and known.name in properties:
-                values[one.name] = known.parse(properties[known.name])
+        listeners = parse_listeners(properties)
+        cluster = ClusterConfig.from_properties(properties, listeners)
+        values = parsed(cls, properties if cluster is None else {**CLUSTER_DEFAULTS, **properties})
         given = {
             name: str(value).lower() if isinstance(value, bool) else str(value).strip() for name, value in properties.items()
         }
-        return cls(listeners=parse_listeners(properties), log_dir=_log_dir(properties), given=given, **values)
+        return cls(listeners=listeners, cluster=cluster, log_dir=_log_dir(properties), given=given, **values)
 
 
-BROKER_PROPERTIES: Mapping[str, BrokerProperty] = {
-    one.metadata["property"].name: one.metadata["property"] for one in fields(BrokerConfig) if "property" in one.metadata
-}
+BROKER_PROPERTIES: Mapping[str, BrokerProperty] = properties_of(BrokerConfig)
 """The broker's own properties by name, but for those of listeners and of the data folder."""
 
 OTHER_PROPERTIES = LISTENER_PROPERTIES | {"log.dirs", "log.dir"}
 
 
 def _log_dir(properties: Mapping[str, PropertyValue]) -> Path | None:
-    text = str(properties.get("log.dirs") or properties.get("log.dir") or "")
-    folders = [word.strip() for word in text.split(",") if word.strip()]
+    given = str(properties.get("log.dirs") or properties.get("log.dir") or "")
+    folders = words(given)
     if len(folders) > 1:
         raise InvalidArgumentError(
-            "log.dirs has several folders", found=text, expected="one: a broker here keeps one data folder"
+            "log.dirs has several folders", found=given, expected="one: a broker here keeps one data folder"
         )
     return Path(folders[0]) if folders else None

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog import config as topic_config
 from tidelog.broker.refused import Refused
 from tidelog.broker.server.listeners import joined
-from tidelog.broker.settings import broker_config
+from tidelog.broker.settings import broker_config, cluster_config
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES
+from tidelog.broker.settings.cluster_config import CLUSTER_DEFAULTS, CLUSTER_NUMBERS, CLUSTER_PROPERTIES
 from tidelog.broker.settings.dynamic_settings import DYNAMIC, unused
 from tidelog.config import LogConfig, PropertyValue, did_you_mean
 from tidelog.errors import InvalidArgumentError
@@ -250,7 +251,12 @@ class ConfigEntries:
         own = {name: (known.kind, _text_or_none(known.default)) for name, known in BROKER_PROPERTIES.items()}
         defaults = ManagerConfig().to_properties()
         own |= {name: (kind, _text_or_none(defaults[name])) for name, kind in _MANAGER_KINDS.items()}
-        own |= dict.fromkeys(OTHER_PROPERTIES & self._node.config.given.keys(), ("STRING", None))
+        texts = OTHER_PROPERTIES
+        if self._node.config.cluster is not None:
+            own |= {name: (known.kind, _text_or_none(known.default)) for name, known in CLUSTER_NUMBERS.items()}
+            own |= {name: (own[name][0], str(default)) for name, default in CLUSTER_DEFAULTS.items()}
+            texts |= CLUSTER_PROPERTIES - CLUSTER_NUMBERS.keys()
+        own |= dict.fromkeys(texts & self._node.config.given.keys(), ("STRING", None))
         for name, (kind, default) in own.items():
             if name not in entries:
                 entries[name] = self._own(name, kind, default)
@@ -325,7 +331,7 @@ _MEANING = re.compile(r"(?m)^([a-z][a-z0-9.]*) {2,}(\S+) {2,}(.+)$")
 def meanings() -> dict[str, str]:
     """Return what each property is for, one sentence each: the tables of the modules that own them."""
     found: dict[str, str] = {}
-    for module in (manager_config, broker_config, topic_config):
+    for module in (manager_config, broker_config, cluster_config, topic_config):
         found |= {name: meaning for name, _, meaning in _MEANING.findall(module.__doc__ or "")}
     for topic_name, names in _BROKER_NAMES.items():
         for name in names:

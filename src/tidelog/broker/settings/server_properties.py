@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
+from tidelog.broker.settings.cluster_config import CLUSTER_PROPERTIES
 from tidelog.broker.settings.unused_properties import is_unused
 from tidelog.config import BROKER_NAMES, LogConfig, PropertyValue, did_you_mean, unaliased
 from tidelog.errors import InvalidArgumentError, StorageError
@@ -98,6 +99,8 @@ def sort_properties(properties: Mapping[str, PropertyValue], *, topic_names: boo
         elif name == "broker.id":
             if str(value) != "-1":  # Kafka's for "give me one".
                 manager.setdefault("node.id", value)
+        elif config.cluster is not None and name in CLUSTER_PROPERTIES:
+            continue
         elif name not in BROKER_PROPERTIES and name not in OTHER_PROPERTIES:
             (unused if is_unused(name) else unknown).append(name)
     if "log.flush.scheduler.interval.ms" in manager:

@@ -73,7 +73,7 @@ def command(
 
     notices.note_interpreted()
     with log_lines(log_level):
-        file = _file_properties(config_file)
+        file = _file_properties(config_file, given)
         wanted = sort_properties({**file, **given}, topic_names=True)
         config = _with_addresses(wanted.config, listen, advertise)
         folder = data_dir or config.log_dir
@@ -95,27 +95,31 @@ def _single_properties(pairs: tuple[str, ...]) -> dict[str, str]:
         if not separator:
             raise click.UsageError(f"--property {pair!r} is no NAME=VALUE.")
         found[name.strip()] = value.strip()
-    unknown = sort_properties(found, topic_names=True).unknown
+    unknown = sort_properties({name: found[name] for name in found if name != "process.roles"}, topic_names=True).unknown
     if unknown:
         raise click.UsageError(f"--property: a broker has no {described(unknown, topic_names=True)}.")
     return found
 
 
-def _file_properties(path: str | None) -> Mapping[str, str]:
-    """Read the file; say once what is not understood, and once what is and has no use here. Neither goes any further."""
+def _file_properties(path: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Read the file; say once what is not understood, and once what is and has no use here. Neither goes any further.
+
+    What is `given` beside the file wins, and may decide what of it has a use: the roles do.
+    """
     if path is None:
         return {}
     found = read_properties_file(path)
-    file = sort_properties(found)
-    if file.unknown:
-        logger.warning("%s: unknown, and ignored: %s", path, described(file.unknown))
-    guards = [name for name in GUARDS if name in file.unused and found[name] not in ("", "none")]
+    wanted = sort_properties({**found, **given})
+    unknown, unused = ([name for name in names if name in found] for names in (wanted.unknown, wanted.unused))
+    if unknown:
+        logger.warning("%s: unknown, and ignored: %s", path, described(unknown))
+    guards = [name for name in GUARDS if name in unused and found[name] not in ("", "none")]
     if guards:
         logger.warning("%s: nobody is kept from anything by %s: there is no access control", path, ", ".join(guards))
-    rest = [name for name in file.unused if name not in guards]
+    rest = [name for name in unused if name not in guards]
     if rest:
         logger.info("%s: not used here: %s", path, ", ".join(rest))
-    return {name: value for name, value in found.items() if name not in {*file.unknown, *file.unused}}
+    return {name: value for name, value in found.items() if name not in {*unknown, *unused}}
 
 
 def _with_addresses(config: BrokerConfig, listen: str | None, advertise: str | None) -> BrokerConfig:
@@ -127,6 +131,9 @@ def _with_addresses(config: BrokerConfig, listen: str | None, advertise: str | N
         first = config.listeners[0]._replace(advertised_host=advertised[0], advertised_port=advertised[1])
         return replace(config, listeners=(first, *config.listeners[1:]))
     host, port = parse_address(listen)
+    # One listener for all: a cluster's other brokers look for it under its name.
+    name = PLAINTEXT if config.cluster is None else config.cluster.inter_broker_listener_name
     if advertised is not None:
-        return replace(config, listeners=(Listener(PLAINTEXT, host, port, *advertised),))
-    return replace(config, listeners=parse_listeners({"listeners": f"{PLAINTEXT}://{joined(host, port)}"}))
+        return replace(config, listeners=(Listener(name, host, port, *advertised),))
+    (one,) = parse_listeners({"listeners": f"{PLAINTEXT}://{joined(host, port)}"})
+    return replace(config, listeners=(one._replace(name=name),))

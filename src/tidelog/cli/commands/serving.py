@@ -89,6 +89,8 @@ def _serve(
 ) -> bool:
     began = time.monotonic()
     watchdog = _Watchdog()
+    if config.cluster is not None:
+        logger.warning("process.roles=broker: no cluster is joined yet; the folder is served by this broker alone")
     manager = LogManager(
         data_dir, clock, properties=properties, progress=_load_progress(), recovery_progress=_recovery_progress()
     )

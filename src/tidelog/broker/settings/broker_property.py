@@ -1,0 +1,92 @@
+"""One property of a broker: its name, Kafka's type of it, and how its text becomes a value.
+
+The functions make fields of a dataclass (`BrokerConfig`, `ClusterConfig`); `properties_of` finds them there again, and `parsed`
+reads them from a broker's properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields
+from typing import Any, NamedTuple
+
+from tidelog.config import INT32_MAX, PropertyValue, parse_flag
+from tidelog.errors import InvalidArgumentError
+
+
+class BrokerProperty(NamedTuple):
+    """A property's name and Kafka's type of it; `parse` makes a value of its text and raises InvalidArgumentError."""
+
+    name: str
+    kind: str
+    parse: Callable[[PropertyValue], Any]
+    default: PropertyValue | None
+
+
+def integer(name: str, default: int, minimum: int, maximum: int = INT32_MAX, kind: str | None = None) -> Any:
+    """Return a field for a whole number."""
+
+    def parse(value: PropertyValue) -> int:
+        try:
+            number = int(value.strip()) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise InvalidArgumentError(f"{name} is a whole number", found=repr(value))
+        if not minimum <= number <= maximum:
+            raise InvalidArgumentError(f"{name} is out of range", found=number, expected=f"{minimum} to {maximum}")
+        return number
+
+    kind = kind or ("INT" if maximum <= INT32_MAX else "LONG")
+    return field(default=default, metadata={"property": BrokerProperty(name, kind, parse, default)})
+
+
+def flag(name: str, default: bool) -> Any:
+    """Return a field for true or false."""
+
+    def parse(value: PropertyValue) -> bool:
+        return parse_flag(name, value)
+
+    return field(default=default, metadata={"property": BrokerProperty(name, "BOOLEAN", parse, default)})
+
+
+def text(name: str) -> Any:
+    """Return a field for a text; None without one, or with an empty one."""
+    return field(
+        default=None, metadata={"property": BrokerProperty(name, "STRING", lambda value: str(value).strip() or None, None)}
+    )
+
+
+def counts(name: str) -> Any:
+    """Return a field for `host:count`, several with commas."""
+
+    def parse(value: PropertyValue) -> tuple[tuple[str, int], ...]:
+        found = []
+        for word in words(value):
+            host, _, count = word.rpartition(":")
+            if not host or not count.isdigit():
+                raise InvalidArgumentError(f"{name} is a list", found=repr(word), expected="host:count")
+            found.append((host, int(count)))
+        return tuple(found)
+
+    return field(default=(), metadata={"property": BrokerProperty(name, "STRING", parse, "")})
+
+
+def words(value: PropertyValue | None) -> list[str]:
+    """Return the parts of a list with commas, without blanks; empty ones are left out."""
+    return [word.strip() for word in str(value or "").split(",") if word.strip()]
+
+
+def properties_of(config: Any) -> dict[str, BrokerProperty]:
+    """Return the properties that a dataclass has fields for, by name."""
+    return {one.metadata["property"].name: one.metadata["property"] for one in fields(config) if "property" in one.metadata}
+
+
+def parsed(config: Any, properties: Mapping[str, PropertyValue]) -> dict[str, Any]:
+    """Return the values that the fields of a dataclass are given, by the fields' names. Raises InvalidArgumentError."""
+    values: dict[str, Any] = {}
+    for one in fields(config):
+        known = one.metadata.get("property")
+        if known is not None and known.name in properties:
+            values[one.name] = known.parse(properties[known.name])
+    return values

@@ -1,0 +1,273 @@
+"""The properties of a broker in a cluster (KRaft, KIP-500): ``process.roles=broker``. Apache Kafka's are the controllers.
+
+=======================================  ==========  ==================================================================
+property                                 default     meaning
+=======================================  ==========  ==================================================================
+process.roles                            none        broker: one of a cluster; broker,controller or none: a broker alone
+node.id, broker.id                       none        this broker, of all the cluster's; no voter's
+controller.quorum.voters                 none        id@host:port of each controller, several with commas
+controller.quorum.bootstrap.servers      none        host:port of controllers, where there are no voters (KIP-853)
+controller.listener.names                none        the controllers' listeners; the first one's protocol is spoken to them
+inter.broker.listener.name               PLAINTEXT   the listener at which other brokers find this one
+security.inter.broker.protocol           PLAINTEXT   the same listener, by its protocol; one of the two is given
+controller.quorum.request.timeout.ms     2000        a request to the quorum fails after this
+controller.quorum.fetch.timeout.ms       2000        without an answer for so long another controller is asked
+controller.quorum.retry.backoff.ms       20          between two attempts
+controller.socket.timeout.ms             30000       a request to the active controller fails after this
+initial.broker.registration.timeout.ms   60000       so long a start waits to be registered
+broker.heartbeat.interval.ms             2000        between two heartbeats to the controller
+broker.session.timeout.ms                9000        without a heartbeat for so long the controller fences the broker
+controlled.shutdown.enable               true        whether leaders move to other brokers before an end
+num.replica.fetchers                     1           connections to each leader that is followed
+replica.lag.time.max.ms                  30000       a follower that is late for so long leaves the in-sync replicas
+replica.fetch.min.bytes                  1           an answer to a follower waits for so many
+replica.fetch.max.bytes                  1048576     of a partition in an answer to a follower
+replica.fetch.response.max.bytes         10485760    of an answer to a follower
+replica.fetch.wait.max.ms                500         so long the leader waits for them
+replica.fetch.backoff.ms                 1000        a follower's pause after a partition's error
+replica.socket.timeout.ms                30000       a request to a leader fails after this
+replica.socket.receive.buffer.bytes      65536       the kernel's buffer of a connection to a leader
+replication.quota.window.num             11          throttled bytes are counted over so many windows
+replication.quota.window.size.seconds    1           ... of this length
+request.timeout.ms                       30000       a request to another broker fails after this
+socket.connection.setup.timeout.ms       10000       a connection that is not made after this is given up
+socket.connection.setup.timeout.max.ms   30000       ... and after this, where attempts failed before
+replica.selector.class                   none        which replica a consumer is sent to (KIP-392)
+=======================================  ==========  ==================================================================
+
+Defaults, bounds and what excludes what are those of Apache Kafka 3.9.1 (``KafkaConfig``). The broker's rack, replication factors
+and listeners are `BrokerConfig`'s, ``min.insync.replicas`` and ``unclean.leader.election.enable`` are topics' defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from tidelog.broker.server.listeners import PLAINTEXT, Listener, check_controller_listener, listener_names, parse_address
+from tidelog.broker.settings.broker_property import BrokerProperty, flag, integer, parsed, properties_of, words
+from tidelog.config import INT32_MAX, INT64_MAX, PropertyValue
+from tidelog.errors import InvalidArgumentError
+
+_MIN_INT32 = -(2**31)
+_MIN_INT64 = -(2**63)
+
+
+class Voter(NamedTuple):
+    """A controller of the quorum, as ``controller.quorum.voters`` names it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class ReplicaSelector(Enum):
+    """Which replica a consumer is sent to, by the name of Kafka's class for it (KIP-392)."""
+
+    LEADER = "org.apache.kafka.common.replica.LeaderSelector"
+    RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    """A broker's properties in a cluster by Kafka's names, as the module's table lists them. Units are in the names.
+
+    At least one of `voters` and `bootstrap_servers` is not empty; where both are given, Kafka asks the voters.
+    """
+
+    node_id: int
+    voters: tuple[Voter, ...] = ()
+    bootstrap_servers: tuple[tuple[str, int], ...] = ()
+    controller_listener_names: tuple[str, ...]
+    inter_broker_listener_name: str = PLAINTEXT
+    """One of the broker's own listeners, in capitals."""
+    replica_selector: ReplicaSelector = ReplicaSelector.LEADER
+    controller_quorum_request_timeout_ms: int = integer("controller.quorum.request.timeout.ms", 2_000, _MIN_INT32)
+    controller_quorum_fetch_timeout_ms: int = integer("controller.quorum.fetch.timeout.ms", 2_000, _MIN_INT32)
+    controller_quorum_retry_backoff_ms: int = integer("controller.quorum.retry.backoff.ms", 20, _MIN_INT32)
+    controller_socket_timeout_ms: int = integer("controller.socket.timeout.ms", 30_000, _MIN_INT32)
+    initial_broker_registration_timeout_ms: int = integer("initial.broker.registration.timeout.ms", 60_000, _MIN_INT32)
+    broker_heartbeat_interval_ms: int = integer("broker.heartbeat.interval.ms", 2_000, _MIN_INT32)
+    broker_session_timeout_ms: int = integer("broker.session.timeout.ms", 9_000, _MIN_INT32)
+    controlled_shutdown_enable: bool = flag("controlled.shutdown.enable", True)
+    num_replica_fetchers: int = integer("num.replica.fetchers", 1, 1)
+    replica_lag_time_max_ms: int = integer("replica.lag.time.max.ms", 30_000, _MIN_INT64, INT64_MAX)
+    replica_fetch_min_bytes: int = integer("replica.fetch.min.bytes", 1, _MIN_INT32)
+    replica_fetch_max_bytes: int = integer("replica.fetch.max.bytes", 1_048_576, 0)
+    replica_fetch_response_max_bytes: int = integer("replica.fetch.response.max.bytes", 10_485_760, 0)
+    replica_fetch_wait_max_ms: int = integer("replica.fetch.wait.max.ms", 500, _MIN_INT32)
+    replica_fetch_backoff_ms: int = integer("replica.fetch.backoff.ms", 1_000, 0)
+    replica_socket_timeout_ms: int = integer("replica.socket.timeout.ms", 30_000, _MIN_INT32)
+    replica_socket_receive_buffer_bytes: int = integer("replica.socket.receive.buffer.bytes", 65_536, _MIN_INT32)
+    replication_quota_window_num: int = integer("replication.quota.window.num", 11, 1)
+    replication_quota_window_size_seconds: int = integer("replication.quota.window.size.seconds", 1, 1)
+    request_timeout_ms: int = integer("request.timeout.ms", 30_000, _MIN_INT32)
+    socket_connection_setup_timeout_ms: int = integer("socket.connection.setup.timeout.ms", 10_000, _MIN_INT64, INT64_MAX)
+    socket_connection_setup_timeout_max_ms: int = integer("socket.connection.setup.timeout.max.ms", 30_000, _MIN_INT64, INT64_MAX)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> ClusterConfig | None:
+        """Build from a broker's properties and its `listeners`; None for a broker that stands alone.
+
+        Raises InvalidArgumentError for a bad value, for what is missing, and for what excludes each other.
+        """
+        if not is_in_cluster(properties):
+            return None
+        node_id = _node_id(properties)
+        voters = tuple(map(_voter, words(properties.get("controller.quorum.voters"))))
+        servers = tuple(map(_server, words(properties.get("controller.quorum.bootstrap.servers"))))
+        _check_quorum(node_id, voters, servers)
+        found = cls(
+            node_id=node_id,
+            voters=voters,
+            bootstrap_servers=servers,
+            controller_listener_names=_controller_listener_names(properties),
+            inter_broker_listener_name=_inter_broker_listener_name(properties, listeners),
+            replica_selector=_replica_selector(properties),
+            **parsed(cls, properties),
+        )
+        found._check_times()
+        return found
+
+    def _check_times(self) -> None:
+        for name, longest in (
+            ("replica.socket.timeout.ms", self.replica_socket_timeout_ms),
+            ("replica.lag.time.max.ms", self.replica_lag_time_max_ms),
+        ):
+            if self.replica_fetch_wait_max_ms > longest:
+                raise InvalidArgumentError(
+                    "replica.fetch.wait.max.ms is too long",
+                    found=self.replica_fetch_wait_max_ms,
+                    expected=f"at most {name}, {longest}",
+                )
+
+
+CLUSTER_NUMBERS: Mapping[str, BrokerProperty] = properties_of(ClusterConfig)
+"""Properties of a broker in a cluster that have a default, by name."""
+
+CLUSTER_PROPERTIES = CLUSTER_NUMBERS.keys() | {
+    "process.roles",
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+    "replica.selector.class",
+}
+"""All that count in a cluster only; elsewhere they are read without complaint."""
+
+CLUSTER_DEFAULTS: Mapping[str, int] = {
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+}
+"""Defaults that a broker has otherwise in a cluster than alone: Kafka's own."""
+
+
+def is_in_cluster(properties: Mapping[str, PropertyValue]) -> bool:
+    """Whether a broker with these properties is one of a cluster.
+
+    One that Kafka would have as its own controller (``broker,controller``) is served alone, as is one of ZooKeeper's days (no
+    roles). Raises InvalidArgumentError for roles that there are not, and for a controller that is no broker.
+    """
+    roles = words(properties.get("process.roles"))
+    if roles and (set(roles) - {"broker", "controller"} or len(set(roles)) != len(roles)):
+        raise InvalidArgumentError("process.roles", found=repr(properties["process.roles"]), expected="broker")
+    if roles == ["controller"]:
+        raise InvalidArgumentError(
+            "there is no controller here", found="process.roles=controller", expected="process.roles=broker"
+        )
+    return roles == ["broker"]
+
+
+def _node_id(properties: Mapping[str, PropertyValue]) -> int:
+    text = str(properties.get("node.id", properties.get("broker.id", -1))).strip()
+    if not (text.isascii() and text.isdigit()) or int(text) > INT32_MAX:
+        found = None if text == "-1" else repr(text)
+        raise InvalidArgumentError("a broker of a cluster has a node.id", found=found, expected=f"0 to {INT32_MAX}")
+    return int(text)
+
+
+def _voter(word: str) -> Voter:
+    node, separator, address = word.partition("@")
+    if not separator or not (node.isascii() and node.isdigit()) or int(node) > INT32_MAX:
+        raise InvalidArgumentError("controller.quorum.voters is a list", found=repr(word), expected="id@host:port")
+    return Voter(int(node), *_routable("controller.quorum.voters", address))
+
+
+def _server(word: str) -> tuple[str, int]:
+    return _routable("controller.quorum.bootstrap.servers", word)
+
+
+def _routable(name: str, address: str) -> tuple[str, int]:
+    try:
+        host, port = parse_address(address, "")
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{name}: {error.message}", found=error.found, expected=error.expected) from None
+    if not host or host == "0.0.0.0" or port == 0:
+        raise InvalidArgumentError(f"{name} names no controller that can be reached", found=repr(address), expected="host:port")
+    return host, port
+
+
+def _check_quorum(node_id: int, voters: tuple[Voter, ...], servers: tuple[tuple[str, int], ...]) -> None:
+    if not voters and not servers:
+        raise InvalidArgumentError(
+            "a broker of a cluster has no controllers to ask",
+            expected="controller.quorum.voters or controller.quorum.bootstrap.servers",
+        )
+    ids = [voter.node_id for voter in voters]
+    if len(set(ids)) != len(ids):
+        raise InvalidArgumentError(
+            "controller.quorum.voters has an id twice", found=next(one for one in ids if ids.count(one) > 1)
+        )
+    if node_id in ids:
+        raise InvalidArgumentError(
+            "a broker that is no controller is none of the voters", found=f"node.id={node_id} in controller.quorum.voters"
+        )
+
+
+def _controller_listener_names(properties: Mapping[str, PropertyValue]) -> tuple[str, ...]:
+    names = tuple(word.upper() for word in words(properties.get("controller.listener.names")))
+    if not names:
+        raise InvalidArgumentError(
+            "a broker of a cluster has no controller.listener.names", expected="the name of the controllers' listener"
+        )
+    own = sorted(listener_names(properties) & set(names))
+    if own:
+        raise InvalidArgumentError(
+            "a broker that is no controller listens at none of controller.listener.names", found=f"{', '.join(own)} in listeners"
+        )
+    for name in names:
+        check_controller_listener(name, properties)
+    return names
+
+
+def _inter_broker_listener_name(properties: Mapping[str, PropertyValue], listeners: tuple[Listener, ...]) -> str:
+    name = str(properties.get("inter.broker.listener.name") or "").strip().upper()
+    protocol = str(properties.get("security.inter.broker.protocol") or "").strip().upper()
+    if name and protocol:
+        raise InvalidArgumentError(
+            "two properties name the listener of the other brokers",
+            found=f"inter.broker.listener.name={name}, security.inter.broker.protocol={protocol}",
+            expected="one of them",
+        )
+    if protocol not in ("", PLAINTEXT):
+        raise InvalidArgumentError("security.inter.broker.protocol", found=protocol, expected="PLAINTEXT, the only protocol")
+    name = name or PLAINTEXT
+    if name not in (listener.name for listener in listeners):
+        raise InvalidArgumentError(
+            "the listener of the other brokers is none of listeners", found=name, expected="inter.broker.listener.name"
+        )
+    return name
+
+
+def _replica_selector(properties: Mapping[str, PropertyValue]) -> ReplicaSelector:
+    name = str(properties.get("replica.selector.class") or "").strip()
+    if not name:
+        return ReplicaSelector.LEADER
+    try:
+        return ReplicaSelector(name)
+    except ValueError:
+        known = " or ".join(one.value for one in ReplicaSelector)
+        raise InvalidArgumentError("replica.selector.class is a class of Java's", found=name, expected=known) from None
