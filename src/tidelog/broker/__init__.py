@@ -9,6 +9,7 @@
 | `groups/`, `transactions/` | the two coordinators |
 | `state_log`, `delays` | what they stand on: tables in internal topics, the future on the log's clock |
 | `node`, `topics`, `topic_changes`, `leadership`, `replica_rules` | what the APIs share: the logs, the clock, timers, topics |
+| `cluster/` | a broker of a cluster: other nodes, and where its metadata comes from |
 | `settings/` | the broker's properties, and a topic's as clients see and change them |
 | `refused`, `read_only` | what a request is refused for |
 | `flushes` | producers that wait for the disk |

@@ -190,6 +190,9 @@ def array(
 REQUESTS: dict[int, type[Message]] = {}
 """Every request whose module has been imported, by its API's key."""
 
+RESPONSES: dict[int, type[Message]] = {}
+"""The same of responses."""
+
 
 @dataclass_transform(eq_default=True)
 class StructType(type):
@@ -216,6 +219,8 @@ class StructType(type):
             message.FIRST_FLEXIBLE = parse_versions(about.get("flexible")).first
             if name.endswith("Request"):
                 REQUESTS[message.API_KEY] = message
+            elif name.endswith("Response"):
+                RESPONSES[message.API_KEY] = message
 
 
 class Struct(metaclass=StructType):

@@ -1,0 +1,197 @@
+"""One connection to another node: frames out, frames in, answers matched with the requests that wait for them.
+
+Kafka answers the requests of a connection in their order, so the oldest one that waits is the one that an answer must be for.
+
+| what arrives | what happens |
+|---|---|
+| the answer to the oldest request | its future has the message, record bytes as views of the received frame |
+| another correlation id, a size out of bounds, bytes that are no such message | ProtocolError for all that wait; closed |
+| a TLS record in place of the first answer | SecurityProtocolError, likewise |
+| the end of the connection | BrokerUnreachableError, likewise |
+
+A frame's memory is taken when its size is known, and filled as bytes come: the system provides it page by page, so that a peer
+that announces much and sends little costs little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from struct import Struct
+from typing import Any
+
+from tidelog.errors import BrokerUnreachableError, ProtocolError, SecurityProtocolError, TidelogError
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Message
+from tidelog.wire.headers import read_response, request_chunks
+from tidelog.wire.messages.api_versions import ApiVersionsResponse
+
+MAX_FIRST_RESPONSE_BYTES = 1 << 20
+"""The first response is small. A server that answers with more does not speak Kafka's protocol."""
+
+MAX_RESPONSE_BYTES = 1 << 30
+"""A larger response is taken for no response at all."""
+
+RECEIVED_AT_ONCE = 1 << 20
+"""Bytes that are received in one turn of the loop: less than a millisecond's work."""
+
+_SMALL_BYTES = 1 << 16
+_SIZE = Struct(">i")
+_SHORT = Struct(">h")
+_TLS_ALERT = b"\x15\x03"
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """One connection. `place` is the peer's host:port, for errors. Belongs to the loop's thread."""
+
+    def __init__(self, place: str, client_id: str, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
+        self.place = place
+        self.error: TidelogError | None = None
+        """Why it is of no more use; None while it is."""
+        self._client_id = client_id
+        self._max_response_bytes = max_response_bytes
+        self._transport: asyncio.Transport | None = None
+        self._correlation_id = 0
+        self._answers = 0
+        self._waiting: deque[tuple[int, type[Message], int, asyncio.Future[Any]]] = deque()
+        # What is received: many small frames through one buffer; the rest of a larger one straight into its own memory.
+        self._small = memoryview(bytearray(_SMALL_BYTES))
+        self._filled = 0
+        self._large: memoryview | None = None
+        self._large_filled = 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether requests can be sent."""
+        return self.error is None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._waiting)
+
+    def send(self, message: Message, version: int, response: type[Message]) -> asyncio.Future[Any]:
+        """Send a request and return the future of its response.
+
+        Raises the error that ended the connection, and InvalidArgumentError for what the version cannot express.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self._transport is not None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        chunks = request_chunks(message, version, self._correlation_id, self._client_id)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._correlation_id, response, version, future))
+        self._transport.writelines(chunks)
+        return future
+
+    def close(self, error: TidelogError | None = None) -> None:
+        """Close it; all that wait get the error. Idempotent."""
+        if self.error is not None:
+            return
+        self.error = error or BrokerUnreachableError("the connection was closed on this side", path=self.place)
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        self._large = None
+        for *_, future in waiting:
+            if not future.done():
+                future.set_exception(self.error)
+                # Callers that were cancelled do not ask for it.
+                future.exception()
+
+    # --- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End: by the peer, or after `close`."""
+        reason = "it closed the connection" if error is None else getattr(error, "strerror", None) or str(error)
+        self.close(BrokerUnreachableError(f"connection lost: {reason}", path=self.place))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Say where the next bytes go."""
+        if self._large is not None:
+            return self._large[self._large_filled : self._large_filled + RECEIVED_AT_ONCE]
+        return self._small[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what has come."""
+        large = self._large
+        if large is not None:
+            self._large_filled += nbytes
+            if self._large_filled == len(large):
+                self._large = None
+                self._answer(large)
+            return
+        self._filled += nbytes
+        position = 0
+        while self._filled - position >= 4 and self.error is None:
+            (size,) = _SIZE.unpack_from(self._small, position)
+            if not self._is_size(size, position):
+                return
+            have = self._filled - position - 4
+            if have < size:
+                if size + 4 > _SMALL_BYTES:
+                    self._large = memoryview(bytearray(size))
+                    self._large[:have] = self._small[position + 4 : self._filled]
+                    self._large_filled = have
+                    position = self._filled
+                break
+            # A copy: the buffer is read into again while the message, and its record bytes, live on.
+            self._answer(memoryview(bytearray(self._small[position + 4 : position + 4 + size])))
+            position += 4 + size
+        left = self._filled - position
+        if position and left:
+            self._small[:left] = bytes(self._small[position : self._filled])
+        self._filled = left
+
+    # --- answers
+
+    def _is_size(self, size: int, position: int) -> bool:
+        most = self._max_response_bytes if self._answers else MAX_FIRST_RESPONSE_BYTES
+        if 4 <= size <= most:
+            return True
+        if not self._answers and bytes(self._small[position : position + 2]) == _TLS_ALERT:
+            message = "the port wants TLS, which is not spoken between nodes yet"
+            self.close(SecurityProtocolError(message, path=self.place, found="SSL or SASL_SSL", expected="PLAINTEXT"))
+        else:
+            what = "no response of a Kafka node: its size"
+            self.close(ProtocolError(what, path=self.place, found=size, expected=f"4 to {most}"))
+        return False
+
+    def _answer(self, frame: memoryview) -> None:
+        if self.error is not None:
+            return
+        (found_id,) = _SIZE.unpack_from(frame)
+        expected_id, response, version, future = self._waiting[0] if self._waiting else (None, None, 0, None)
+        if found_id != expected_id or response is None or future is None:
+            expected = "none" if expected_id is None else expected_id
+            self.close(ProtocolError("response to another request", path=self.place, found=found_id, expected=expected))
+            return
+        self._answers += 1
+        if future.cancelled():
+            self._waiting.popleft()
+            return
+        if (
+            response is ApiVersionsResponse
+            and len(frame) > 5
+            and _SHORT.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
+        ):
+            version = 0  # Whatever was asked for (KIP-511).
+        try:
+            _, message = read_response(response, version, frame)
+        except ProtocolError as error:
+            error.path = self.place
+            self.close(error)
+            return
+        self._waiting.popleft()
+        future.set_result(message)
