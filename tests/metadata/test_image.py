@@ -160,6 +160,7 @@ def test_records_that_do_not_fit() -> None:
         r.RemoveTopicRecord(IDS[1]),
         r.BrokerRegistrationChangeRecord(3),
         r.FenceBrokerRecord(3),
+        r.TopicRecord("u", IDS[0]),
     ):
         before = content(image)
         with pytest.raises(InvalidRecordError):
@@ -171,6 +172,31 @@ def test_records_that_do_not_fit() -> None:
 def test_an_unknown_version_of_what_matters_is_refused(key: int) -> None:
     with pytest.raises(UnsupportedVersionError, match="newer Kafka"):
         MetadataImage().replay(UnknownRecord(key, 77, bytes([1, key, 77])))
+
+
+def test_registrations_change() -> None:
+    image = replayed(
+        r.RegisterBrokerRecord(1, broker_epoch=7, rack=None, log_dirs=[IDS[0]], cordoned_log_dirs=[IDS[0]]),
+        r.UnfenceBrokerRecord(1, 7),
+        r.BrokerRegistrationChangeRecord(1, 7, in_controlled_shutdown=1),
+        r.RegisterControllerRecord(5),
+        r.RegisterControllerRecord(6),
+        r.UnregisterControllerRecord(5),
+    )
+    broker = image.brokers[1]
+    assert (broker.fenced, broker.in_controlled_shutdown, broker.log_dirs, broker.cordoned_log_dirs) == (
+        False,
+        True,
+        [IDS[0]],
+        [IDS[0]],
+    )
+    image.replay(r.BrokerRegistrationChangeRecord(1, 7, fenced=1, log_dirs=[IDS[1]], cordoned_log_dirs=[]))
+    assert (broker.fenced, broker.log_dirs, broker.cordoned_log_dirs) == (True, [IDS[1]], [])
+    assert set(image.controllers) == {6}
+    image.replay(r.RegisterBrokerRecord(1, broker_epoch=9, rack=None))
+    assert (image.broker_epoch(1), image.brokers[1].in_controlled_shutdown) == (9, False)
+    image.replay(r.UnregisterBrokerRecord(1, 9))
+    assert image.broker_epoch(1) is None
 
 
 def test_clearing_eligible_leaders() -> None:

@@ -17,7 +17,7 @@ from tidelog.metadata.control_records import CONTROL_RECORDS
 from tidelog.metadata.frame import UnknownRecord, decode_record, encode_record, read_frame
 from tidelog.metadata.json_form import show_value, try_show_value
 from tidelog.metadata.records import NoOpRecord, PartitionChangeRecord, PartitionRecord, RegisterBrokerRecord
-from tidelog.metadata.versions import record_version
+from tidelog.metadata.versions import KNOWN_LEVELS, record_version
 
 FOLDERS = sorted((GOLDEN / "metadata").glob("*/stopped"))
 
@@ -94,6 +94,7 @@ def test_versions_follow_the_level() -> None:
     assert at(8) == [2, 0, 0, 0]
     assert at(21) == [3, 1, 1, 0]
     assert at(29) == [3, 2, 2, 0]
+    assert at(KNOWN_LEVELS[-1]) == [4, 2, 2, 0]
 
 
 def test_control_records_are_all_of_the_raft_layers() -> None:

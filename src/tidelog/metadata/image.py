@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from tidelog.errors import InvalidRecordError, UnsupportedVersionError
 from tidelog.metadata import records as r
@@ -127,6 +127,9 @@ class MetadataImage:
             self.features[record.name] = record.feature_level
 
     def _add_topic(self, record: r.TopicRecord) -> None:
+        known = self.topics_by_id.get(record.topic_id)
+        if known is not None and known.name != record.name:
+            raise InvalidRecordError(f"TopicRecord gives {record.topic_id} another name", found=record.name, expected=known.name)
         before = self.topics.get(record.name)
         if before is not None and before.topic_id != record.topic_id:
             # Kafka's brokers take the newest id of a name, too.
@@ -185,6 +188,8 @@ class MetadataImage:
             broker.in_controlled_shutdown = record.in_controlled_shutdown > 0
         if record.log_dirs:
             broker.log_dirs = record.log_dirs
+        if record.cordoned_log_dirs is not None:
+            broker.cordoned_log_dirs = record.cordoned_log_dirs
 
     def _fence(self, record: r.FenceBrokerRecord) -> None:
         self._registration(record, record.id).fenced = True
@@ -264,6 +269,7 @@ _APPLY: dict[type[Message], Any] = {
     r.FenceBrokerRecord: MetadataImage._fence,
     r.UnfenceBrokerRecord: MetadataImage._unfence,
     r.RegisterControllerRecord: lambda image, record: image.controllers.__setitem__(record.controller_id, record),
+    r.UnregisterControllerRecord: lambda image, record: image.controllers.pop(record.controller_id, None),
     r.UserScramCredentialRecord: lambda image, record: image.scram.__setitem__((record.name, record.mechanism), record),
     r.RemoveUserScramCredentialRecord: lambda image, record: image.scram.pop((record.name, record.mechanism), None),
     r.AccessControlEntryRecord: lambda image, record: image.acls.__setitem__(record.id, record),
@@ -274,6 +280,13 @@ _APPLY: dict[type[Message], Any] = {
     r.ClearElrRecord: MetadataImage._clear_elr,
 }
 """What a record changes. Those that are not here change nothing (NoOp), or are `Replay`'s (transactions)."""
+
+
+class Replays(Protocol):
+    """An image, or a delta of one."""
+
+    def replay(self, record: Message | UnknownRecord) -> None:
+        """Apply a record."""
 
 
 class Replay:
@@ -288,8 +301,12 @@ class Replay:
         """Whether the log ends within a transaction: what it changed does not count, and the next leader aborts it."""
         return self._pending is not None
 
-    def add(self, record: Message | UnknownRecord) -> None:
-        """Take the next record. Raises what `MetadataImage.replay` raises."""
+    def add(self, record: Message | UnknownRecord, delta: Replays | None = None) -> None:
+        """Take the next record. Raises what `MetadataImage.replay` raises.
+
+        `delta` (`delta.MetadataDelta`), if given, replays what counts from now on, and notes what that changes.
+        """
+        target: Replays = self.image if delta is None else delta
         kind = type(record)
         if kind is r.BeginTransactionRecord:
             self._pending = []
@@ -298,8 +315,8 @@ class Replay:
         elif kind is r.EndTransactionRecord:
             pending, self._pending = self._pending or [], None
             for one in pending:
-                self.image.replay(one)
+                target.replay(one)
         elif self._pending is not None:
             self._pending.append(record)
         else:
-            self.image.replay(record)
+            target.replay(record)

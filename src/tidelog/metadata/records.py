@@ -1,6 +1,6 @@
 """The records of ``__cluster_metadata`` (KIP-631): one class each, with Kafka's names, keys, versions and tags.
 
-What a record is framed in says `frame`; what it changes says `image`. These are all the records of Kafka 3.9.1 and 4.2.0.
+What a record is framed in says `frame`; what it changes says `image`. These are all the records of Kafka 3.9.1 to 4.4.0.
 
 | key | record | key | record |
 |---|---|---|---|
@@ -17,6 +17,7 @@ What a record is framed in says `frame`; what it changes says `image`. These are
 | 11 | UserScramCredential | 26 | RemoveDelegationToken |
 | 12 | FeatureLevel | 27 | RegisterController |
 | 14 | ClientQuota | 28 | ClearElr (4.1) |
+| | | 29 | UnregisterController (4.4) |
 
 Times are epoch milliseconds. A tagged field that is None or at its default says that nothing changed.
 """
@@ -49,7 +50,7 @@ class BrokerFeature(Struct):
     max_supported_version: int = int16()
 
 
-class RegisterBrokerRecord(Message, key=0, versions="0-3", flexible="0+"):
+class RegisterBrokerRecord(Message, key=0, versions="0-4", flexible="0+"):
     broker_id: int = int32()
     is_migrating_zk_broker: bool = boolean("2+")
     incarnation_id: uuid.UUID = uuid16()
@@ -60,6 +61,7 @@ class RegisterBrokerRecord(Message, key=0, versions="0-3", flexible="0+"):
     fenced: bool = boolean(default=True)
     in_controlled_shutdown: bool = boolean("1+")
     log_dirs: list[uuid.UUID] = array(uuid16, "3+", tag=0)
+    cordoned_log_dirs: list[uuid.UUID] | None = array(uuid16, "4+", nullable="4+", default=None, tag=1)
 
 
 class UnregisterBrokerRecord(Message, key=1, versions="0", flexible="0+"):
@@ -165,12 +167,13 @@ class ProducerIdsRecord(Message, key=15, versions="0", flexible="0+"):
     next_producer_id: int = int64()
 
 
-class BrokerRegistrationChangeRecord(Message, key=17, versions="0-2", flexible="0+"):
+class BrokerRegistrationChangeRecord(Message, key=17, versions="0-3", flexible="0+"):
     broker_id: int = int32()
     broker_epoch: int = int64()
     fenced: int = int8(tag=0)
     in_controlled_shutdown: int = int8("1+", tag=1)
     log_dirs: list[uuid.UUID] = array(uuid16, "2+", tag=2)
+    cordoned_log_dirs: list[uuid.UUID] | None = array(uuid16, "3+", nullable="3+", default=None, tag=3)
 
 
 class AccessControlEntryRecord(Message, key=18, versions="0", flexible="0+"):
@@ -240,6 +243,10 @@ class RegisterControllerRecord(Message, key=27, versions="0", flexible="0+"):
 
 class ClearElrRecord(Message, key=28, versions="0", flexible="0+"):
     topic_name: str = string()
+
+
+class UnregisterControllerRecord(Message, key=29, versions="0", flexible="0+"):
+    controller_id: int = int32()
 
 
 RECORD_TYPES: dict[int, type[Message]] = {

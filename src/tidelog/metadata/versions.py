@@ -7,6 +7,8 @@
 | 17 | 3.7-IV2 | partitions name the log directories of their replicas (KIP-858) |
 | 21 | 3.9-IV0 | the newest of Kafka 3.9.1 |
 | 23 | 4.0-IV1 | partitions name eligible leader replicas (KIP-966) |
+| 30 | 4.3-IV0 | registrations name the log directories that get no new replicas (KIP-1066) |
+| 33 | 4.4-IV2 | the newest of Kafka 4.4.0 |
 
 A level that is newer than the table is written as the newest of the table: Kafka reads all versions of a record at any level.
 """
@@ -24,10 +26,12 @@ from tidelog.wire.fields import Message
 METADATA_VERSION = "metadata.version"
 LEVEL_3_9 = 21
 """What Kafka 3.9.1 formats a folder with; 4.x reads it."""
+KNOWN_LEVELS = range(1, 34)
+"""The levels at which `records` has all that controllers write: what a broker may announce that it supports."""
 
 _FIRST_LEVELS: dict[type[Message], tuple[int, ...]] = {
-    RegisterBrokerRecord: (7, 8, 17),
-    BrokerRegistrationChangeRecord: (7, 17),
+    RegisterBrokerRecord: (7, 8, 17, 30),
+    BrokerRegistrationChangeRecord: (7, 17, 30),
     PartitionRecord: (17, 23),
     PartitionChangeRecord: (17, 23),
 }
