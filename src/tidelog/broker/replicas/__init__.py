@@ -1,0 +1,10 @@
+"""Replicas of partitions: those that other brokers lead and this one follows.
+
+| read | for |
+|---|---|
+| `followed_partition` | a partition that is followed: its states, what it asks for, what becomes of errors |
+| `truncation_rules` | where a follower's log is cut so that it continues its leader's |
+| `fetch_session_client` | what a fetch names of many partitions: the follower's end of KIP-227 |
+| `replication_quota` | throttles of replication |
+| `replica_selector` | which replica a consumer is sent to |
+"""

@@ -1,0 +1,197 @@
+"""The follower's end of a fetch session: each partition is named to the leader once, then only what changes (KIP-227).
+
+| the last answer | session id and epoch of the next request | it names |
+|---|---|---|
+| none yet; there is no such session; the leader made none | 0, 0 | all partitions: make a session |
+| with a session's id | id, next epoch | what changed, and what is to be forgotten |
+| any other error; none at all; of other partitions than were asked for | id, 0 | all: that session ends, make another |
+
+From version 13 on topics are named by their ids (KIP-516). A topic that was created again under its name is forgotten by its old
+id and named by its new one. Where a partition has no id, all go by name; a session does not change between the two.
+
+What it costs is what changed, not how many partitions there are. The leader's end of it is `broker.fetch.fetch_sessions`. Kafka's
+FetchSessionHandler. Pure.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, NO_SESSION, next_epoch
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import ZERO_UUID
+from tidelog.wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic, PartitionData
+
+logger = logging.getLogger("tidelog.broker")
+
+_Name: TypeAlias = tuple[str | uuid.UUID, int]
+"""A partition as requests and answers name it."""
+
+
+class WantedFetch(NamedTuple):
+    """What is asked for of one partition; the leader is sent it again where it differs from the last time."""
+
+    topic_id: uuid.UUID | None
+    fetch_offset: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    """-1 where it is not known: then the leader does not look for where the logs part."""
+    log_start_offset: int
+
+
+class SessionRequest(NamedTuple):
+    """What the next request says of its session, and of its partitions."""
+
+    session_id: int
+    session_epoch: int
+    topics: list[FetchTopic]
+    forgotten: list[ForgottenTopic]
+    is_empty: bool
+    """Whether there is nothing to ask for, and nothing to forget: such a request is not sent."""
+
+
+class FetchSessionClient:
+    """The session with one leader. `max_bytes` is what each partition may be answered with."""
+
+    def __init__(self, max_bytes: int, leader: str = "the leader") -> None:
+        self._max_bytes = max_bytes
+        self._leader = leader
+        self._session_id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._uses_topic_ids = False
+        self._wanted: dict[TopicPartition, WantedFetch] = {}
+        self._told: dict[TopicPartition, WantedFetch] = {}
+        self._changed: dict[TopicPartition, None] = {}
+        self._names: dict[_Name, TopicPartition] = {}
+        self._without_id = 0
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._wanted
+
+    def want(self, key: TopicPartition, wanted: WantedFetch) -> None:
+        """Ask for a partition, or for something else of it; it gets its turn after the others then."""
+        before = self._wanted.pop(key, None)
+        self._wanted[key] = wanted
+        if before != wanted:
+            self._changed[key] = None
+            self._without_id += (wanted.topic_id is None) - (before is not None and before.topic_id is None)
+
+    def drop(self, key: TopicPartition) -> None:
+        """Ask for a partition no more. Idempotent."""
+        before = self._wanted.pop(key, None)
+        if before is not None:
+            self._changed[key] = None
+            self._without_id -= before.topic_id is None
+
+    def request(self, version: int) -> SessionRequest:
+        """Return what the next request says; its answer, or its failure, is to be reported before the next one is built."""
+        uses_topic_ids = version >= 13 and not self._without_id
+        if uses_topic_ids != self._uses_topic_ids and self._epoch != INITIAL_EPOCH:
+            self._epoch = INITIAL_EPOCH
+        if self._epoch == INITIAL_EPOCH:
+            self._uses_topic_ids = uses_topic_ids
+            self._told = dict(self._wanted)
+            self._changed.clear()
+            self._names = {self._name(key, wanted): key for key, wanted in self._told.items()}
+            return SessionRequest(self._session_id, INITIAL_EPOCH, self._topics(self._told), [], not self._told)
+        named: dict[TopicPartition, WantedFetch] = {}
+        forgotten: list[tuple[TopicPartition, WantedFetch]] = []
+        for key in self._changed:
+            told, wanted = self._told.get(key), self._wanted.get(key)
+            if told == wanted:
+                continue
+            if told is not None and (wanted is None or (uses_topic_ids and wanted.topic_id != told.topic_id)):
+                forgotten.append((key, told))
+                del self._names[self._name(key, told)]
+            if wanted is None:
+                del self._told[key]
+            else:
+                named[key] = self._told[key] = wanted
+                self._names[self._name(key, wanted)] = key
+        self._changed.clear()
+        is_empty = not self._told and not forgotten
+        return SessionRequest(self._session_id, self._epoch, self._topics(named), self._forgotten(forgotten), is_empty)
+
+    def answered(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
+        """Take an answer in; return its partitions, None where they are of no use: an error, or a delay that was asked for."""
+        if response.error_code:
+            code = response.error_code
+            logger.info("%s ends fetch session %d, epoch %d: error %d", self._leader, self._session_id, self._epoch, code)
+            self._begin_again(keep_id=code != ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return None
+        is_full = self._epoch == INITIAL_EPOCH
+        if is_full and not response.responses and response.throttle_time_ms > 0:
+            self._begin_again(keep_id=False)
+            return None
+        found: dict[TopicPartition, PartitionData] = {}
+        count = 0
+        for topic in response.responses:
+            name = topic.topic_id if self._uses_topic_ids else topic.topic
+            for data in topic.partitions:
+                count += 1
+                key = self._names.get((name, data.partition_index))
+                if key is not None:
+                    found[key] = data
+        if count != len(found) or (is_full and count != len(self._told)):
+            logger.warning(
+                "%s answers a fetch of %d partitions with %d, of which %d were asked for: the fetch session begins again",
+                self._leader,
+                len(self._told),
+                count,
+                len(found),
+            )
+            self._begin_again(keep_id=not is_full)
+            return None
+        self._session_id = response.session_id
+        self._epoch = INITIAL_EPOCH if response.session_id == NO_SESSION else next_epoch(self._epoch)
+        return list(found.items())
+
+    def failed(self) -> None:
+        """Note that the last request got no answer: nobody knows what the leader has made of it."""
+        self._begin_again(keep_id=True)
+
+    # --- inside
+
+    def _begin_again(self, *, keep_id: bool) -> None:
+        self._epoch = INITIAL_EPOCH
+        if not keep_id:
+            self._session_id = NO_SESSION
+
+    def _name(self, key: TopicPartition, wanted: WantedFetch) -> _Name:
+        if self._uses_topic_ids and wanted.topic_id is not None:
+            return wanted.topic_id, key.partition
+        return key.topic, key.partition
+
+    def _topics(self, named: dict[TopicPartition, WantedFetch]) -> list[FetchTopic]:
+        """Return the partitions in their order, those of a topic together only where they follow each other."""
+        topics: list[FetchTopic] = []
+        for key, wanted in named.items():
+            if not topics or topics[-1].topic != key.topic or topics[-1].topic_id != (wanted.topic_id or ZERO_UUID):
+                topics.append(FetchTopic(key.topic, wanted.topic_id or ZERO_UUID))
+            topics[-1].partitions.append(
+                FetchPartition(
+                    key.partition,
+                    wanted.leader_epoch,
+                    wanted.fetch_offset,
+                    wanted.last_fetched_epoch,
+                    wanted.log_start_offset,
+                    self._max_bytes,
+                )
+            )
+        return topics
+
+    def _forgotten(self, partitions: Iterable[tuple[TopicPartition, WantedFetch]]) -> list[ForgottenTopic]:
+        topics: dict[str | uuid.UUID, ForgottenTopic] = {}
+        for key, told in partitions:
+            name = self._name(key, told)[0]
+            if name not in topics:
+                topics[name] = ForgottenTopic(key.topic, told.topic_id or ZERO_UUID)
+            topics[name].partitions.append(key.partition)
+        return list(topics.values())

@@ -1,0 +1,169 @@
+"""A partition that this broker follows: what it is waiting for, what it asks its leader for, what becomes of errors.
+
+| state | next |
+|---|---|
+| Truncating | the log is cut to where it continues the leader's; from Fetch 12 on the answers to fetches tell where that is |
+| Fetching | records are fetched from the log end on |
+| OutOfRange | the leader has no such offset; it is asked where its log starts and ends |
+| Failed | nothing more is asked until it is followed again, in a newer epoch or after its disk came back |
+
+| error in an answer | what is done |
+|---|---|
+| OFFSET_OUT_OF_RANGE | OutOfRange |
+| FENCED_LEADER_EPOCH for the current epoch | Failed: the metadata will have a newer one |
+| NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, | the leader does not know yet what this broker knows: |
+| UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID | soon again, then less and less often |
+| any other: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, INCONSISTENT_TOPIC_ID, … | again after replica.fetch.backoff.ms |
+
+Kafka waits for the whole ``replica.fetch.backoff.ms`` after each of them; a leader that was just elected is asked sooner here, as
+producers with acks=all wait for its followers. Kafka's PartitionFetchState. Pure, but for the log that it looks at.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from typing import NamedTuple
+
+from tidelog.broker.replicas.fetch_session_client import WantedFetch
+from tidelog.broker.replicas.truncation_rules import UNDEFINED
+from tidelog.model import TopicPartition
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.transitions import Transitions, checked, name_of
+from tidelog.wire.error_codes import ErrorCode
+
+FIRST_RETRY_S = 0.02
+"""After the first error that goes by itself; twice as long each time, up to the backoff."""
+
+TRANSIENT = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""Errors of a leader that does not know yet what this broker knows."""
+
+
+class FollowerState(enum.Enum):
+    """What a followed partition is waiting for."""
+
+    TRUNCATING = "Truncating"
+    FETCHING = "Fetching"
+    OUT_OF_RANGE = "OutOfRange"
+    FAILED = "Failed"
+
+
+TRANSITIONS: Transitions[FollowerState | None] = {
+    None: {FollowerState.TRUNCATING: "it is followed, or followed in a newer epoch"},
+    FollowerState.TRUNCATING: {
+        FollowerState.FETCHING: "its log continues the leader's, or the leader's answer to a fetch will tell",
+        FollowerState.FAILED: "its disk refuses; the leader fences its epoch",
+        None: "it is followed no more, or in a newer epoch",
+    },
+    FollowerState.FETCHING: {
+        FollowerState.OUT_OF_RANGE: "the leader has no such offset",
+        FollowerState.FAILED: "its disk refuses; the leader fences its epoch, or sends what contradicts committed records",
+        None: "it is followed no more, or in a newer epoch",
+    },
+    FollowerState.OUT_OF_RANGE: {
+        FollowerState.FETCHING: "it is cut, or started over, where the leader's log is",
+        FollowerState.FAILED: "its disk refuses; the leader fences its epoch",
+        None: "it is followed no more, or in a newer epoch",
+    },
+    FollowerState.FAILED: {None: "it is followed no more, or again"},
+}
+
+
+class Followed(NamedTuple):
+    """A partition to be followed in `leader_epoch`. `topic_id` is None where topics have no ids."""
+
+    key: TopicPartition
+    topic_id: uuid.UUID | None
+    log: PartitionLog
+    leader_epoch: int
+
+
+class FollowedPartition:
+    """A partition while it is followed in one leader epoch. Times are of a monotonic clock, in seconds."""
+
+    __slots__ = (
+        "_retries",
+        "_state",
+        "delayed_until_s",
+        "failure",
+        "is_in_sync",
+        "key",
+        "leader_epoch",
+        "log",
+        "topic_id",
+    )
+
+    def __init__(self, followed: Followed) -> None:
+        self.key, self.topic_id, self.log, self.leader_epoch = followed
+        self.delayed_until_s = 0.0
+        self.failure = ""
+        """Why it has failed."""
+        self.is_in_sync = False
+        """Whether the last answer has brought it to the leader's high watermark; throttles let it pass then."""
+        self._retries = 0
+        self._state: FollowerState | None = checked(TRANSITIONS, None, FollowerState.TRUNCATING, str(self.key))
+
+    def __repr__(self) -> str:
+        return f"<{self.key.topic}-{self.key.partition} {name_of(self._state)} in epoch {self.leader_epoch}>"
+
+    @property
+    def state(self) -> FollowerState | None:
+        """What it is waiting for, None once it was left. Moved by the methods below."""
+        return self._state
+
+    def move(self, state: FollowerState) -> None:
+        """Go to another state. Raises IllegalStateError where the table has no such move."""
+        self._state = checked(TRANSITIONS, self._state, state, str(self.key))
+
+    def leave(self) -> None:
+        """Follow it no more; an answer that still comes is of no use."""
+        self._state = checked(TRANSITIONS, self._state, None, str(self.key))
+
+    def fail(self, reason: str) -> None:
+        """Ask for nothing more: `reason` says why."""
+        self.move(FollowerState.FAILED)
+        self.failure = reason
+
+    # --- asking
+
+    def wanted(self) -> WantedFetch:
+        """Return what is to be asked of the leader: what follows the log's end, and whether that continues the leader's log."""
+        log = self.log
+        latest = log.leader_epochs.latest
+        return WantedFetch(
+            self.topic_id,
+            log.log_end_offset,
+            self.leader_epoch,
+            UNDEFINED if latest is None else latest.epoch,
+            log.log_start_offset,
+        )
+
+    def is_answer_to(self, asked: WantedFetch) -> bool:
+        """Whether an answer to what was asked then still fits: nothing has moved meanwhile."""
+        return (
+            self._state is FollowerState.FETCHING
+            and asked.leader_epoch == self.leader_epoch
+            and asked.fetch_offset == self.log.log_end_offset
+        )
+
+    # --- delays
+
+    def succeeded(self) -> None:
+        """Note an answer without an error."""
+        self._retries = 0
+
+    def delay(self, now_s: float, backoff_s: float, error_code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> float:
+        """Ask nothing for a while after an error; return until when."""
+        wait_s = backoff_s
+        if error_code in TRANSIENT:
+            wait_s = min(FIRST_RETRY_S * 2 ** min(self._retries, 30), backoff_s)
+        self._retries += 1
+        self.delayed_until_s = now_s + wait_s
+        return self.delayed_until_s

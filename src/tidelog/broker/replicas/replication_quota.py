@@ -1,0 +1,79 @@
+"""How fast replicas are copied: ``leader/follower.replication.throttled.rate`` and ``….throttled.replicas`` (KIP-73).
+
+| | leader | follower |
+|---|---|---|
+| rate, bytes a second | `leader.replication.throttled.rate` | `follower.replication.throttled.rate` |
+| which: `partition:broker,…` or `*` | `leader.replication.throttled.replicas` | `follower.replication.throttled.replicas` |
+| counts | bytes sent to followers of throttled partitions | bytes of throttled partitions that came |
+| above the rate | these partitions are answered without records | these partitions are not asked for |
+| but never | a follower in the ISR | a follower that has all up to the leader's high watermark |
+
+All bytes of throttled partitions count, also of those that pass; so traffic stays at the rate. A moved replica that is in sync is
+never held up: it would leave the ISR.
+
+The rate is that of the last ``replication.quota.window.num`` windows of ``replication.quota.window.size.seconds``, one that
+reaches into them included, over the time since the oldest of them began, a whole window at least. Kafka's
+ReplicationQuotaManager, SimpleRate. Pure: `now_s` is of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import lru_cache
+
+from tidelog.config import INT64_MAX
+from tidelog.model import TopicPartition
+
+ALL = "*"
+"""Every replica of a topic is throttled."""
+
+NO_LIMIT = INT64_MAX
+"""A rate's default."""
+
+
+class ReplicationQuota:
+    """The bytes that were copied of late, and the rate that they are held to (bytes a second)."""
+
+    def __init__(self, node_id: int, *, windows: int = 11, window_s: float = 1) -> None:
+        self.bytes_per_second = NO_LIMIT
+        self._node_id = node_id
+        self._windows = windows
+        self._window_s = window_s
+        self._samples: deque[list[float]] = deque()
+        """Of each window: when it began, when something was last counted, how much."""
+
+    def is_throttled(self, key: TopicPartition, replicas: str) -> bool:
+        """Whether a partition's replica here is among its topic's `replicas`, the text of the topic's property."""
+        return bool(replicas) and (replicas == ALL or key.partition in throttled_partitions(replicas, self._node_id))
+
+    def record(self, size_bytes: int, now_s: float) -> None:
+        """Count bytes of a throttled partition."""
+        self._forget(now_s)
+        samples = self._samples
+        if not samples or now_s - samples[-1][0] >= self._window_s:
+            samples.append([now_s, now_s, 0])
+        samples[-1][1] = now_s
+        samples[-1][2] += size_bytes
+
+    def rate(self, now_s: float) -> float:
+        """Return the rate of late, in bytes a second."""
+        self._forget(now_s)
+        if not self._samples:
+            return 0.0
+        return sum(size for _, _, size in self._samples) / max(now_s - self._samples[0][0], self._window_s)
+
+    def is_exceeded(self, now_s: float) -> bool:
+        """Whether throttled partitions have to wait."""
+        return self.bytes_per_second != NO_LIMIT and self.rate(now_s) > self.bytes_per_second
+
+    def _forget(self, now_s: float) -> None:
+        samples, oldest_s = self._samples, now_s - self._windows * self._window_s
+        while samples and samples[0][1] <= oldest_s:
+            samples.popleft()
+
+
+@lru_cache(maxsize=1024)
+def throttled_partitions(replicas: str, node_id: int) -> frozenset[int]:
+    """Return the partitions whose replica on a node is listed in ``partition:broker,partition:broker,…``."""
+    pairs = (part.strip().split(":") for part in replicas.split(",") if part.strip())
+    return frozenset(int(partition) for partition, broker in pairs if int(broker) == node_id)

@@ -1,0 +1,1 @@
+"""Replicas: rules by themselves, and followers of a leader that is simulated."""
