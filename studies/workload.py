@@ -22,7 +22,7 @@ from tidelog.clock import ManualClock
 from tidelog.errors import InvalidArgumentError
 from tidelog.records.column_batches import BinaryLayout, ColumnBatches
 from tidelog.records.compression import Codec
-from tidelog.storage.partition.append_info import AppendInfo
+from tidelog.storage.partition.append.append_info import AppendInfo
 from tidelog.storage.partition.partition_log import PartitionLog
 
 SECOND_MS = 1000

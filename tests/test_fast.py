@@ -26,8 +26,8 @@ from tidelog.records.builder import Producer
 from tidelog.records.compression import Codec
 from tidelog.records.kernel import COMPILED
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.partition.append_info import AppendInfo, append_info_fast
-from tidelog.storage.partition.appends import _validate
+from tidelog.storage.partition.append.append_info import AppendInfo, append_info_fast
+from tidelog.storage.partition.append.appends import _validate
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.segment.segment import RollParams
@@ -177,8 +177,8 @@ def validation(draw: random.Random) -> None:
 PAIRS: dict[str, Callable[[random.Random], None]] = {
     "broker/first_look.py first_look_fast": look,
     "records/batch.py _read_header_fast": header,
-    "storage/partition/append_info.py append_info_fast": info,
-    "storage/partition/appends.py _validate_fast": validation,
+    "storage/partition/append/append_info.py append_info_fast": info,
+    "storage/partition/append/appends.py _validate_fast": validation,
     "storage/partition/leader_epoch_cache.py assign_fast": epochs,
     "storage/partition/watermarks.py update_high_watermark_fast": watermark,
     "storage/segment/segment.py should_roll_fast": rolling,

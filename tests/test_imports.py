@@ -27,7 +27,6 @@ CIRCLES_OF_TYPES = (
     "segment, segment_time of tidelog.reader",
     "log, missing, transactions of tidelog.reader",
     "checked_times, segment_reader of tidelog.storage.segment",
-    """flush_job, local_log, log_events, log_state, segment_replacement, watermarks of tidelog.storage.partition""",
     # A split is read by its reader, and its kind's batches by the kind.
     "reader, split of tidelog.sources",
     "files.folder_batches, files.folder_split of tidelog.sources",

@@ -14,7 +14,7 @@ from tidelog.broker.server.prometheus import BrokerCollector, Snapshot, snapshot
 from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import build_batch_v2
 from tidelog.records.records import Record
-from tidelog.storage.partition.append_info import append_info_fast
+from tidelog.storage.partition.append.append_info import append_info_fast
 from tidelog.testing import Broker
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -26,7 +26,7 @@ from tidelog.records.control import ControlType
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.partition.append_info import AppendInfo
+from tidelog.storage.partition.append.append_info import AppendInfo
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.producers.producer_ids import ProducerIds
 

@@ -191,13 +191,13 @@ MUTANTS = [
     Mutant(
         "KIP32-18",
         "append times go back with the clock",
-        "storage/partition/log_append_time.py",
+        "storage/partition/append/log_append_time.py",
         (("        if last_ms <= now_ms:", "        if last_ms <= now_ms or now_ms:"),),
     ),
     Mutant(
         "KIP32-18",
         "what another leader stamped does not count",
-        "storage/partition/log_append_time.py",
+        "storage/partition/append/log_append_time.py",
         (("max(self._last_ms, header.max_timestamp)", "max(self._last_ms, 0 * header.max_timestamp)"),),
     ),
     Mutant(
@@ -452,13 +452,13 @@ MUTANTS = [
     Mutant(
         "ART-8 KIP32-22 KIP32-23 KIP32-24",
         "append times go back with the clock",
-        "storage/partition/log_append_time.py",
+        "storage/partition/append/log_append_time.py",
         (("        if last_ms <= now_ms:\n", "        if last_ms:\n"),),
     ),
     Mutant(
         "KIP32-24",
         "the last append time is not read after a restart",
-        "storage/partition/log_append_time.py",
+        "storage/partition/append/log_append_time.py",
         (("            last_ms = self._last_ms = last_append_time(self._segments, now_ms)", "            last_ms = None"),),
     ),
     # --- one rule, further rows
@@ -468,7 +468,7 @@ MUTANTS = [
         "storage/partition/offset_lookup.py",
         (
             (
-                "        end = log.last_stable_offset if isolation is FetchIsolation.TXN_COMMITTED else log.log_end_offset\n",
+                "        end = log.watermarks.last_stable_offset if isolation is FetchIsolation.TXN_COMMITTED else log.log_end_offset\n",
                 "        end = log.log_end_offset\n",
             ),
         ),
@@ -679,13 +679,13 @@ MUTANTS = [
     Mutant(
         "KIP32-17",
         "what a leader stamped does not raise the last append time",
-        "storage/partition/log_append_time.py",
+        "storage/partition/append/log_append_time.py",
         (("self._last_ms = max(self._last_ms, header.max_timestamp)", "pass"),),
     ),
     Mutant(
         "KIP32-24",
         "a future CreateTime freezes the append time",
-        "storage/partition/log_append_time.py",
+        "storage/partition/append/log_append_time.py",
         (
             (
                 "        if header.timestamp_type == LOG_APPEND_TIME:\n            found = header.max_timestamp",

@@ -18,7 +18,7 @@ from tidelog.records.validation import AppendOrigin
 from tidelog.storage.compaction.cleanable import LogToClean
 from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
 from tidelog.storage.compaction.cleaner import Cleaner, CleanerStats, run
-from tidelog.storage.partition.append_info import AppendInfo
+from tidelog.storage.partition.append.append_info import AppendInfo
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.segment.segment import LogSegment
@@ -178,7 +178,7 @@ def last_sequences(log: PartitionLog) -> dict[int, int]:
 
 
 def aborted(log: PartitionLog, end_offset: int | None = None) -> list[AbortedTxn]:
-    return log.collect_aborted_transactions(0, log.log_end_offset if end_offset is None else end_offset)
+    return log.local.collect_aborted_transactions(0, log.log_end_offset if end_offset is None else end_offset)
 
 
 def read_committed(log: PartitionLog, max_bytes: int = 1 << 20) -> list[Record]:

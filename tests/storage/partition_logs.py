@@ -20,7 +20,7 @@ from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record, iter_records
 from tidelog.records.validation import AppendOrigin
 from tidelog.storage.loading.loader import load
-from tidelog.storage.partition.append_info import AppendInfo
+from tidelog.storage.partition.append.append_info import AppendInfo
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 from tidelog.storage.scheduler import Scheduler

@@ -21,6 +21,7 @@ from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.segment_replacement import at_once
 from tidelog.storage.segment.segment import LogSegment
 
 SIZE = len(batch())
@@ -190,7 +191,7 @@ def test_replacement(tmp_path: Path) -> None:
             segment.on_become_inactive()
             segment.flush()
             new.append(segment)
-        log.replace_segments(new, log.segments.values()[:3])
+        at_once(log.replacing_segments(new, log.segments.values()[:3]))
         clock.advance(60_000)
         log.scheduler.tick()
 
@@ -211,7 +212,7 @@ def test_transactions(tmp_path: Path) -> None:
     log.append_as_leader(batch(count=3, producer=Producer(7, 0, 0), transactional=True), 0)
     for folder in interrupted(log, tmp_path, lambda log: end_txn(log, ControlType.ABORT, 7)).folders:
         log = reopened(folder)
-        aborted = log.collect_aborted_transactions(0, 10)
+        aborted = log.local.collect_aborted_transactions(0, 10)
         log.update_high_watermark(log.log_end_offset)
         if log.log_end_offset == 4:
             assert ([txn[:3] for txn in aborted], log.last_stable_offset) == ([(7, 0, 3)], 4)

@@ -166,7 +166,7 @@ def test_aborted_transactions_go_with_their_markers(tmp_path: Path) -> None:
     log.append_as_follower(batch(far, producer=Producer(2, 0, 0), transactional=True))
     end_txn(log, ControlType.ABORT, 2)
     log.close()
-    folder, aborted = log.directory, log.collect_aborted_transactions(0, far + 10)
+    folder, aborted = log.directory, log.local.collect_aborted_transactions(0, far + 10)
     assert [txn[:3] for txn in aborted] == [(1, 0, 1), (2, far, far + 1)]
     # What a compaction of these two segments into one would have made, before 2.1.
     for suffix in (".log", ".txnindex"):
@@ -179,7 +179,7 @@ def test_aborted_transactions_go_with_their_markers(tmp_path: Path) -> None:
     assert bases(log) == [0, far]
     log.close()
     log = open_log(tmp_path, clock, clean=True, **PROPERTIES)
-    assert log.collect_aborted_transactions(0, far + 10) == aborted
+    assert log.local.collect_aborted_transactions(0, far + 10) == aborted
 
 
 class TestInterrupted:

@@ -269,7 +269,7 @@ class TestState:
         end_txn(log, ControlType.ABORT, 2)
         log.update_high_watermark(log.log_end_offset)
         assert log.last_stable_offset == 22
-        assert [txn[:3] for txn in log.collect_aborted_transactions(0, 22)] == [(2, 20, 21)]
+        assert [txn[:3] for txn in log.local.collect_aborted_transactions(0, 22)] == [(2, 20, 21)]
 
     def test_recover_after_non_monotonic_coordinator_epoch_write(self, tmp_path: Path) -> None:
         """LogLoaderTest.testRecoverAfterNonMonotonicCoordinatorEpochWrite (KAFKA-9144)"""

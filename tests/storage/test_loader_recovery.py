@@ -168,7 +168,7 @@ class TestIndexes:
         log.close()
         (log.directory / file_name(0, ".txnindex")).unlink()
         log = open_log(tmp_path, clean=True)
-        assert log.collect_aborted_transactions(0, 100) == []
+        assert log.local.collect_aborted_transactions(0, 100) == []
 
     def test_zero_tailed_indexes(self, tmp_path: Path) -> None:
         """What a kill leaves of a live segment: indexes in their full length."""
@@ -362,36 +362,36 @@ class TestRecoverOnly:
         recovered = spy_on_recovery(monkeypatch)
         log = transactional_log(tmp_path)
         last = bases(log)[-1]
-        aborted = log.collect_aborted_transactions(0, 200)
+        aborted = log.local.collect_aborted_transactions(0, 200)
         kill(log)
         log = transactional_log(tmp_path, recovery_point=log.log_end_offset)
         assert recovered == [last]
-        assert log.collect_aborted_transactions(0, 200) == aborted
+        assert log.local.collect_aborted_transactions(0, 200) == aborted
 
     def test_the_last_segment_without_snapshots(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """LogLoaderTest.testRecoverLastSegmentWithNoSnapshots"""
         log = transactional_log(tmp_path)
         last = bases(log)[-1]
-        aborted = log.collect_aborted_transactions(0, 200)
+        aborted = log.local.collect_aborted_transactions(0, 200)
         kill(log)
         for path in log.directory.glob("*.snapshot"):
             path.unlink()
         recovered = spy_on_recovery(monkeypatch)
         log = transactional_log(tmp_path, recovery_point=log.log_end_offset)
         assert recovered == [last]
-        assert log.collect_aborted_transactions(0, 200) == aborted
+        assert log.local.collect_aborted_transactions(0, 200) == aborted
         assert log.producer_state.last_entry(3) is not None
 
     def test_full_transaction_index(self, tmp_path: Path) -> None:
         """LogLoaderTest.testFullTransactionIndexRecovery"""
         log = transactional_log(tmp_path)
-        aborted = log.collect_aborted_transactions(0, 200)
+        aborted = log.local.collect_aborted_transactions(0, 200)
         assert [txn[:4] for txn in aborted] == [(1, 0, 29, 8), (2, 8, 74, 36)]
         kill(log)
         for path in [*index_files(log.directory), *log.directory.glob("*.snapshot")]:
             path.unlink()
         log = transactional_log(tmp_path, recovery_point=0)
-        assert log.collect_aborted_transactions(0, 200) == aborted
+        assert log.local.collect_aborted_transactions(0, 200) == aborted
         assert log.last_stable_offset == log.high_watermark
 
     def test_progress(self, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tidelog.records.batch import iter_headers
 from tidelog.storage.partition.file_deletion import delete_segment_files
 from tidelog.storage.partition.local_log import LocalLog
 from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partition.segment_replacement import at_once
 from tidelog.storage.segment.segment import LogSegment
 
 SIZE = len(batch())
@@ -184,7 +185,7 @@ class TestReplacement:
         assert (bases(log), snapshots(log.directory)) == ([0, 3, 6, 9], [3, 6, 9])
         old = log.segments.values()[:3]
         new = [cleaned(log, 0, [1, 4]), cleaned(log, 6, [7])]
-        log.replace_segments(new, old)
+        at_once(log.replacing_segments(new, old))
         assert (bases(log), offsets(log), snapshots(log.directory)) == ([0, 6, 9], [1, 4, 7, 9], [6, 9])
         assert not list(log.directory.glob("*.cleaned")) + list(log.directory.glob("*.swap"))
         assert len(list(log.directory.glob("*.log.deleted"))) == 3
@@ -199,13 +200,13 @@ class TestReplacement:
         log = filled(tmp_path, 10)
         old = log.segments.values()[:2]
         log.local.remove_and_delete_segments(old[:1])
-        log.replace_segments([cleaned(log, 3, [4])], old)
+        at_once(log.replacing_segments([cleaned(log, 3, [4])], old))
         assert (bases(log), fetch(log, 3)[0]) == ([3, 6, 9], 4)
 
     def test_nothing_in_the_place_of_something(self, tmp_path: Path) -> None:
         log = filled(tmp_path, 4)
         with pytest.raises(InvalidArgumentError):
-            log.replace_segments([], log.segments.values()[:1])
+            at_once(log.replacing_segments([], log.segments.values()[:1]))
 
     def test_a_kill_at_any_moment(self, tmp_path: Path) -> None:
         """LogCleanerTest.testRecoveryAfterCrash: before and after every call, the old records or the new ones are there."""
@@ -214,7 +215,7 @@ class TestReplacement:
         old = log.segments.values()[:3]
         new = [cleaned(log, 0, [1, 4]), cleaned(log, 6, [7])]
         with CrashStates(log.directory, tmp_path / "states") as states:
-            log.replace_segments(new, old)
+            at_once(log.replacing_segments(new, old))
         seen = []
         for state in states.folders:
             loaded = open_log(state.parent, clean=False)

@@ -267,12 +267,12 @@ class TestFlush:
         with managed(tmp_path, clock, log_flush_scheduler_interval_ms=1000) as manager:
             manager.create_topic("t", 1, {"flush.ms": 1000})
             log = manager.log("t", 0)
-            last_flush_ms = log.last_flush_ms
+            last_flush_ms = log.local.last_flush_ms
             fill(log, 200)
             assert log.recovery_point == 0
             clock.advance(30_000)
             manager.tick()
-            assert log.last_flush_ms != last_flush_ms
+            assert log.local.last_flush_ms != last_flush_ms
             assert log.recovery_point == 200
 
     def test_a_clock_that_was_set_back_does_not_put_it_off(self, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from tidelog.records.batch import CREATE_TIME
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.records import Record
-from tidelog.storage.partition.append_info import AppendInfo
+from tidelog.storage.partition.append.append_info import AppendInfo
 
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 FORMATS = [(0, codec) for codec in CODECS] + [(1, codec) for codec in CODECS] + [(2, codec) for codec in (*CODECS, Codec.ZSTD)]

@@ -173,9 +173,9 @@ class TestSettings:
         """LocalLogTest.testLogFlush."""
         clock = ManualClock(NOW_MS)
         log = open_log(tmp_path, clock)
-        assert (log.recovery_point, log.last_flush_ms) == (0, NOW_MS)
+        assert (log.recovery_point, log.local.last_flush_ms) == (0, NOW_MS)
         log.append_as_leader(batch(), 0)
         clock.advance(500)
         log.flush()
-        assert (log.recovery_point, log.last_flush_ms, log.unflushed_messages) == (1, NOW_MS + 500, 0)
+        assert (log.recovery_point, log.local.last_flush_ms, log.local.unflushed_messages) == (1, NOW_MS + 500, 0)
         assert log.directory.name == "log-0"

@@ -211,7 +211,7 @@ def test_append_to_or_read_from_log_in_failed_log_dir(tmp_path: Path, refusing: 
     # Not acknowledged, but in the log: a start finds the marker, and notes the transaction.
     log.close()
     log = open_log(tmp_path, clean=False)
-    assert [txn[:3] for txn in log.collect_aborted_transactions(0, 10)] == [(1, 0, 2)]
+    assert [txn[:3] for txn in log.local.collect_aborted_transactions(0, 10)] == [(1, 0, 2)]
 
 
 def test_an_interrupt_between_the_file_and_what_is_known_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,10 +167,10 @@ class TestState:
         log.append_as_leader(sent(3, 2, epoch=5, transactional=True), 0)
         log.close_handlers()
         log = open_log(tmp_path, clean=False)
-        assert log.first_unstable_offset == 4
+        assert log.watermarks.first_unstable_offset == 4
         end_txn(log, ControlType.COMMIT, PID, 5)
         log.update_high_watermark(log.log_end_offset)
-        assert [txn[:3] for txn in log.collect_aborted_transactions(0, 100)] == [(PID, 0, 3)]
+        assert [txn[:3] for txn in log.local.collect_aborted_transactions(0, 100)] == [(PID, 0, 3)]
         assert log.last_stable_offset == 7
 
 
@@ -229,14 +229,14 @@ class TestTransactions:
         """UnifiedLogTest.testTransactionIndexUpdated."""
         log = open_log(tmp_path)
         self.interleaved(log)
-        assert log.collect_aborted_transactions(0, 100) == self.EXPECTED
+        assert log.local.collect_aborted_transactions(0, 100) == self.EXPECTED
         assert [tuple(txn) for txn in log.segments.active.txn_index.aborted] == self.EXPECTED
-        assert log.collect_aborted_transactions(16, 20) == self.EXPECTED
-        assert log.collect_aborted_transactions(32, 34) == self.EXPECTED[1:]
+        assert log.local.collect_aborted_transactions(16, 20) == self.EXPECTED
+        assert log.local.collect_aborted_transactions(32, 34) == self.EXPECTED[1:]
         log.update_high_watermark(33)
-        assert log.first_unstable_offset == 18  # that of 4, whose marker is not below the high watermark
+        assert log.watermarks.first_unstable_offset == 18  # that of 4, whose marker is not below the high watermark
         log.update_high_watermark(34)
-        assert log.first_unstable_offset is None
+        assert log.watermarks.first_unstable_offset is None
 
     def test_transaction_index_updated_through_replication(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testTransactionIndexUpdatedThroughReplication."""
@@ -245,7 +245,7 @@ class TestTransactions:
         leader, follower = open_log(tmp_path / "leader"), open_log(tmp_path / "follower")
         self.interleaved(leader)
         follower.append_as_follower(leader.read(0, 2**20).data)
-        assert follower.collect_aborted_transactions(0, 100) == self.EXPECTED
+        assert follower.local.collect_aborted_transactions(0, 100) == self.EXPECTED
         assert offsets(follower) == offsets(leader)
 
     def test_over_segments(self, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ class TestTransactions:
         log = open_log(tmp_path, segment_bytes=400)
         self.interleaved(log)
         assert len(log.segments) > 2
-        assert log.collect_aborted_transactions(0, 100) == self.EXPECTED
+        assert log.local.collect_aborted_transactions(0, 100) == self.EXPECTED
         files = list(log.directory.glob("*.txnindex"))
         assert files
         assert sum(path.stat().st_size for path in files) == 2 * 34
@@ -267,11 +267,11 @@ class TestTransactions:
         end_txn(log, ControlType.ABORT, 1)
         log.update_high_watermark(7)
         assert log.last_stable_offset == 3
-        assert log.collect_aborted_transactions(0, 7) == [(1, 0, 6, 3)]
+        assert log.local.collect_aborted_transactions(0, 7) == [(1, 0, 6, 3)]
         end_txn(log, ControlType.ABORT, 2)
         log.update_high_watermark(8)
         assert log.last_stable_offset == 8
-        assert log.collect_aborted_transactions(0, 8) == [(1, 0, 6, 3), (2, 3, 7, 8)]
+        assert log.local.collect_aborted_transactions(0, 8) == [(1, 0, 6, 3), (2, 3, 7, 8)]
 
     def test_last_stable_offset_does_not_exceed_log_start_offset(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testLastStableOffsetDoesNotExceedLogStartOffset{MidSegment,AfterSegmentDeletion}."""
@@ -283,7 +283,7 @@ class TestTransactions:
         for start in (5, 8):
             log.maybe_increment_log_start_offset(start)
             log.delete_old_segments()
-            assert (log.first_unstable_offset, log.last_stable_offset, log.log_start_offset) == (start, start, start)
+            assert (log.watermarks.first_unstable_offset, log.last_stable_offset, log.log_start_offset) == (start, start, start)
 
     def test_end_txn_with_fenced_producer_epoch(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testEndTxnWithFencedProducerEpoch."""
@@ -312,6 +312,6 @@ class TestTransactions:
     def test_replication_of_a_log_whose_markers_are_compacted(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         log.append_as_follower(sent(0, 2, transactional=True) + marker(ControlType.COMMIT, PID, offset=2))
-        assert log.first_unstable_offset == 0
+        assert log.watermarks.first_unstable_offset == 0
         log.update_high_watermark(3)
-        assert log.first_unstable_offset is None
+        assert log.watermarks.first_unstable_offset is None

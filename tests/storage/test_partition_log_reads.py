@@ -125,7 +125,7 @@ class TestHighWatermark:
         assert_high_watermark(0)
         log.append_as_leader(batch(count=3), 0)
         assert_high_watermark(0)
-        log.maybe_increment_high_watermark(LogOffsetMetadata(1))
+        log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(1))
         assert_high_watermark(1)
         assert log.update_high_watermark(2) == 2
         assert_high_watermark(2)
@@ -134,16 +134,16 @@ class TestHighWatermark:
         log.truncate_to(2)
         assert_high_watermark(2)
         with pytest.raises(InvalidArgumentError):
-            log.maybe_increment_high_watermark(LogOffsetMetadata(3))
+            log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(3))
         log.truncate_fully_and_start_at(13)
         assert_high_watermark(13)
 
     def test_it_moves_forward_only(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         log.append_as_leader(batch(count=3), 0)
-        assert log.maybe_increment_high_watermark(LogOffsetMetadata(3)) == (0, 0, 0)
-        assert log.maybe_increment_high_watermark(LogOffsetMetadata(2)) is None
-        assert log.maybe_increment_high_watermark(log.log_end_offset_metadata) is None
+        assert log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(3)) == (0, 0, 0)
+        assert log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(2)) is None
+        assert log.watermarks.maybe_increment_high_watermark(log.log_end_offset_metadata) is None
         end = log.log_end_offset_metadata
         log.watermarks._set_high_watermark(end)
         assert log.watermarks.fetch_high_watermark_metadata() == (3, 0, len(batch(count=3)))
@@ -159,7 +159,7 @@ class TestHighWatermark:
 
         log.append_as_leader(batch(count=3), 0)
         assert read(0) == 0
-        log.maybe_increment_high_watermark(log.log_end_offset_metadata)
+        log.watermarks.maybe_increment_high_watermark(log.log_end_offset_metadata)
         assert read(0) == len(batch(count=3))
         log.roll()
         assert read(0) == len(batch(count=3))
@@ -171,19 +171,20 @@ class TestHighWatermark:
         log = open_log(tmp_path)
         for i in range(100):
             log.append_as_follower(batch(i))
-        assert [log.maybe_update_high_watermark(offset) for offset in (99, 100, 100, 101, 98)] == [99, 100, None, None, 98]
+        moved = [log.watermarks.maybe_update_high_watermark(offset) for offset in (99, 100, 100, 101, 98)]
+        assert moved == [99, 100, None, None, 98]
 
     def test_offset_snapshot(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testOffsetSnapshot."""
         log = open_log(tmp_path)
         log.append_as_leader(batch(count=3), 0)
-        snapshot = log.fetch_offset_snapshot()
+        snapshot = log.watermarks.fetch_offset_snapshot()
         assert (snapshot.log_start_offset, snapshot.high_watermark.message_offset) == (0, 0)
         assert snapshot.log_end_offset == (3, 0, len(batch(count=3)))
         log.append_as_leader(batch(), 0)
         log.update_high_watermark(4)
         log.maybe_increment_log_start_offset(2)
-        snapshot = log.fetch_offset_snapshot()
+        snapshot = log.watermarks.fetch_offset_snapshot()
         assert [snapshot.log_start_offset, *(one.message_offset for one in snapshot[1:])] == [2, 4, 4, 4]
 
     def test_convert_to_offset_metadata_does_not_throw_offset_out_of_range_error(self, tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_fetch_up_to_last_stable_offset(tmp_path: Path) -> None:
 
     def assert_readable_up_to(end: int) -> None:
         assert log.last_stable_offset == end
-        assert_place_is_right(log, log.fetch_last_stable_offset_metadata())
+        assert_place_is_right(log, log.watermarks.fetch_last_stable_offset_metadata())
         for offset in range(end):
             assert fetch(log, offset, TXN_COMMITTED) == list(range(offset, end))
         for offset in range(end, log.log_end_offset + 1):
@@ -280,20 +281,20 @@ def test_first_unstable_offset_no_transactional_data(tmp_path: Path) -> None:
     """UnifiedLogTest.testFirstUnstableOffsetNoTransactionalData."""
     log = open_log(tmp_path)
     log.append_as_leader(batch(count=3), 0)
-    assert log.first_unstable_offset is None
+    assert log.watermarks.first_unstable_offset is None
 
 
 def test_first_unstable_offset_with_transactional_data(tmp_path: Path) -> None:
     """UnifiedLogTest.testFirstUnstableOffsetWithTransactionalData."""
     log = open_log(tmp_path)
     log.append_as_leader(batch(count=3, producer=Producer(137, 5, 0), transactional=True), 0)
-    assert log.first_unstable_offset == 0
+    assert log.watermarks.first_unstable_offset == 0
     log.append_as_leader(batch(), 0)
-    assert log.first_unstable_offset == 0
+    assert log.watermarks.first_unstable_offset == 0
     end_txn(log, ControlType.ABORT, 137, 5)
-    assert log.first_unstable_offset == 0  # its marker may yet be lost
+    assert log.watermarks.first_unstable_offset == 0  # its marker may yet be lost
     log.update_high_watermark(5)
-    assert log.first_unstable_offset is None
+    assert log.watermarks.first_unstable_offset is None
 
 
 def test_first_unstable_offset_does_not_exceed_log_start_offset_mid_segment(tmp_path: Path) -> None:
@@ -303,7 +304,7 @@ def test_first_unstable_offset_does_not_exceed_log_start_offset_mid_segment(tmp_
         log.append_as_leader(batch(producer=Producer(1, 0, sequence), transactional=True), 0)
     log.update_high_watermark(5)
     log.maybe_increment_log_start_offset(3)
-    assert log.first_unstable_offset == 3
+    assert log.watermarks.first_unstable_offset == 3
 
 
 def test_followers_take_transactions_as_they_come(tmp_path: Path) -> None:
@@ -315,7 +316,7 @@ def test_followers_take_transactions_as_they_come(tmp_path: Path) -> None:
         + marker(ControlType.ABORT, 1, offset=3)
         + batch(4, producer=Producer(1, 0, 2), transactional=True)
     )
-    assert [txn[:3] for txn in log.collect_aborted_transactions(0, 5)] == [(1, 0, 3)]
-    assert log.first_unstable_offset == 0
+    assert [txn[:3] for txn in log.local.collect_aborted_transactions(0, 5)] == [(1, 0, 3)]
+    assert log.watermarks.first_unstable_offset == 0
     log.update_high_watermark(5)
-    assert (log.first_unstable_offset, offsets(log)) == (4, [0, 1, 2, 3, 4])
+    assert (log.watermarks.first_unstable_offset, offsets(log)) == (4, [0, 1, 2, 3, 4])

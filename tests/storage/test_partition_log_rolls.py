@@ -270,7 +270,7 @@ class TestFlush:
         log.append_as_leader(batch(count=2), 0)
         assert log.recovery_point == 0
         log.append_as_leader(batch(), 0)
-        assert (log.recovery_point, log.unflushed_messages) == (3, 0)
+        assert (log.recovery_point, log.local.unflushed_messages) == (3, 0)
 
     def test_up_to(self, tmp_path: Path) -> None:
         clock = ManualClock(NOW_MS)
@@ -279,7 +279,7 @@ class TestFlush:
             log.append_as_leader(batch(), 0)
         clock.advance(5)
         log.flush(up_to=2)
-        assert (log.recovery_point, log.last_flush_ms) == (2, NOW_MS + 5)
+        assert (log.recovery_point, log.local.last_flush_ms) == (2, NOW_MS + 5)
         log.flush(up_to=1)
         assert log.recovery_point == 2
 

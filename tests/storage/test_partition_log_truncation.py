@@ -80,9 +80,9 @@ def test_truncate_fully_and_start(tmp_path: Path) -> None:
     log.append_as_leader(batch(), 0)
     log.update_high_watermark(2)
     log.maybe_increment_log_start_offset(1)
-    assert (log.first_unstable_offset, log.log_start_offset, log.log_end_offset) == (1, 1, 2)
+    assert (log.watermarks.first_unstable_offset, log.log_start_offset, log.log_end_offset) == (1, 1, 2)
     log.truncate_fully_and_start_at(2, 1)
-    assert (log.first_unstable_offset, log.log_start_offset, log.log_end_offset) == (None, 1, 2)
+    assert (log.watermarks.first_unstable_offset, log.log_start_offset, log.log_end_offset) == (None, 1, 2)
     assert not log.producer_state.active_producers
     assert fetch(log, 2) == []
 
@@ -92,10 +92,10 @@ def test_truncate_below_first_unstable_offset(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_as_leader(batch(), 0)
     log.append_as_leader(producer(15, 10, transactional=True), 0)
-    assert log.first_unstable_offset == 1
+    assert log.watermarks.first_unstable_offset == 1
     log.truncate_to(0)
     log.append_as_leader(batch(), 0)
-    assert (log.first_unstable_offset, log.log_end_offset) == (None, 1)
+    assert (log.watermarks.first_unstable_offset, log.log_end_offset) == (None, 1)
     assert not log.producer_state.active_producers
 
 
@@ -104,10 +104,10 @@ def test_truncate_fully_and_start_below_first_unstable_offset(tmp_path: Path) ->
     log = open_log(tmp_path)
     log.append_as_leader(batch(), 0)
     log.append_as_leader(producer(15, 10, transactional=True), 0)
-    assert log.first_unstable_offset == 1
+    assert log.watermarks.first_unstable_offset == 1
     log.truncate_fully_and_start_at(0)
     log.append_as_leader(batch(), 0)
-    assert log.first_unstable_offset is None
+    assert log.watermarks.first_unstable_offset is None
 
 
 def test_index_resizing_at_truncation(tmp_path: Path) -> None:
@@ -224,11 +224,11 @@ class TestProducers:
         log.append_as_leader(producer(3, 0, transactional=True), 0)
         end_txn(log, ControlType.ABORT, 3)
         log.update_high_watermark(2)
-        assert (log.first_unstable_offset, log.last_stable_offset) == (None, 2)
-        assert len(log.collect_aborted_transactions(0, 5)) == 1
+        assert (log.watermarks.first_unstable_offset, log.last_stable_offset) == (None, 2)
+        assert len(log.local.collect_aborted_transactions(0, 5)) == 1
         log.truncate_to(1)
-        assert (log.first_unstable_offset, log.last_stable_offset) == (0, 0)
-        assert log.collect_aborted_transactions(0, 5) == []
+        assert (log.watermarks.first_unstable_offset, log.last_stable_offset) == (0, 0)
+        assert log.local.collect_aborted_transactions(0, 5) == []
         end_txn(log, ControlType.COMMIT, 3)
         log.update_high_watermark(2)
-        assert (log.last_stable_offset, log.collect_aborted_transactions(0, 5)) == (2, [])
+        assert (log.last_stable_offset, log.local.collect_aborted_transactions(0, 5)) == (2, [])

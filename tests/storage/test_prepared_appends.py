@@ -16,7 +16,7 @@ from tidelog.records.builder import build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.legacy import build_message_set
 from tidelog.records.records import Record, iter_records
-from tidelog.storage.partition.appends import AT_ONCE_BYTES, TooMuchAtOnceError
+from tidelog.storage.partition.append.appends import AT_ONCE_BYTES, TooMuchAtOnceError
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 

@@ -20,7 +20,7 @@ Belongs to the loop's thread; `snapshot` there makes what another thread may rea
 
 from __future__ import annotations
 
-from tidelog.storage.partition.append_info import AppendInfo
+from tidelog.storage.partition.append.append_info import AppendInfo
 
 LATENCY_BUCKETS = 48
 """2^47 ms are 4,460 years, 2^47 µs four and a half."""

@@ -32,7 +32,7 @@ from tidelog.records.builder import NO_PRODUCER, Producer, binary_column, build_
 from tidelog.records.compression import Codec
 from tidelog.records.state_batches import Entry, StateBatch, state_batches
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.partition.log_state import Flushed
+from tidelog.storage.partition.log_flusher import Flushed
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode, error_code_of

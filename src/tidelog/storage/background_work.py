@@ -32,8 +32,7 @@ from tidelog.storage.compaction.cleaner_manager import CleanerManager
 from tidelog.storage.compaction.log_cleaner import LogCleaner
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.offline_partitions import OfflinePartitions
-from tidelog.storage.partition.log_events import LogEvents
-from tidelog.storage.partition.log_state import LogState
+from tidelog.storage.partition.log_events import LogEvents, ReportingLog
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import Partitions
 from tidelog.storage.removed_files import RemovedFiles
@@ -190,7 +189,7 @@ class BackgroundWork(LogEvents):
         return [
             log
             for _, log in self._partitions.online()
-            if log.unflushed_messages and not 0 <= now_ms - log.last_flush_ms < log.config.flush_ms
+            if log.local.unflushed_messages and not 0 <= now_ms - log.local.last_flush_ms < log.config.flush_ms
         ]
 
     # --- compaction, and what must not meet it
@@ -209,16 +208,16 @@ class BackgroundWork(LogEvents):
 
     # --- what the logs tell
 
-    def segment_finished(self, log: LogState, segment: LogSegment) -> None:
+    def segment_finished(self, log: ReportingLog, segment: LogSegment) -> None:
         """Have it mapped."""
         if self._time_maps is not None:
             self._time_maps.add(log, segment)
 
-    def before_truncation(self, log: LogState) -> None:
+    def before_truncation(self, log: ReportingLog) -> None:
         """End a compaction."""
         self.stop_cleaning([log.topic_partition])
 
-    def after_truncation(self, log: LogState) -> None:
+    def after_truncation(self, log: ReportingLog) -> None:
         """Bring the cleaner's checkpoint down."""
         if self.cleaner is not None:
             self.cleaner.manager.maybe_truncate_checkpoint(log.topic_partition, log.log_end_offset)
@@ -227,7 +226,7 @@ class BackgroundWork(LogEvents):
         """End a compaction."""
         self.stop_cleaning([key])
 
-    def went_offline(self, log: LogState) -> None:
+    def went_offline(self, log: ReportingLog) -> None:
         """Have it seen, and brought back; a compaction ends before its files are loaded again."""
         if self.cleaner is not None:
             self.cleaner.went_offline(log.topic_partition)

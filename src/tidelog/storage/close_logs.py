@@ -31,7 +31,7 @@ def close_logs(logs: Iterable[PartitionLog], progress: Callable[[], object] = la
     dirty: list[PartitionLog] = []
     is_clean = True
     for log in logs:
-        if log.unflushed_messages and not log.is_offline:
+        if log.local.unflushed_messages and not log.is_offline:
             dirty.append(log)
         else:
             is_clean &= _close(log)

@@ -24,7 +24,7 @@ from time import monotonic
 from tidelog.errors import CorruptDataError, StorageError
 from tidelog.formats.files import Notices
 from tidelog.formats.offset_index import OffsetPosition
-from tidelog.storage.partition.log_state import LogState
+from tidelog.storage.partition.log_events import ReportingLog
 from tidelog.storage.scheduler import ScheduledTask, Scheduler
 from tidelog.storage.segment.segment import LogSegment
 
@@ -43,7 +43,7 @@ SECONDS_AT_THE_END = 3.0
 class _Waiting:
     """A segment that is to be mapped, and how far that has come."""
 
-    def __init__(self, log: LogState, segment: LogSegment, mapped_bytes: int = 0) -> None:
+    def __init__(self, log: ReportingLog, segment: LogSegment, mapped_bytes: int = 0) -> None:
         self.log = log
         self.segment = segment
         self.mapped_bytes = mapped_bytes
@@ -103,13 +103,13 @@ class TimeMapWriter:
         self._task: ScheduledTask | None = None
         self._ahead: _Ahead | None = None
 
-    def add(self, log: LogState, segment: LogSegment) -> None:
+    def add(self, log: ReportingLog, segment: LogSegment) -> None:
         """Have a finished segment mapped by one of the next ticks."""
         self._waiting.append(_Waiting(log, segment))
         if self._task is None:
             self._schedule()
 
-    def finish(self, closed: Iterable[LogState], max_bytes: int = BYTES_AT_THE_END) -> None:
+    def finish(self, closed: Iterable[ReportingLog], max_bytes: int = BYTES_AT_THE_END) -> None:
         """Map what waits, and the last segments of logs that were appended to and are closed, up to `max_bytes` of log."""
         if self._task is not None:
             self._task.cancel()

@@ -54,8 +54,8 @@ from tidelog.errors import (
 from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.compression import Bytes
-from tidelog.storage.partition.append_info import AppendWork
-from tidelog.storage.partition.appends import Prepared, TooMuchAtOnceError
+from tidelog.storage.partition.append.append_info import AppendWork
+from tidelog.storage.partition.append.appends import Prepared, TooMuchAtOnceError
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.fields import Versions

@@ -164,7 +164,7 @@ class Cleaner:
         """Fill the map with the keys of the records in [start_offset, end_offset), as far as there is room."""
         self.offset_map.clear()
         transactions = CleanedTransactions()
-        aborted = yield from _in_memory(partial(log.collect_aborted_transactions, start_offset, end_offset))
+        aborted = yield from _in_memory(partial(log.local.collect_aborted_transactions, start_offset, end_offset))
         transactions.add_aborted_transactions(aborted)
         mapper = KeyMapper(self.offset_map.table, start_offset, self.offset_map.max_entries)
         dirty = log.segments.values(start_offset, end_offset)
@@ -239,7 +239,7 @@ class Cleaner:
                 else:
                     next_offset = yield from _in_memory(segment.read_next_offset)
                 # All of them, for the new index: also those whose records are below, in a segment that was done before.
-                aborted = yield from _in_memory(partial(log.collect_aborted_transactions, segment.base_offset, next_offset))
+                aborted = yield from _in_memory(partial(log.local.collect_aborted_transactions, segment.base_offset, next_offset))
                 transactions.add_aborted_transactions(aborted)
                 record_filter = CleaningFilter(
                     self.offset_map,

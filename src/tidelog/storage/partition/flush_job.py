@@ -13,32 +13,31 @@ truncated or deleted meanwhile. What is appended while the job runs is the next 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidelog.errors import StorageError
-
-if TYPE_CHECKING:
-    from tidelog.storage.partition.log_state import LogState
-    from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.segment import LogSegment
 
 
 class FlushJob:
-    """Forces `state` to the disk up to `offset` (exclusive). Made on the log's thread."""
+    """Forces `segments`, which hold what lies below `offset`, to the disk, and files beside them. Made on the log's thread."""
 
-    def __init__(self, state: LogState, offset: int, snapshots: tuple[Path, ...] = ()) -> None:
-        """Raises StorageError where index entries cannot be written."""
+    def __init__(
+        self,
+        offset: int,
+        directory: Path,
+        segments: Sequence[LogSegment],
+        epochs: Callable[[], None] | None,
+        snapshots: tuple[Path, ...],
+    ) -> None:
+        """`epochs` writes the leader epochs. Raises StorageError where index entries cannot be written."""
         self.offset = offset
-        self._epochs: Callable[[], None] | None = state.leader_epochs.to_be_written()
-        self._directory = state.directory
+        self._epochs = epochs
+        self._directory = directory
         self._snapshots = snapshots
-        self._segments: list[LogSegment] = []
-        self._paths: list[Path] = []
-        if offset > state.recovery_point:
-            self._segments = state.segments.values(state.recovery_point, offset)
-            for segment in self._segments:
-                self._paths += segment.begin_sync()
+        self._segments = segments
+        self._paths = [path for segment in segments for path in segment.begin_sync()]
 
     def work(self) -> None:
         """Wait for the disk. Raises StorageError."""

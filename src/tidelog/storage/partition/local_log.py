@@ -31,7 +31,7 @@ from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Bytes
 from tidelog.storage.partition.file_deletion import delete_segment_files, forget_time_map
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
-from tidelog.storage.partition.segment_replacement import Replacing, at_once, replacing_segments
+from tidelog.storage.partition.segment_replacement import Replacing, replacing_segments
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment, LogSlice
 from tidelog.storage.segment.segments import LogSegments
@@ -289,12 +289,8 @@ class LocalLog:
             self.segments.remove(segment.base_offset)
         self._delete_files(segments, asynchronous=asynchronous)
 
-    def replace_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> list[LogSegment]:
-        """Put cleaned segments in the place of others; return those whose base is gone (`segment_replacement`)."""
-        return at_once(self.replacing_segments(new, old))
-
     def replacing_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> Replacing:
-        """The same in steps."""
+        """Put cleaned segments in the place of others; return those whose base is gone (`segment_replacement`)."""
         self.check_open()
         delay_ms = self.config.file_delete_delay_ms
         return replacing_segments(self.segments, new, old, self.directory, self._scheduler, delay_ms)
@@ -320,6 +316,11 @@ class LocalLog:
 
     def close(self) -> None:
         """Finish every segment's files. Idempotent. Raises the first StorageError, after all were tried."""
+        active = self.segments.active
+        if active.size_bytes and not self.is_closed:
+            # Indexes are made when they are needed; a start after a clean end misses them.
+            active.offset_index.create_if_missing()
+            active.time_index.create_if_missing()
         self.is_closed = True
         failed: StorageError | None = None
         for segment in self.segments.values():
@@ -337,11 +338,18 @@ class LocalLog:
             segment.close_handlers()
 
     def delete_all(self) -> None:
-        """Remove every file of the segments, at once. Raises StorageError."""
+        """Remove the segments and the folder, with all that is in it, at once. Raises StorageError."""
         self.is_closed = True
         for segment in list(self.segments.values()):
             self.segments.remove(segment.base_offset)
             segment.delete_if_exists()
+        try:
+            for path in self.directory.iterdir():
+                path.unlink()
+            with contextlib.suppress(FileNotFoundError):
+                self.directory.rmdir()
+        except OSError as error:
+            raise StorageError(f"cannot remove a partition's folder: {error.strerror}", path=self.directory) from error
 
     # --- inside
 

@@ -13,30 +13,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tidelog.model import TopicPartition
-    from tidelog.storage.partition.log_state import LogState
-    from tidelog.storage.segment.segment import LogSegment
+from tidelog.model import TopicPartition
+from tidelog.storage.segment.segment import LogSegment
+from tidelog.storage.segment.segments import LogSegments
+
+
+class ReportingLog(Protocol):
+    """What a listener needs of a log."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    @property
+    def segments(self) -> LogSegments: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def is_offline(self) -> bool: ...
 
 
 class LogEvents:
     """Subclasses override what they want to hear. They must not raise, and must not change the log."""
 
-    def segment_finished(self, log: LogState, segment: LogSegment) -> None:
+    def segment_finished(self, log: ReportingLog, segment: LogSegment) -> None:
         """`segment` of `log` gets no more records."""
 
-    def before_truncation(self, log: LogState) -> None:
+    def before_truncation(self, log: ReportingLog) -> None:
         """`log` is about to be truncated."""
 
-    def after_truncation(self, log: LogState) -> None:
+    def after_truncation(self, log: ReportingLog) -> None:
         """`log` was truncated."""
 
     def before_removal(self, key: TopicPartition) -> None:
         """A partition is about to be removed."""
 
-    def went_offline(self, log: LogState) -> None:
+    def went_offline(self, log: ReportingLog) -> None:
         """`log` has met an I/O error."""
 
 

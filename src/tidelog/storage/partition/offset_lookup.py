@@ -12,7 +12,9 @@ LATEST is that end.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
+from tidelog.clock import Clock
 from tidelog.model import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -20,15 +22,26 @@ from tidelog.model import (
     MAX_TIMESTAMP,
     NO_TIMESTAMP,
 )
-from tidelog.reader.offset_targets import check_target, place_of
+from tidelog.reader.offset_targets import Searched, check_target, place_of
 from tidelog.records.batch import BatchHeader
 from tidelog.records.records import max_timestamp_record
-from tidelog.storage.partition.log_state import LogState
-from tidelog.storage.partition.watermarks import FetchIsolation
+from tidelog.storage.partition.watermarks import FetchIsolation, Watermarks
 from tidelog.storage.segment.segment import LogSegment, TimestampAndOffset
+from tidelog.storage.segment.segments import LogSegments
 
 
-def fetch_offset_by_timestamp(log: LogState, timestamp: int) -> TimestampAndOffset | None:
+class WrittenLog(Searched, Protocol):
+    """A log that is written here, as far as it is searched."""
+
+    clock: Clock
+    segments: LogSegments
+    watermarks: Watermarks
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+
+def fetch_offset_by_timestamp(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
     """Return the offset for `timestamp` (ms, or a special value), None if no record is that late.
 
     Raises UnsupportedForMessageFormatError where the topic's format is v0, for anything but EARLIEST and LATEST;
@@ -41,13 +54,13 @@ def fetch_offset_by_timestamp(log: LogState, timestamp: int) -> TimestampAndOffs
     return _find_max(log) if timestamp == MAX_TIMESTAMP else _find_time(log, timestamp)
 
 
-def fetch_offset_for_timestamp(log: LogState, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
+def fetch_offset_for_timestamp(log: WrittenLog, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
     """Return the same as a reader with `isolation` sees it. Raises what `fetch_offset_by_timestamp` raises."""
     if isolation is FetchIsolation.HIGH_WATERMARK:
         end = log.watermarks.high_watermark
     else:
-        end = log.last_stable_offset if isolation is FetchIsolation.TXN_COMMITTED else log.log_end_offset
-    if timestamp >= 0 and log.config.magic:
+        end = log.watermarks.last_stable_offset if isolation is FetchIsolation.TXN_COMMITTED else log.log_end_offset
+    if timestamp >= 0 and log.message_format:
         found = _find_time(log, timestamp)
         return found if found is not None and found.offset < end else None
     found = fetch_offset_by_timestamp(log, timestamp)
@@ -58,7 +71,7 @@ def fetch_offset_for_timestamp(log: LogState, timestamp: int, isolation: FetchIs
     return None
 
 
-def legacy_fetch_offsets_before(log: LogState, timestamp: int, max_offsets: int) -> list[int]:
+def legacy_fetch_offsets_before(log: WrittenLog, timestamp: int, max_offsets: int) -> list[int]:
     """Return up to `max_offsets` segment bases whose files are no younger than `timestamp` (ms; LATEST, EARLIEST), newest first.
 
     This is ListOffsets v0: before there were timestamps, the files' times had to do. Raises StorageError.
@@ -77,7 +90,7 @@ def legacy_fetch_offsets_before(log: LogState, timestamp: int, max_offsets: int)
     return sorted(taken, reverse=True)
 
 
-def _find_time(log: LogState, timestamp: int) -> TimestampAndOffset | None:
+def _find_time(log: WrittenLog, timestamp: int) -> TimestampAndOffset | None:
     start = log.log_start_offset
     for segment in log.segments.values(start):
         if segment.reaches(timestamp):
@@ -87,7 +100,7 @@ def _find_time(log: LogState, timestamp: int) -> TimestampAndOffset | None:
     return None
 
 
-def _find_max(log: LogState) -> TimestampAndOffset | None:
+def _find_max(log: WrittenLog) -> TimestampAndOffset | None:
     """Return the first record that carries the largest timestamp of those at or above the log start."""
     start = log.log_start_offset
     # Of equals the earliest segment comes first.
@@ -118,7 +131,7 @@ def _largest_in(segment: LogSegment, header: BatchHeader, start: int, at_least: 
     return TimestampAndOffset(record[1], record[0], header.leader_epoch)
 
 
-def _largest_of_all(log: LogState, start: int) -> TimestampAndOffset | None:
+def _largest_of_all(log: WrittenLog, start: int) -> TimestampAndOffset | None:
     """Look through all batches at or above the log start; those of later segments by what is known of them."""
     best: TimestampAndOffset | None = None
     for segment in log.segments.values(start):

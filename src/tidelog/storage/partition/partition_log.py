@@ -1,13 +1,18 @@
 """One partition's log, written and kept: everything that a broker, a loader or a tool asks of it (spec §5, §8, §13, §14).
 
-| concern | is in |
+| part | owns |
 |---|---|
-| parts, rolling, flushing, going offline | `log_state` (the base class) |
-| appends | `appending` |
-| reads | `local_log`, up to what `watermarks` allow |
-| truncation | `truncation` |
-| retention, the log start | `retention` |
-| offsets by time | `offset_lookup` |
+| `local` | segments, log end, recovery point; where reads find their bytes |
+| `watermarks` | log start, high watermark, last stable offset |
+| `producer_state` | producers and their snapshots |
+| `leader_epochs` | epochs and their checkpoint |
+| `metadata_file` | the topic's id |
+| `availability` | whether it may be written, or is offline |
+| `flusher` | what is forced to the disk, and when |
+| `appends` | the steps of an append |
+| `removals` | what leaves the log: retention, DeleteRecords, truncation, compaction |
+
+`offset_lookup` finds offsets by time. The parts get what they need of each other; none knows the log.
 
 Invariants
     * What an append returned for is in the log, at the offsets that it told; nothing of a refused append is.
@@ -28,31 +33,34 @@ from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.config import LogConfig
-from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, StorageError, TidelogError
+from tidelog.errors import LogOfflineError, OffsetOutOfRangeError, TidelogError
 from tidelog.formats.leader_epochs import UNDEFINED_EPOCH
-from tidelog.formats.txn_index import AbortedTxn
+from tidelog.formats.names import parse_topic_partition_name
+from tidelog.model import TopicPartition
 from tidelog.records.compression import Bytes
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.partition import offset_lookup, retention, truncation
-from tidelog.storage.partition.append_info import AppendInfo
-from tidelog.storage.partition.appends import Appends, Prepared
+from tidelog.storage.partition import offset_lookup
+from tidelog.storage.partition.append.append_info import AppendInfo
+from tidelog.storage.partition.append.appends import Appends, Prepared
+from tidelog.storage.partition.availability import Availability
 from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
-from tidelog.storage.partition.log_state import LogState
+from tidelog.storage.partition.local_log import LocalLog
+from tidelog.storage.partition.log_events import NO_EVENTS, LogEvents
+from tidelog.storage.partition.log_flusher import Flushed, LogFlusher
 from tidelog.storage.partition.offset_metadata import LoadedLogOffsets, LogOffsetMetadata
-from tidelog.storage.partition.segment_replacement import at_once
-from tidelog.storage.partition.watermarks import FetchIsolation, LogOffsetSnapshot
+from tidelog.storage.partition.partition_metadata_file import PartitionMetadataFile
+from tidelog.storage.partition.removals import Removals
+from tidelog.storage.partition.roll_statistics import RollStatistics, warn_of_wide_limits
+from tidelog.storage.partition.watermarks import FetchIsolation, Watermarks
 from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import FetchData, LogSegment, LogSlice, TimestampAndOffset
 from tidelog.storage.segment.segments import LogSegments
 
-HIGH_WATERMARK = -1
-"""`delete_records` up to the high watermark, whatever it is."""
-
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
 
 
-class PartitionLog(LogState):
+class PartitionLog:
     """One partition's log: append, read, look up, truncate, flush, retention. `segments` holds at least the active one."""
 
     def __init__(
@@ -74,25 +82,119 @@ class PartitionLog(LogState):
         `jitter` is where new segments take their part of segment.jitter.ms from. The high watermark starts at the log
         start; the caller that has the checkpoint calls `update_high_watermark`. Raises InconsistentTopicIdError.
         """
-        super().__init__(
+        self.clock = clock
+        self.scheduler = scheduler
+        self.topic_partition: TopicPartition = parse_topic_partition_name(directory.name)
+        self.statistics = RollStatistics()
+        self.events: LogEvents = NO_EVENTS
+        self.segments = segments
+        self.producer_state = producer_state
+        self.leader_epochs = leader_epochs
+        self.metadata_file = PartitionMetadataFile(directory)
+        if topic_id is not None:
+            self.metadata_file.record(topic_id)
+        self.local = LocalLog(
             directory,
             config,
             clock,
             scheduler,
             segments=segments,
-            producer_state=producer_state,
-            leader_epochs=leader_epochs,
-            offsets=offsets,
-            topic_id=topic_id,
+            recovery_point=max(offsets.recovery_point, offsets.log_start_offset),
+            next_offset=offsets.next_offset,
             jitter=jitter,
         )
-        self._appends = Appends(self)
+        self.watermarks = Watermarks(self.local, producer_state, offsets.log_start_offset)
+        self.watermarks.update_first_unstable_offset()
+        self._availability = Availability(self.local, lambda: self.events.went_offline(self))
+        self._flusher = LogFlusher(self.local, leader_epochs, self.metadata_file, self._availability, scheduler)
+        parts = self.local, self.watermarks, producer_state, leader_epochs
+        self._appends = Appends(*parts, self.metadata_file, self._availability, self._flusher, clock, self.roll)
+        self._removals = Removals(*parts, self._availability, clock, scheduler, self.roll)
         self._expiration = scheduler.schedule(
             "producer-expiration",
             self.remove_expired_producers,
             delay_ms=PRODUCER_EXPIRATION_CHECK_MS,
             period_ms=PRODUCER_EXPIRATION_CHECK_MS,
         )
+        warn_of_wide_limits(config, directory.parent, self.topic_partition.topic)
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({str(self.directory)!r})"
+
+    # --- what it is
+
+    @property
+    def directory(self) -> Path:
+        return self.local.directory
+
+    @property
+    def config(self) -> LogConfig:
+        return self.local.config
+
+    @property
+    def message_format(self) -> int:
+        """The format of the topic's messages: 0, 1 or 2."""
+        return self.config.magic
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        """The topic's id, None as long as nobody has given it."""
+        return self.metadata_file.topic_id
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all `.log` files."""
+        return self.segments.size_bytes
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is still to be read."""
+        return self.watermarks.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that comes next."""
+        return self.local.log_end_offset
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        """The same with its place."""
+        return self.local.log_end_offset_metadata
+
+    @property
+    def high_watermark(self) -> int:
+        """Where read_uncommitted ends."""
+        return self.watermarks.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed ends."""
+        return self.watermarks.last_stable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Up to here, exclusive, everything is on the disk."""
+        return self.local.recovery_point
+
+    # --- offline
+
+    @property
+    def offline_reason(self) -> str | None:
+        """Why the log is offline; None if it is not."""
+        return self._availability.offline_reason
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether an I/O error has ended writing."""
+        return self._availability.is_offline
+
+    def go_offline(self, what: str, error: BaseException) -> LogOfflineError:
+        """Take the log offline because of `error` and return what is to be raised; the first reason stays."""
+        return self._availability.go_offline(what, error)
+
+    def writing(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """See `Availability.writing`."""
+        return self._availability.writing(what)
 
     # --- appending
 
@@ -105,32 +207,17 @@ class PartitionLog(LogState):
         is_hurried: bool = False,
         prepared: Prepared | None = None,
     ) -> AppendInfo:
-        """Give the records offsets and timestamps, and append them. A writable buffer is changed in place where that will do.
-
-        Bytes of a partial batch at the end are left out; without a whole batch nothing happens. Raises CorruptBatchError,
-        RecordValidationError (InvalidTimestampError) with the records at fault, InvalidRecordError, RecordTooLargeError,
-        RecordBatchTooLargeError, UnsupportedForMessageFormatError, UnsupportedCompressionTypeError, a ProducerError; then nothing
-        was appended. LogOfflineError where the disk refuses, from then on.
-        """
+        """Give the records offsets and timestamps, and append them, see `Appends.as_leader`."""
         return self._appends.as_leader(records, leader_epoch, origin, is_hurried, prepared)
 
     def prepare_append(
         self, records: Bytes, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> Callable[[], Prepared]:
-        """Return the part of an append that unpacks, checks and converts records, to be called on any thread.
-
-        For an owner that serves many: with `is_hurried`, an append that takes more than some milliseconds before it is written
-        raises TooMuchAtOnceError, and comes back with what this has `prepared`. `records` stay unchanged by others meanwhile.
-        What is returned raises what `append_as_leader` raises for the records.
-        """
+        """Return the part of an append that unpacks, checks and converts records, see `Appends.prepare`."""
         return self._appends.prepare(records, leader_epoch, origin)
 
     def append_as_follower(self, records: Bytes, leader_epoch: int | None = None) -> AppendInfo:
-        """Append batches as they come from the leader of `leader_epoch`: offsets, epochs, timestamps, bytes stay.
-
-        Batches of a newer epoch, and all after them, are left out (KAFKA-18723); None takes all. Raises CorruptBatchError,
-        OffsetsOutOfOrderError, UnexpectedAppendOffsetError below the log end, RecordBatchTooLargeError; LogOfflineError.
-        """
+        """Append batches as they come from the leader of `leader_epoch`, see `Appends.as_follower`."""
         return self._appends.as_follower(records, leader_epoch)
 
     def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
@@ -173,23 +260,16 @@ class PartitionLog(LogState):
             include_aborted=isolation is FetchIsolation.TXN_COMMITTED,
         )
 
-    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """Return the aborted transactions with records in [start_offset, upper_bound_offset). Raises StorageError."""
-        return self.local.collect_aborted_transactions(start_offset, upper_bound_offset)
-
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """Return the answer to ListOffsets for `timestamp` (ms, or a special value), None if no record is that late.
-
-        See `offset_lookup`. Raises UnsupportedForMessageFormatError, UnsupportedVersionError, CorruptDataError, StorageError.
-        """
+        """See `offset_lookup.fetch_offset_by_timestamp`."""
         return offset_lookup.fetch_offset_by_timestamp(self, timestamp)
 
     def fetch_offset_for_timestamp(self, timestamp: int, isolation: FetchIsolation) -> TimestampAndOffset | None:
-        """The same as a consumer sees it: None for a record at or after where its reads end; LATEST is that end."""
+        """See `offset_lookup.fetch_offset_for_timestamp`."""
         return offset_lookup.fetch_offset_for_timestamp(self, timestamp, isolation)
 
     def legacy_fetch_offsets_before(self, timestamp: int, max_offsets: int) -> list[int]:
-        """Return ListOffsets v0's answer: bases of segments by their files' times, newest first (spec §13.4)."""
+        """See `offset_lookup.legacy_fetch_offsets_before`."""
         return offset_lookup.legacy_fetch_offsets_before(self, timestamp, max_offsets)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
@@ -203,35 +283,49 @@ class PartitionLog(LogState):
         """Set the high watermark, within the log; return what it became."""
         return self.watermarks.update_high_watermark(offset)
 
-    def maybe_increment_high_watermark(self, offset: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Move the high watermark forward, as a leader; return the old one, None if it stays. See `watermarks`."""
-        return self.watermarks.maybe_increment_high_watermark(offset)
+    # --- rolling and flushing
 
-    def maybe_update_high_watermark(self, offset: int) -> int | None:
-        """Take over the leader's high watermark, as a follower; return it within the log, None if it stays."""
-        return self.watermarks.maybe_update_high_watermark(offset)
+    def roll(self, expected_next_offset: int = 0, *, by_time: bool = False) -> LogSegment:
+        """Begin a new segment, at `expected_next_offset` or the log end, whichever is more; return it.
 
-    def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
-        """Return the last stable offset with its place."""
-        return self.watermarks.fetch_last_stable_offset_metadata()
+        A snapshot of the producers is written for its base; the segments before it are flushed by the next tick. Raises
+        InvalidArgumentError where a segment begins there already, LogOfflineError.
+        """
+        with self.writing("roll"):
+            finished = self.segments.active
+            if finished.size_bytes:
+                self.statistics.note_roll(finished, by_time=by_time)
+            segment = self.local.roll(expected_next_offset)
+            self.producer_state.map_end_offset = segment.base_offset
+            snapshot = self.producer_state.take_snapshot(sync=False)
+            self.watermarks.on_log_end_moved()
+        self.scheduler.schedule("flush-log", lambda: self._flusher.flush_rolled(segment.base_offset, snapshot))
+        if finished.size_bytes:
+            self.events.segment_finished(self, finished)
+        return segment
 
-    def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
-        """Return log start, log end, high watermark and last stable offset, with their places."""
-        return self.watermarks.fetch_offset_snapshot()
+    @property
+    def is_flush_awaited(self) -> bool:
+        """Whether a flush is under way that appends have asked for: who wrote is answered after it, see `when_flushed`."""
+        return self._flusher.is_awaited
+
+    def when_flushed(self, callback: Flushed) -> None:
+        """Have `callback` called once what the log holds now is on the disk, at once if it is; with whether that failed."""
+        self._flusher.when_flushed(callback)
+
+    def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
+        """Force the log to the disk, see `LogFlusher.flush`. Raises LogOfflineError."""
+        self._flusher.flush(force_active=force_active, up_to=up_to)
+
+    def flush_aside(self) -> None:
+        """Have it forced to the disk, on another thread where there is one. Raises LogOfflineError, StorageError."""
+        self._flusher.flush_aside()
 
     # --- removing
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Move the log start forward; False if it is there already. Raises OffsetOutOfRangeError above the high watermark."""
-        with self.writing("move the log start"):
-            if offset > self.high_watermark:
-                raise OffsetOutOfRangeError(
-                    "a log start above the high watermark",
-                    path=self.directory,
-                    found=offset,
-                    expected=f"at most {self.high_watermark}",
-                )
-            return retention.increment_log_start_offset(self, offset)
+        return self._removals.maybe_increment_log_start_offset(offset)
 
     def delete_records(self, offset: int) -> int:
         """Let the log begin at `offset`, or at the high watermark (-1); return where it begins then (KIP-107).
@@ -239,19 +333,12 @@ class PartitionLog(LogState):
         The segments below go with the next retention check. Raises OffsetOutOfRangeError for any other negative offset and above
         the high watermark, InvalidArgumentError for a topic that is compacted only, whose records are not the log's to delete.
         """
-        if not self.config.is_deleted:
-            raise InvalidArgumentError(
-                "records of a topic that is compacted only are not deleted", path=self.directory, found=self.config.cleanup_policy
-            )
-        wanted = self.high_watermark if offset == HIGH_WATERMARK else offset
-        if wanted < 0:
-            raise OffsetOutOfRangeError("a negative offset to delete to", path=self.directory, found=offset)
-        self.maybe_increment_log_start_offset(wanted)
+        self._removals.delete_records(offset)
         return self.log_start_offset
 
     def delete_old_segments(self, limit: int | None = None) -> int:
         """Delete the segments that retention lets go, `limit` at most; return how many. Raises LogOfflineError."""
-        return retention.delete_old_segments(self, limit)
+        return self._removals.delete_old_segments(limit)
 
     def truncate_to(self, target_offset: int) -> bool:
         """Cut the log so that it ends at `target_offset`, at a batch's start; False if it ends there or before already.
@@ -260,7 +347,7 @@ class PartitionLog(LogState):
         """
         self._appends.append_time.forget()
         self.events.before_truncation(self)
-        is_cut = truncation.truncate_to(self, target_offset)
+        is_cut = self._removals.truncate_to(target_offset)
         if is_cut:
             self.events.after_truncation(self)
         return is_cut
@@ -269,22 +356,24 @@ class PartitionLog(LogState):
         """Remove everything and go on at `offset`; the log start becomes that, or `log_start_offset`. Raises LogOfflineError."""
         self._appends.append_time.forget()
         self.events.before_truncation(self)
-        truncation.truncate_fully_and_start_at(self, offset, log_start_offset)
+        self._removals.truncate_fully_and_start_at(offset, log_start_offset)
         self.events.after_truncation(self)
-
-    def replace_segments(self, new: Iterable[LogSegment], old: Iterable[LogSegment]) -> None:
-        """Put cleaned segments (``….cleaned``) in the place of others, see `segment_replacement`. Raises LogOfflineError."""
-        at_once(self.replacing_segments(new, old))
 
     def replacing_segments(
         self, new: Iterable[LogSegment], old: Iterable[LogSegment]
     ) -> Generator[Callable[[], object], None, None]:
-        """The same in steps: yields what is to be called before it goes on, on any thread."""
+        """Put cleaned segments (``….cleaned``) in the place of others, see `segment_replacement`. Raises LogOfflineError.
+
+        Yields what is to be called before it goes on, on any thread.
+        """
         coming = list(new)
-        with self.writing("replace segments"):
-            self.delete_producer_snapshots((yield from self.local.replacing_segments(coming, old)))
+        yield from self._removals.replacing_segments(coming, old)
         for segment in coming:
             self.events.segment_finished(self, segment)
+
+    def delete_producer_snapshots(self, segments: Iterable[LogSegment]) -> None:
+        """Rename the snapshots at the bases of segments that are gone, and remove them later. Raises StorageError."""
+        self._removals.delete_producer_snapshots(segments)
 
     # --- producers
 
@@ -299,18 +388,12 @@ class PartitionLog(LogState):
 
         Raises LogOfflineError, StorageError.
         """
-        if self.is_offline:
-            self._rename_dir(directory)
-            return
-        with self.writing("rename the folder"):
-            self.metadata_file.maybe_flush()
-            self._rename_dir(directory)
-
-    def _rename_dir(self, directory: Path) -> None:
-        self.local.rename_dir(directory)
-        self.producer_state.update_parent_dir(directory)
-        self.leader_epochs.update_parent_dir(directory)
-        self.metadata_file.update_parent_dir(directory)
+        with contextlib.nullcontext() if self.is_offline else self.writing("rename the folder"):
+            if not self.is_offline:
+                self.metadata_file.maybe_flush()
+            self.local.rename_dir(directory)
+            for part in (self.producer_state, self.leader_epochs, self.metadata_file):
+                part.update_parent_dir(directory)
 
     def close(self) -> None:
         """Write what a clean start needs (topic id, producers' snapshot, last index entries) and close the files.
@@ -328,11 +411,6 @@ class PartitionLog(LogState):
                 self.metadata_file.maybe_flush()
                 self.leader_epochs.flush()
                 self.producer_state.take_snapshot()
-                active = self.segments.active
-                if active.size_bytes:
-                    # Indexes are made when they are needed; a start after a clean end misses them.
-                    active.offset_index.create_if_missing()
-                    active.time_index.create_if_missing()
                 self.local.close()
         except TidelogError:
             self.local.close_handlers()
@@ -348,10 +426,17 @@ class PartitionLog(LogState):
         self._expiration.cancel()
         self.local.delete_all()
         self.leader_epochs.clear()
-        try:
-            for path in self.directory.iterdir():
-                path.unlink()
-            with contextlib.suppress(FileNotFoundError):
-                self.directory.rmdir()
-        except OSError as error:
-            raise StorageError(f"cannot remove a partition's folder: {error.strerror}", path=self.directory) from error
+
+    # --- settings
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take over a new configuration; segments that are there keep their index interval. Raises LogOfflineError."""
+        self.local.config = config
+        if config.magic < 2 and not self.leader_epochs.is_empty:
+            with self.writing("clear the leader epochs"):
+                self.leader_epochs.clear_and_flush()
+        warn_of_wide_limits(config, self.directory.parent, self.topic_partition.topic)
+
+    def assign_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Note the topic's id; it is written with the next append. Raises InconsistentTopicIdError."""
+        self.metadata_file.record(topic_id)

@@ -13,8 +13,7 @@ A segment's largest timestamp is what its time index says last. Before that word
 after the index's last entry are read, and a larger timestamp wins: an index that lost its tail must not cost records. Where no
 record has a timestamp, the file's time counts, as in Kafka.
 
-The rules are pure, over `SegmentFacts`, so that the command line can say the same for any folder; `delete_old_segments` does
-it, for `PartitionLog`.
+The rules are pure, over `SegmentFacts`, so that the command line can say the same for any folder; `removals` does what they say.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from typing import NamedTuple
 
 from tidelog.config import LogConfig
 from tidelog.errors import CorruptDataError
-from tidelog.storage.partition.log_state import LogState
 from tidelog.storage.segment.segment import LogSegment
 
 logger = logging.getLogger("tidelog.storage")
@@ -129,47 +127,26 @@ def largest_timestamp_checked(segment: LogSegment, needed_ms: int) -> int:
     return checked if checked >= 0 else segment.log.modified_ms
 
 
-def delete_old_segments(state: LogState, limit: int | None = None) -> int:
-    """Delete what is due, `limit` segments at most; return how many that were. Raises LogOfflineError."""
-    with state.writing("delete old segments"):
-        segments = state.segments.values()
-        now_ms = state.clock.now_ms()
-        by_base = {segment.base_offset: segment for segment in segments}
-        needed_ms = now_ms - state.config.retention_ms
-        going = due(
-            facts_of(segments, state.log_end_offset),
-            state.config,
-            now_ms=now_ms,
-            high_watermark=state.high_watermark,
-            log_start_offset=state.log_start_offset,
-            largest_timestamp=lambda base: largest_timestamp_checked(by_base[base], needed_ms),
-            limit=limit,
-        )
-        if going:
-            for facts, reason in going:
-                logger.info("%s: segment %d goes (%s)", state.directory, facts.base_offset, reason.value)
-            _delete(state, [by_base[facts.base_offset] for facts, _ in going])
-        return len(going)
-
-
-def _delete(state: LogState, going: list[LogSegment]) -> None:
-    """Delete the first segments of a log; there is always one left to be appended to."""
-    if len(going) == len(state.segments):
-        state.roll()
-    following = state.segments.higher(going[-1].base_offset)
-    assert following is not None
-    increment_log_start_offset(state, following.base_offset)
-    state.local.remove_and_delete_segments(going)
-    state.delete_producer_snapshots(going)
-
-
-def increment_log_start_offset(state: LogState, offset: int) -> bool:
-    """Move the log start forward to `offset`; False if it is there or after already. The caller has checked the offset."""
-    marks = state.watermarks
-    if offset <= marks.log_start_offset:
-        return False
-    marks.set_log_start_offset(offset)
-    state.leader_epochs.truncate_from_start(offset)
-    state.producer_state.on_log_start_offset_incremented(offset)
-    marks.update_first_unstable_offset()
-    return True
+def due_segments(
+    segments: Sequence[LogSegment],
+    config: LogConfig,
+    *,
+    now_ms: int,
+    high_watermark: int,
+    log_start_offset: int,
+    log_end_offset: int,
+    limit: int | None = None,
+) -> list[tuple[LogSegment, Reason]]:
+    """Return the segments of a log that may go, oldest first, `limit` of them at most, and why."""
+    by_base = {segment.base_offset: segment for segment in segments}
+    needed_ms = now_ms - config.retention_ms
+    going = due(
+        facts_of(segments, log_end_offset),
+        config,
+        now_ms=now_ms,
+        high_watermark=high_watermark,
+        log_start_offset=log_start_offset,
+        largest_timestamp=lambda base: largest_timestamp_checked(by_base[base], needed_ms),
+        limit=limit,
+    )
+    return [(by_base[facts.base_offset], reason) for facts, reason in going]

@@ -24,6 +24,7 @@ from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
+from tidelog.clock import Clock
 from tidelog.config import INT32_MAX, LogConfig
 from tidelog.errors import (
     DecompressedTooLargeError,
@@ -39,12 +40,18 @@ from tidelog.records.kernel import take_plain_batch
 from tidelog.records.patch import set_max_timestamp
 from tidelog.records.validation import AppendOrigin, ValidatedRecords, ValidationRules, validate_and_assign_offsets
 from tidelog.records.validation_rules import MAX_TIME, MIN_TIME, time_bounds
-from tidelog.storage.partition.append_analysis import analyze_as_follower, analyze_as_leader, check_size
-from tidelog.storage.partition.append_info import AppendInfo, AppendWork, append_info_fast, as_duplicate
-from tidelog.storage.partition.log_append_time import LogAppendTime
-from tidelog.storage.partition.log_state import LogState
+from tidelog.storage.partition.append.append_analysis import analyze_as_follower, analyze_as_leader, check_size
+from tidelog.storage.partition.append.append_info import AppendInfo, AppendWork, append_info_fast, as_duplicate
+from tidelog.storage.partition.append.log_append_time import LogAppendTime
+from tidelog.storage.partition.availability import Availability
+from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
+from tidelog.storage.partition.local_log import LocalLog
+from tidelog.storage.partition.log_flusher import LogFlusher
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.partition.partition_metadata_file import PartitionMetadataFile
+from tidelog.storage.partition.watermarks import Watermarks
 from tidelog.storage.producers import producer_updates
+from tidelog.storage.producers.producer_state_manager import ProducerStateManager
 from tidelog.storage.producers.producer_updates import FollowerUpdates, LeaderUpdates
 from tidelog.storage.segment.descriptors import is_shortage
 from tidelog.storage.segment.segment import LogSegment, RollParams
@@ -83,10 +90,30 @@ class Prepared(NamedTuple):
 class Appends:
     """Appends to one log."""
 
-    def __init__(self, state: LogState) -> None:
-        self.append_time = LogAppendTime(state.segments, lambda: str(state.directory))
-        self._state = state
-        self._adopt(state.config, NO_LEADER_EPOCH)
+    def __init__(
+        self,
+        local: LocalLog,
+        watermarks: Watermarks,
+        producer_state: ProducerStateManager,
+        leader_epochs: LeaderEpochCache,
+        metadata_file: PartitionMetadataFile,
+        availability: Availability,
+        flusher: LogFlusher,
+        clock: Clock,
+        roll: Callable[..., LogSegment],
+    ) -> None:
+        """`roll` is `PartitionLog.roll`."""
+        self.append_time = LogAppendTime(local.segments, lambda: str(local.directory))
+        self._local = local
+        self._watermarks = watermarks
+        self._producer_state = producer_state
+        self._leader_epochs = leader_epochs
+        self._metadata_file = metadata_file
+        self._availability = availability
+        self._flusher = flusher
+        self._clock = clock
+        self._roll_log = roll
+        self._adopt(local.config, NO_LEADER_EPOCH)
 
     def as_leader(
         self,
@@ -96,14 +123,19 @@ class Appends:
         is_hurried: bool = False,
         prepared: Prepared | None = None,
     ) -> AppendInfo:
-        """See `PartitionLog.append_as_leader`."""
-        state = self._state
-        local = state.local
-        if state.offline_reason is not None or local.is_closed:
-            state.check_writable()
+        """Give the records offsets and timestamps, and append them. A writable buffer is changed in place where that will do.
+
+        Bytes of a partial batch at the end are left out; without a whole batch nothing happens. Raises CorruptBatchError,
+        RecordValidationError (InvalidTimestampError) with the records at fault, InvalidRecordError, RecordTooLargeError,
+        RecordBatchTooLargeError, UnsupportedForMessageFormatError, UnsupportedCompressionTypeError, a ProducerError; then nothing
+        was appended. LogOfflineError where the disk refuses, from then on.
+        """
+        local = self._local
+        if self._availability.offline_reason is not None or local.is_closed:
+            self._availability.check_writable()
         if local.config is not self._config or leader_epoch != self._rules.leader_epoch:
             self._adopt(local.config, leader_epoch)
-        now_ms = state.clock.now_ms()
+        now_ms = self._clock.now_ms()
         append_ms = NO_TIMESTAMP
         if self._stamps:
             append_ms = self.append_time.next_ms(now_ms, monotonic=local.config.append_time_monotonic)
@@ -122,10 +154,10 @@ class Appends:
                 else:
                     taken = _validate(view, self._rules, self._config.max_message_bytes, first_offset, at_ms, origin)
             if taken is None:
-                return AppendInfo.nothing(state.log_start_offset)
+                return AppendInfo.nothing(self._watermarks.log_start_offset)
         headers, data, max_timestamp, work = taken
         info = append_info_fast(
-            first_offset, headers[-1].last_offset, max_timestamp, append_ms, state.watermarks.log_start_offset, len(data), work
+            first_offset, headers[-1].last_offset, max_timestamp, append_ms, self._watermarks.log_start_offset, len(data), work
         )
         written = self._write(headers, data, info, origin, now_ms)
         if self._stamps and not written.is_duplicate:
@@ -145,12 +177,17 @@ class Appends:
         return [header], records, header.max_timestamp, None
 
     def prepare(self, records: Bytes, leader_epoch: int, origin: AppendOrigin) -> Callable[[], Prepared]:
-        """Return what does steps 1 and 2, on any thread. It raises what an append raises for the records."""
-        state = self._state
-        if state.local.config is not self._config or leader_epoch != self._rules.leader_epoch:
-            self._adopt(state.local.config, leader_epoch)
-        rules, max_message_bytes, first_offset = self._rules, self._config.max_message_bytes, state.local.log_end_offset
-        now_ms = state.clock.now_ms()
+        """Return what does steps 1 and 2, to be called on any thread.
+
+        For an owner that serves many: with `is_hurried`, an append that takes more than some milliseconds before it is written
+        raises TooMuchAtOnceError, and comes back with what this has `prepared`. `records` stay unchanged by others meanwhile.
+        What is returned raises what `as_leader` raises for the records.
+        """
+        local = self._local
+        if local.config is not self._config or leader_epoch != self._rules.leader_epoch:
+            self._adopt(local.config, leader_epoch)
+        rules, max_message_bytes, first_offset = self._rules, self._config.max_message_bytes, local.log_end_offset
+        now_ms = self._clock.now_ms()
         append_ms = now_ms if self._stamps else NO_TIMESTAMP
 
         def work() -> Prepared:
@@ -199,32 +236,36 @@ class Appends:
             raise
 
     def as_follower(self, records: Bytes, leader_epoch: int | None) -> AppendInfo:
-        """See `PartitionLog.append_as_follower`."""
-        state = self._state
-        state.check_writable()
-        if state.config is not self._config:
-            self._adopt(state.config, self._rules.leader_epoch)
+        """Append batches as they come from the leader of `leader_epoch`: offsets, epochs, timestamps, bytes stay.
+
+        Batches of a newer epoch, and all after them, are left out (KAFKA-18723); None takes all. Raises CorruptBatchError,
+        OffsetsOutOfOrderError, UnexpectedAppendOffsetError below the log end, RecordBatchTooLargeError; LogOfflineError.
+        """
+        local = self._local
+        self._availability.check_writable()
+        if local.config is not self._config:
+            self._adopt(local.config, self._rules.leader_epoch)
         view = memoryview(records)
         headers = analyze_as_follower(view, leader_epoch)
         if not headers:
-            return AppendInfo.nothing(state.log_start_offset)
+            return AppendInfo.nothing(self._watermarks.log_start_offset)
         first, last = headers[0], headers[-1]
         first_offset = first.base_offset if first.magic >= 2 else UNKNOWN_OFFSET
         lowest = first_offset if first.magic >= 2 else first.last_offset
-        if lowest < state.log_end_offset:
+        if lowest < local.log_end_offset:
             raise UnexpectedAppendOffsetError(
                 "a follower's append begins below the log end",
-                path=state.directory,
+                path=local.directory,
                 found=lowest,
-                expected=f"at least {state.log_end_offset}",
+                expected=f"at least {local.log_end_offset}",
                 first_offset=first.base_offset,
                 last_offset=last.last_offset,
             )
         max_timestamp = max(header.max_timestamp for header in headers)
         info = append_info_fast(
-            first_offset, last.last_offset, max_timestamp, NO_TIMESTAMP, state.log_start_offset, last.end_position
+            first_offset, last.last_offset, max_timestamp, NO_TIMESTAMP, self._watermarks.log_start_offset, last.end_position
         )
-        written = self._write(headers, view[: last.end_position], info, AppendOrigin.REPLICATION, state.clock.now_ms())
+        written = self._write(headers, view[: last.end_position], info, AppendOrigin.REPLICATION, self._clock.now_ms())
         self.append_time.on_follower_append(headers)
         return written
 
@@ -242,21 +283,20 @@ class Appends:
         self, headers: Sequence[BatchHeader], data: Bytes, info: AppendInfo, origin: AppendOrigin, now_ms: int
     ) -> AppendInfo:
         """Steps 3 to 7; returns `info`, or what a duplicate has instead."""
-        state = self._state
-        local = state.local
+        local, watermarks, producer_state = self._local, self._watermarks, self._producer_state
         config = local.config
         size = info.size_bytes
         last_offset = info.last_offset
         if size > config.segment_bytes:
             raise RecordBatchTooLargeError(
                 "records larger than segment.bytes",
-                path=state.directory,
+                path=local.directory,
                 found=size,
                 expected=f"at most {config.segment_bytes}",
             )
         try:
-            if state.metadata_file.is_dirty:
-                state.write_soon()
+            if self._metadata_file.is_dirty:
+                self._flusher.write_soon()
             if self._rules.magic >= 2:
                 self._note_epochs(headers)
             segment = local.segments.active
@@ -272,7 +312,7 @@ class Appends:
         except LogOfflineError:
             raise
         except OSError as error:
-            raise _refused(state, error) from error
+            raise self._refused(error) from error
         updates = None
         for header in headers:
             if header.producer_id >= 0:
@@ -284,22 +324,22 @@ class Appends:
             try:
                 local.append(last_offset, headers, data)
             except StorageError as error:
-                raise _refused(state, error) from error
-            state.watermarks.on_log_end_moved()
+                raise self._refused(error) from error
+            watermarks.on_log_end_moved()
             if updates is not None:
-                updates.apply(state.producer_state, segment)
-            state.producer_state.map_end_offset = last_offset + 1
+                updates.apply(producer_state, segment)
+            producer_state.map_end_offset = last_offset + 1
             if updates is not None:
-                state.watermarks.update_first_unstable_offset()
+                watermarks.update_first_unstable_offset()
             if last_offset - local.recovery_point >= config.flush_messages - 1:
-                state.flush_soon()
+                self._flusher.flush_soon()
         except (LogOfflineError, _OutOfFilesError):
             raise
         except Exception as error:
-            raise state.go_offline("append", error) from error
+            raise self._availability.go_offline("append", error) from error
         except BaseException as error:
             # Interrupted between the file and what is known about it.
-            state.go_offline("append was interrupted", error)
+            self._availability.go_offline("append was interrupted", error)
             raise
         return info
 
@@ -310,36 +350,36 @@ class Appends:
             return producer_updates.analyze_as_follower(headers, data)
         # A leader's records of a producer are a single batch.
         where = LogOffsetMetadata(headers[0].base_offset, segment.base_offset, segment.size_bytes)
-        return producer_updates.analyze_as_leader(self._state.producer_state, headers[0], data, origin, where)
+        return producer_updates.analyze_as_leader(self._producer_state, headers[0], data, origin, where)
 
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Note the leader epochs that begin with these batches; a batch that knows none makes all of them worthless."""
-        epochs = self._state.leader_epochs
+        epochs = self._leader_epochs
         for header in headers:
             if header.magic < 2:
                 if not epochs.is_empty:
                     epochs.clear_and_flush()
             elif header.leader_epoch >= 0 and epochs.assign_fast(header.leader_epoch, header.base_offset) is None:
                 epochs.assign_soon(header.leader_epoch, header.base_offset)
-                self._state.write_soon()
+                self._flusher.write_soon()
 
     def _roll(self, segment: LogSegment, params: RollParams, first_offset: int) -> LogSegment:
         fits = segment.size_bytes <= params.max_segment_bytes - params.messages_size
         waited_ms = segment.time_waited_for_roll(params.now_ms, params.max_timestamp_in_messages)
         by_time = fits and segment.size_bytes > 0 and waited_ms > params.max_segment_ms - segment.roll_jitter_ms
         expected = first_offset if first_offset >= 0 else params.max_offset_in_messages - INT32_MAX
-        return self._state.roll(expected, by_time=by_time)
+        return self._roll_log(expected, by_time=by_time)
+
+    def _refused(self, error: OSError) -> StorageError:
+        """Return what is raised for a step that changes nothing where it fails: without descriptors the log stays online."""
+        if not is_shortage(error):
+            return self._availability.go_offline("append", error)
+        text = "append: the process has too many open files, it is to be tried again"
+        return _OutOfFilesError(text, path=self._local.directory)
 
 
 class _OutOfFilesError(StorageError):
     """Nothing was appended, as the process has too many open files: it may be tried again."""
-
-
-def _refused(state: LogState, error: OSError) -> StorageError:
-    """Return what is raised for a step that changes nothing where it fails: without descriptors the log stays online."""
-    if not is_shortage(error):
-        return state.go_offline("append", error)
-    return _OutOfFilesError("append: the process has too many open files, it is to be tried again", path=state.directory)
 
 
 def _validate(

@@ -1,0 +1,78 @@
+"""Whether a log may be written: online, offline after an I/O error, or closed (spec §5.3).
+
+After an I/O error the disk's state is not known any more. Whatever would write refuses from then on (LogOfflineError, with the
+reason of the first error); what was acknowledged is still read, as far as the disk gives it. Only a new load, which recovers,
+brings the log back.
+
+`PartitionLog` owns one; its parts ask it before they write. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+from tidelog.errors import LogOfflineError, StorageError
+from tidelog.storage.partition.local_log import LocalLog
+from tidelog.storage.segment.descriptors import ensure_spare
+
+logger = logging.getLogger("tidelog.storage")
+
+
+class Availability:
+    """Whether the log whose files `local` has may be written. `went_offline` is called once, when it goes offline."""
+
+    def __init__(self, local: LocalLog, went_offline: Callable[[], object]) -> None:
+        self.offline_reason: str | None = None
+        self._local = local
+        self._went_offline = went_offline
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether an I/O error has ended writing."""
+        return self.offline_reason is not None
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the log is neither offline nor closed."""
+        return self.offline_reason is None and not self._local.is_closed
+
+    def check_writable(self) -> None:
+        """Raise LogOfflineError if the log is offline or closed."""
+        if self.offline_reason is not None:
+            raise self._error()
+        self._local.check_open()
+
+    def go_offline(self, what: str, error: BaseException) -> LogOfflineError:
+        """Take the log offline because of `error` and return what is to be raised; the first reason stays."""
+        self._local.has_failed = True
+        if self.offline_reason is None:
+            self.offline_reason = f"{what}: {error}"
+            logger.error("%s: offline after an error: %s", self._local.directory, self.offline_reason)
+            self._went_offline()
+        return self._error()
+
+    @contextlib.contextmanager
+    def writing(self, what: str) -> Iterator[None]:
+        """Refuse where the log is offline or closed; take it offline if the disk refuses. `what` is for the reason.
+
+        A process without descriptors is no reason: what needs some is not begun then. Raises LogOfflineError; StorageError
+        there, after which it may be tried again.
+        """
+        self.check_writable()
+        try:
+            ensure_spare()
+        except OSError as error:
+            raise StorageError(
+                f"{what}: the process has too many open files, it is to be tried again: {error}", path=self._local.directory
+            ) from error
+        try:
+            yield
+        except LogOfflineError:
+            raise
+        except OSError as error:
+            raise self.go_offline(what, error) from error
+
+    def _error(self) -> LogOfflineError:
+        return LogOfflineError(f"the partition is offline: {self.offline_reason}", path=self._local.directory)

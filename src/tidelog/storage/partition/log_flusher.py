@@ -1,0 +1,178 @@
+"""What a log writes later, or forces to the disk: its segments, leader epochs and topic id (spec §5.2).
+
+| | on which thread the disk is waited for | |
+|---|---|---|
+| `flush` | the log's | done when it returns |
+| `flush_aside` | another, where the scheduler's owner has one | after a roll; by flush.ms |
+| `flush_soon` | the same | for appends that are answered once they are on the disk (`when_flushed`) |
+| `write_soon` | the same | the small files beside the segments, without a sync |
+
+Where the disk refuses, the log goes offline. `PartitionLog` owns one. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from tidelog.errors import StorageError
+from tidelog.storage.partition.availability import Availability
+from tidelog.storage.partition.flush_job import FlushJob
+from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
+from tidelog.storage.partition.local_log import LocalLog
+from tidelog.storage.partition.partition_metadata_file import PartitionMetadataFile
+from tidelog.storage.scheduler import Scheduler
+from tidelog.storage.segment.descriptors import is_shortage
+
+logger = logging.getLogger("tidelog.storage")
+
+Flushed = Callable[[bool], object]
+"""Called with whether a flush has failed."""
+
+
+class LogFlusher:
+    """Forces one log to the disk."""
+
+    def __init__(
+        self,
+        local: LocalLog,
+        leader_epochs: LeaderEpochCache,
+        metadata_file: PartitionMetadataFile,
+        availability: Availability,
+        scheduler: Scheduler,
+    ) -> None:
+        self.is_awaited = False
+        """Whether a flush is under way that appends have asked for: who wrote is answered after it, see `when_flushed`."""
+        self._local = local
+        self._leader_epochs = leader_epochs
+        self._metadata_file = metadata_file
+        self._availability = availability
+        self._scheduler = scheduler
+        self._jobs: list[FlushJob] = []
+        self._awaiting: list[tuple[int, Flushed]] = []
+        self._flush_to = 0
+        self._is_writing = False
+        leader_epochs.defer_to(lambda _: self.write_soon())
+
+    def flush(self, *, force_active: bool = False, up_to: int | None = None) -> None:
+        """Force the log to the disk, up to the offset `up_to` (exclusive; default: all of it), and move the recovery point.
+
+        With `force_active` an active segment without records is flushed as well, which a clean end needs. Raises
+        LogOfflineError.
+        """
+        local = self._local
+        for job in self._jobs:
+            job.take_back()  # What is under way on another thread is not known to be done.
+        # A truncation may have come between a roll and its flush.
+        offset = self._within(up_to)
+        # Where the active segment has records, being flushed up to the log end is enough: an idle log costs a clean end nothing.
+        end = offset + 1 if force_active and not local.segments.active.size_bytes else offset
+        with self._availability.writing("flush"):
+            if end > local.recovery_point:
+                self._leader_epochs.flush()
+                local.flush(end)
+                local.mark_flushed(offset)
+
+    def flush_rolled(self, up_to: int, snapshot: Path | None) -> None:
+        """Force the segments below `up_to` to the disk, and a snapshot of the producers, of a log that may be closed by now."""
+        if self._availability.is_writable:
+            self.flush_aside(up_to=up_to, snapshots=() if snapshot is None else (self._local.directory / snapshot.name,))
+
+    def flush_aside(self, *, up_to: int | None = None, snapshots: tuple[Path, ...] = ()) -> None:
+        """Force the log to the disk as `flush` does, the waiting on another thread where the scheduler's owner has one.
+
+        If the disk refuses there, the log goes offline. Raises LogOfflineError, StorageError.
+        """
+        local = self._local
+        offset = self._within(up_to)
+        with self._availability.writing("flush"):
+            segments = local.segments.values(local.recovery_point, offset) if offset > local.recovery_point else ()
+            job = FlushJob(offset, local.directory, segments, self._leader_epochs.to_be_written(), snapshots)
+        self._jobs.append(job)
+        self._scheduler.aside(job.work, lambda result: self._flushed(job, result))
+
+    def flush_soon(self) -> None:
+        """Have the log forced to the disk up to its end; `is_awaited` until that is done.
+
+        What is appended meanwhile goes together. Without threads it is done when this returns. Raises LogOfflineError,
+        StorageError.
+        """
+        if self._scheduler.elsewhere is None:
+            self.flush()
+            return
+        self.is_awaited = True
+        self._flush_to = self._local.log_end_offset
+        if not self._jobs:
+            self.flush_aside()
+
+    def when_flushed(self, callback: Flushed) -> None:
+        """Have `callback` called once what the log holds now is on the disk, at once if it is; with whether that failed."""
+        if not self.is_awaited:
+            callback(self._availability.is_offline)
+        else:
+            self._flush_to = self._local.log_end_offset
+            self._awaiting.append((self._flush_to, callback))
+
+    def write_soon(self) -> None:
+        """Have the leader epochs and the topic's id written that are not yet, on another thread where there is one.
+
+        If that fails the log goes offline. Raises StorageError without threads.
+        """
+        if self._scheduler.elsewhere is None:
+            self._metadata_file.maybe_flush()
+            self._leader_epochs.flush()
+        elif not self._is_writing:
+            self._is_writing = True
+            epochs = self._leader_epochs.to_be_written()
+
+            def write() -> None:
+                self._metadata_file.maybe_flush()
+                if epochs is not None:
+                    epochs()
+
+            self._scheduler.aside(write, self._files_written)
+
+    def _within(self, up_to: int | None) -> int:
+        end = self._local.log_end_offset
+        return end if up_to is None else min(up_to, end)
+
+    def _flushed(self, job: FlushJob, result: object) -> None:
+        if job in self._jobs:
+            self._jobs.remove(job)
+        has_failed = isinstance(result, BaseException)
+        if isinstance(result, BaseException):
+            job.take_back()
+            if is_shortage(result):
+                logger.error("%s: not flushed, the process has too many open files: %s", self._local.directory, result)
+            elif not self._local.is_closed:
+                self._availability.go_offline("flush", result)
+        elif self._availability.is_writable:
+            # A truncation may have come meanwhile.
+            self._local.mark_flushed(self._within(job.offset))
+        if self.is_awaited:
+            self._report_flushed(job, has_failed=has_failed or not self._availability.is_writable)
+
+    def _report_flushed(self, job: FlushJob, *, has_failed: bool) -> None:
+        ready = [callback for offset, callback in self._awaiting if has_failed or offset <= job.offset]
+        self._awaiting = [] if has_failed else [one for one in self._awaiting if one[0] > job.offset]
+        if has_failed or self._local.recovery_point >= self._within(self._flush_to):
+            self.is_awaited = False
+            ready += [callback for _, callback in self._awaiting]
+            self._awaiting = []
+        elif not self._jobs:
+            try:
+                self.flush_aside()
+            except StorageError as error:
+                logger.error("%s: %s", self._local.directory, error)
+                self._report_flushed(job, has_failed=True)
+        for callback in ready:
+            callback(has_failed)
+
+    def _files_written(self, result: object) -> None:
+        self._is_writing = False
+        if isinstance(result, BaseException):
+            if not is_shortage(result) and not self._local.is_closed:
+                self._availability.go_offline("append", result)
+        elif self._leader_epochs.is_unwritten and not self._local.is_closed:
+            self.write_soon()
