@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metadata.test_image import IDS, content, topic
+from tests.metadata.test_records import FOLDERS, values_in
 from tidelog.errors import InvalidRecordError, UnsupportedVersionError
 from tidelog.metadata import records as r
 from tidelog.metadata.delta import MetadataDelta, difference
@@ -211,6 +213,31 @@ def test_what_a_snapshot_changed(seed: int) -> None:
         assert delta.is_empty == (content(before) == content(image))
         mirror.take(delta)
         assert mirror.parts == parts_of(image)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
+def test_logs_that_kafka_wrote(folder: Path) -> None:
+    """Each snapshot takes the place of the one before, and is followed by the records up to the next."""
+    log = folder / "__cluster_metadata-0"
+    records = [pair for path in sorted(log.glob("*.log")) for pair in values_in(path)]
+    image = MetadataImage()
+    mirror, end = Mirror(image), 0
+    for path in [None, *sorted(log.glob("*.checkpoint"))]:
+        if path is not None:
+            snapshot, end = MetadataImage(), int(path.name[:20])
+            for _, value in values_in(path):
+                snapshot.replay(decode_record(value))
+            mirror.take(difference(image, snapshot))
+            image = snapshot
+            assert mirror.parts == parts_of(image)
+        replay = Replay(image)
+        for offset, value in records:
+            if end <= offset < end + 25:
+                delta = MetadataDelta(image)
+                replay.add(decode_record(value), delta)
+                mirror.take(delta)
+                assert mirror.parts == parts_of(image)
+    assert image.topics
 
 
 def taken(image: MetadataImage, *records: Any) -> MetadataDelta:
