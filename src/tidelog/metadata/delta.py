@@ -169,7 +169,7 @@ _state = attrgetter(*(field.name for field in r.PartitionRecord.FIELDS))
 def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
     """Return what is different in `new`, as a delta of it: a later snapshot's image, which takes the place of `old`.
 
-    Topics lose no partitions but with their deletion: one that `new` lacks in a topic that it has is in no delta, as in Kafka.
+    Topics lose no partitions but with their deletion: one that `new` lacks in a topic that it has is in no delta.
     Linear in the size of both, about 1 ms for 1,000 partitions; both may not change meanwhile. Raises UnsupportedVersionError
     where `new` has records that these tables do not know.
     """
