@@ -8,7 +8,8 @@ from pathlib import Path
 import confluent_kafka
 
 from tidelog import Broker
-from tidelog.broker.leadership import Leadership
+from tidelog.broker.flushes import Flushes
+from tidelog.broker.leadership import SingleLeadership
 from tidelog.clock import ManualClock
 from tidelog.model import TopicPartition
 from tidelog.reader.metadata_log import METADATA_DIR
@@ -36,7 +37,7 @@ def led(folder: Path, work: Callable[[LogManager, int], None], *, is_clean: bool
     manager.startup()
     if "t" not in manager.topics():
         manager.create_topic("t", 1, {"retention.ms": 1000})
-    epoch = Leadership(manager).epoch_of(TopicPartition("t", 0))
+    epoch = SingleLeadership(manager, lambda key: None, Flushes(manager).appended).epoch_of(TopicPartition("t", 0))
     work(manager, epoch)
     if is_clean:
         manager.shutdown()

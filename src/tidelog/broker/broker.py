@@ -239,8 +239,7 @@ class Broker:
             ]
             log = node.manager.log(topic, at)
             info = log.append_as_leader(build_batch_v2(records), node.leader_epoch(log.topic_partition))
-            log.watermarks.update_high_watermark_fast()
-            node.delayed_fetches.appended(log.topic_partition)
+            node.leadership.appended(log)
             return info.first_offset
 
         if not self.call(lambda running: running.node.topics.get(topic)):

@@ -9,10 +9,10 @@ the records, after it. Where the disk refuses, the producer is answered KAFKA_ST
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from tidelog.broker.api import Outcome, Request
-from tidelog.broker.fetch.delayed_fetches import DelayedFetches
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -23,21 +23,25 @@ from tidelog.wire.messages.produce import PartitionProduceResponse, ProduceRespo
 class Flushes:
     """What waits for the disk. `pending` counts appends that are not on the disk: with none there is nothing to look at."""
 
-    def __init__(self, manager: LogManager, delayed_fetches: DelayedFetches) -> None:
+    def __init__(self, manager: LogManager) -> None:
         self.pending = 0
         self._manager = manager
-        self._delayed_fetches = delayed_fetches
 
-    def appended(self, log: PartitionLog) -> None:
-        """Show what was just appended to readers once it is on the disk."""
+    def appended(self, log: PartitionLog, flushed: Callable[[PartitionLog, LogOffsetMetadata], None]) -> None:
+        """Have `flushed` called with the log, and its end as it is now, once that is on the disk; not where the disk refuses."""
         self.pending += 1
-        log.when_flushed(partial(self._flushed, log, log.log_end_offset_metadata))
+        log.when_flushed(partial(self._flushed, log, log.log_end_offset_metadata, flushed))
 
-    def _flushed(self, log: PartitionLog, end: LogOffsetMetadata, has_failed: bool) -> None:
+    def _flushed(
+        self,
+        log: PartitionLog,
+        end: LogOffsetMetadata,
+        flushed: Callable[[PartitionLog, LogOffsetMetadata], None],
+        has_failed: bool,
+    ) -> None:
         self.pending -= 1
-        if not has_failed and log.high_watermark < end.message_offset <= log.log_end_offset:
-            log.update_high_watermark(end)
-            self._delayed_fetches.appended(log.topic_partition)
+        if not has_failed:
+            flushed(log, end)
 
     def hold(self, request: Request, response: ProduceResponse) -> ProduceResponse | Outcome:
         """Return the response, or see to it that the request gets it once its records are on the disk."""

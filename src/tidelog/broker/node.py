@@ -12,7 +12,7 @@ from tidelog.broker.fetch.fetch_reader import FetchReader
 from tidelog.broker.fetch.fetch_sessions import FetchSessions
 from tidelog.broker.flushes import Flushes
 from tidelog.broker.groups.groups import Groups
-from tidelog.broker.leadership import Leadership
+from tidelog.broker.leadership import Leadership, SingleLeadership
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.server.slices import Slices
@@ -59,9 +59,9 @@ class Node:
         self.delays = Delays(timers, clock)
         self.delayed_fetches = DelayedFetches(timers)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
-        self.leadership = Leadership(manager)
+        self.flushes = Flushes(manager)
+        self.leadership: Leadership = SingleLeadership(manager, self.delayed_fetches.appended, self.flushes.appended)
         self.fetch_reader = FetchReader(manager, self.leadership)
-        self.flushes = Flushes(manager, self.delayed_fetches)
         self.topics = Topics(self)
         self.topic_changes = TopicChanges(self)
         self.dynamic_settings = DynamicSettings(self)
@@ -80,6 +80,12 @@ class Node:
         self.groups.log.on_return(log)
         self.transactions.on_return(log)
 
+    def endpoint_of(self, broker_id: int, listener: Listener) -> tuple[str, int, str | None] | None:
+        """Return the host, the port and the rack of a broker for clients of a listener; None where they are not known."""
+        if broker_id == self.node_id:
+            return listener.advertised_host, listener.advertised_port, self.config.broker_rack
+        return None
+
     def leader_epoch(self, key: TopicPartition) -> int:
-        """Return the epoch in which a partition is led, see `leadership`."""
+        """Return the epoch in which this broker leads a partition, -1 if it does not; see `leadership`."""
         return self.leadership.epoch_of(key)

@@ -195,10 +195,7 @@ class StateLog:
         info = log.append_as_leader(batch, self._node.leader_epoch(key), origin=AppendOrigin.COORDINATOR)
         if log.is_flush_awaited:
             self.unflushed.add(partition)
-            self._node.flushes.appended(log)
-        else:
-            log.watermarks.update_high_watermark_fast()
-            self._node.delayed_fetches.appended(key)
+        self._node.leadership.appended(log)
         return info.first_offset
 
     @property

@@ -66,9 +66,12 @@ def _delete(node: Node, key: TopicPartition, offset: int) -> DeleteRecordsPartit
 
 def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
     """Return where the log begins then."""
-    log = node.manager.log(*key)
-    if key.topic in INTERNAL_TOPICS:
+    refusal = node.leadership.refusal(key)
+    if key.topic in INTERNAL_TOPICS and refusal is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if refusal:
+        raise Refused(refusal)
+    log = node.manager.log(*key)
     if not log.config.is_deleted:
         raise Refused(ErrorCode.POLICY_VIOLATION)
     low_watermark = log.delete_records(offset)

@@ -8,7 +8,7 @@ from tidelog.broker.api import Api, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topics import why_invalid
-from tidelog.errors import LogOfflineError, UnknownTopicOrPartitionError
+from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.describe_producers import (
@@ -51,12 +51,11 @@ def _work(node: Node, message: DescribeProducersRequest) -> Work:
 
 
 def _describe(node: Node, topic: str, partition: int) -> PartitionResponse:
-    try:
-        log = node.manager.log(topic, partition)
-    except UnknownTopicOrPartitionError:
-        return PartitionResponse(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    except LogOfflineError:
-        return PartitionResponse(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+    key = TopicPartition(topic, partition)
+    refusal = node.leadership.reading_refusal(key)
+    if refusal:
+        return PartitionResponse(partition, refusal)
+    log = node.manager.log(*key)
     return PartitionResponse(
         partition,
         active_producers=[

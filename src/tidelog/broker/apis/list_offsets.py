@@ -1,6 +1,8 @@
 """ListOffsets (2): the offset that belongs to a time.
 
-Nothing is tiered. A leader without followers never answers OFFSET_NOT_AVAILABLE.
+Nothing is tiered. As long as the high watermark of a new leader is below the start of its epoch, consumers that ask for LATEST,
+or for what is not below it, get OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207). Followers answer only a
+debugger, which calls itself replica -2.
 
 | timestamp | since | offset | timestamp in the answer | epoch in the answer |
 |---|---|---|---|---|
@@ -14,8 +16,8 @@ Nothing is tiered. A leader without followers never answers OFFSET_NOT_AVAILABLE
 
 No record is that late, or it lies at or after the end of the asker's reads: offset, timestamp and epoch are -1, and no error. A
 consumer's reads end at the high watermark, or with read_committed at the last stable offset; all others' at the log end. Where
-"none" would be wrong, the search goes on, unlike Kafka's: see `storage.partition.offset_lookup`. Of a topic of format v0 only -1
-and -2 are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
+"none" would be wrong, the search goes on, unlike Kafka's: see `storage.partition.offset_lookup`. Of a topic of format v0 only
+-1 and -2 are answered, all else is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIE
 
 CONSUMER = -1
 _STARTS = (EARLIEST, EARLIEST_LOCAL)
+DEBUGGER = -2
+"""Asks a replica that does not lead, too."""
 _FIRST_WITH_EPOCHS = 4
+_FIRST_WITH_NOT_AVAILABLE = 5
 
 
 def handle(node: Node, message: ListOffsetsRequest, request: Request) -> ListOffsetsResponse | Outcome:
@@ -82,6 +87,8 @@ class _Lookups:
         self._message = message
         self._version = version
         self._is_consumer = message.replica_id == CONSUMER
+        leadership = node.leadership
+        self._refusal = leadership.reading_refusal if message.replica_id == DEBUGGER else leadership.refusal
         if not self._is_consumer:
             self._isolation = FetchIsolation.LOG_END
         elif message.isolation_level == ISOLATION_LEVELS[READ_COMMITTED]:
@@ -146,11 +153,14 @@ class _Lookups:
             answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
             try:
-                log = logs.get(key) or self._node.manager.log(*key)
-                if self._version == 0:
-                    answer.old_style_offsets = self._legacy_offsets(log, timestamp, wanted.max_num_offsets)
+                # Unlike Fetch, only -1 stands for no epoch: any other one that is too small is fenced.
+                refusal = self._refusal(key, wanted.current_leader_epoch)
+                if refusal:
+                    answer.error_code = refusal
+                elif self._version == 0:
+                    answer.old_style_offsets = self._legacy_offsets(logs[key], timestamp, wanted.max_num_offsets)
                 else:
-                    answer.error_code = self._look_up(log, wanted, answer)
+                    answer.error_code = self._look_up(logs[key], timestamp, answer)
             except NotCachedError:
                 raise
             except TidelogError as error:
@@ -162,20 +172,17 @@ class _Lookups:
                 logger.exception("%s-%d: the offset for %d cannot be found", *key, timestamp)
         return answer
 
-    def _look_up(self, log: PartitionLog, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> int:
+    def _look_up(self, log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse) -> int:
         """Fill an answer in; return why it cannot be, 0 if it could."""
-        epoch = wanted.current_leader_epoch
-        current = self._node.leader_epoch(log.topic_partition)
-        # Unlike Fetch, only -1 stands for none: any other epoch that is too small is fenced.
-        if epoch not in (-1, current):
-            return ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
-        timestamp = wanted.timestamp
         found = log.fetch_offset_for_timestamp(timestamp, self._isolation)
+        if self._is_consumer and (timestamp == LATEST or found is None) and self._node.leadership.check_latest_known(log):
+            is_known = self._version >= _FIRST_WITH_NOT_AVAILABLE
+            return ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
         if found is not None:
             answer.timestamp, answer.offset, epoch = found
             if self._version >= _FIRST_WITH_EPOCHS:
                 if timestamp == LATEST:
-                    epoch = current
+                    _, epoch = self._node.leadership.leader_of(log.topic_partition)
                 elif epoch < 0 and timestamp in _STARTS:
                     epoch = self._node.leadership.epoch_at_start(log, epoch)
                 answer.leader_epoch = epoch

@@ -9,9 +9,7 @@ from tidelog.broker.api import Api, Request
 from tidelog.broker.node import Node
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
-from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
-from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -43,16 +41,10 @@ def _work(node: Node, message: OffsetForLeaderEpochRequest) -> Work:
 
 def _end(node: Node, key: TopicPartition, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     answer = EpochEndOffset(partition=key.partition)
-    try:
-        log = node.manager.log(*key)
-    except TidelogError as error:
-        answer.error_code = error_code_of(error)
+    answer.error_code = node.leadership.refusal(key, wanted.current_leader_epoch)
+    if answer.error_code:
         return answer
-    epoch, current = wanted.current_leader_epoch, node.leader_epoch(key)
-    if epoch != -1 and epoch != current:
-        answer.error_code = ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
-        return answer
-    end = node.leadership.end_offset_for_epoch(log, wanted.leader_epoch)
+    end = node.leadership.end_offset_for_epoch(node.manager.log(*key), wanted.leader_epoch)
     if end is not None:
         answer.leader_epoch, answer.end_offset = end
     return answer

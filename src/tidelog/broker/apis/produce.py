@@ -1,16 +1,18 @@
 """Produce (0): records into logs.
 
-What is stored is the topic's format, whatever comes (`records.validation`). One replica has it as soon as it is in the log: so
-acks=1 and acks=-1 are answered at once (with `flush.messages` once it is on the disk: `flushes`), and acks=0 never, unless
-something went wrong: then the connection is closed, as that is all that such a producer can notice.
+What is stored is the topic's format, whatever comes (`records.validation`). acks=1 is answered as soon as the records are in
+the log, with `flush.messages` once they are on the disk (`flushes`); acks=-1 once they are committed
+(`replicas.delayed_produce`), which on a single broker is the same. acks=0 is never answered, unless something went wrong: then
+the connection is closed, as that is all that such a producer can notice.
 
 Order of refusals, as in Kafka: records that have no readable first batch spoil the request; then, partition by partition, an
-unknown one, what the version does not allow, acks that do not exist, what the log says (`tidelog.errors`). What a refusal says
-besides its code:
+unknown one, what the version does not allow, acks that do not exist, one that another broker leads, with acks=-1 too few
+replicas in sync, what the log says (`tidelog.errors`). What a refusal says besides its code:
 
 | refused | log start offset | message, record errors |
 |---|---|---|
 | before the log was asked; for the size or the checksum; by the disk | -1 | |
+| as another broker leads | -1 | from version 10 on which one, and where it is |
 | record by record | the log's | which records, and why |
 | for anything else | the log's | |
 
@@ -37,21 +39,20 @@ from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.first_look import USUAL, FirstLook, first_look_fast, is_of_open_transaction, look_at
 from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
+from tidelog.broker.replicas.delayed_produce import FIRST_WITH_LEADERS, DelayedProduce, Uncommitted, name_leaders
 from tidelog.broker.server.slices import SLICE_S, Elsewhere, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics import NO_TOPIC_ID
 from tidelog.errors import (
     CorruptBatchError,
     DecompressedTooLargeError,
-    LogOfflineError,
     RecordBatchTooLargeError,
     RecordTooLargeError,
     RecordValidationError,
     StorageError,
     TidelogError,
-    UnknownTopicOrPartitionError,
 )
-from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP
+from tidelog.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.compression import Bytes
 from tidelog.storage.partition.append.append_info import AppendWork
@@ -110,15 +111,18 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
         if first_look_fast(data.records, version) or (
             message.transactional_id is not None and is_of_open_transaction(node.manager.logs.get(key), data.records, version)  # type: ignore[call-overload]
         ):
+            uncommitted: list[Uncommitted] = []
             try:
-                answer = append(node, key, data.records, USUAL, message.acks, request.client_id)
+                answer = append(node, key, data.records, USUAL, message.acks, request.client_id, None, uncommitted)
             except TooMuchAtOnceError:
                 pass
             else:
                 if message.acks == 0:
                     return Outcome.CLOSE if answer.error_code else Outcome.NOTHING
                 only = ProduceResponse([TopicProduceResponse(name, NO_TOPIC_ID, [answer])])
-                return node.flushes.hold(request, only) if node.flushes.pending else only
+                if uncommitted or answer.error_code or node.flushes.pending:
+                    return _held(node, message, request, only, uncommitted, answer.error_code != _NONE)
+                return only
     response = node.slices.answer(request, _work(node, message, request))
     assert isinstance(response, ProduceResponse | Outcome)
     return response
@@ -168,6 +172,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
     if len(producers) > 1:
         return _refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
     answers: dict[str, list[PartitionProduceResponse]] = {}
+    waiting: list[Uncommitted] = []
     is_refused = False
     for key, look in zip(tuple(sent), looks, strict=True):
         prepared: Prepared | None = None
@@ -175,9 +180,9 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
         for _ in range(MAX_PREPARATIONS):
             try:
                 if look.producer is not None:
-                    answer = _append_verified(node, key, sent[key], look, message, request, prepared)
+                    answer = _append_verified(node, key, sent[key], look, message, request, prepared, waiting)
                 else:
-                    answer = append(node, key, sent[key], look, acks, request.client_id, prepared)
+                    answer = append(node, key, sent[key], look, acks, request.client_id, prepared, waiting)
                 break
             except TooMuchAtOnceError:
                 if not is_kept:
@@ -203,8 +208,23 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
         yield from discarded(message, sent, looks)
     if acks == 0:
         return Outcome.CLOSE if is_refused else Outcome.NOTHING
-    response = _response(answers)
-    return node.flushes.hold(request, response) if node.flushes.pending else response
+    return _held(node, message, request, _response(answers), waiting, is_refused)
+
+
+def _held(
+    node: Node,
+    message: ProduceRequest,
+    request: Request,
+    response: ProduceResponse,
+    uncommitted: list[Uncommitted],
+    is_refused: bool,
+) -> ProduceResponse | Outcome:
+    """Return the response, or see to it that the request gets it later: once its records are committed, or on the disk."""
+    if is_refused and not uncommitted and request.api_version >= FIRST_WITH_LEADERS:
+        name_leaders(node, request, response)
+    if uncommitted:
+        return DelayedProduce(node, request, response).wait_for(uncommitted, message.timeout_ms)
+    return node.flushes.hold(request, response) if node.flushes.pending and message.acks == 1 else response
 
 
 def _keep(sent: dict[_Key, Bytes], first: _Key) -> None:
@@ -224,24 +244,25 @@ def _append_verified(
     message: ProduceRequest,
     request: Request,
     prepared: Prepared | None,
+    uncommitted: list[Uncommitted],
 ) -> PartitionProduceResponse:
     """Append records of a transaction if its coordinator knows that it has the partition."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None
     if log is None or look.error_code or not node.config.transaction_partition_verification_enable:
-        return append(node, key, records, look, message.acks, request.client_id, prepared)
+        return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
     state = log.producer_state
     entry = state.last_entry(producer.producer_id)
     if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
-        return append(node, key, records, look, message.acks, request.client_id, prepared)
+        return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
     # Until the first records are in, none that came later may be: see `verification_state`.
     state.maybe_create_verification(producer.producer_id, producer.base_sequence, producer.producer_epoch)
     code = node.transactions.verify(
         message.transactional_id or "", producer.producer_id, producer.producer_epoch, log.topic_partition
     )
     if code is ErrorCode.NONE:
-        answer = append(node, key, records, look, message.acks, request.client_id, prepared)
+        answer = append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
         if not answer.error_code:
             state.clear_verification(producer.producer_id)
         return answer
@@ -257,33 +278,51 @@ def _append_verified(
 
 
 def append(
-    node: Node, key: _Key, records: Bytes, look: FirstLook, acks: int, client_id: str | None, prepared: Prepared | None = None
+    node: Node,
+    key: _Key,
+    records: Bytes,
+    look: FirstLook,
+    acks: int,
+    client_id: str | None,
+    prepared: Prepared | None,
+    uncommitted: list[Uncommitted],
 ) -> PartitionProduceResponse:
-    """Append one partition's records, or say why not. Raises TooMuchAtOnceError for those that must be prepared elsewhere."""
+    """Append one partition's records, or say why not. Raises TooMuchAtOnceError for those that must be prepared elsewhere.
+
+    With acks=-1, what has to wait until it is committed is added to `uncommitted`.
+    """
     log = node.manager.logs.get(key)  # type: ignore[call-overload]  # a pair is as good as a TopicPartition, and sooner made
     if log is None or look is not USUAL or not -1 <= acks <= 1 or key[0] in INTERNAL_TOPICS:
         code = _refusal(node, key, log, look, acks, client_id)
         if code is not None:
             return PartitionProduceResponse(key[1], code, -1)
+    assert log is not None
+    leadership = node.leadership
+    epoch = leadership.epoch_of(log.topic_partition)
+    if epoch < 0 or acks == -1:
+        code = leadership.refusal(log.topic_partition) if epoch < 0 else leadership.check_in_sync(log)
+        if code:
+            return PartitionProduceResponse(key[1], code, -1)
     try:
         # A log with append times overwrites it.
         is_v2 = len(records) > HEADER_BYTES and records[_MAGIC_END - 1] == _V2
         created_ms = _read_max_timestamp(records)[0] if is_v2 else NO_TIMESTAMP
-        info = log.append_as_leader(records, node.leadership.epoch_of(log.topic_partition), is_hurried=True, prepared=prepared)
+        info = log.append_as_leader(records, epoch, is_hurried=True, prepared=prepared)
         if info.size_bytes:
-            if log.is_flush_awaited:
-                node.flushes.appended(log)
-            else:
-                log.watermarks.update_high_watermark_fast()
-                node.delayed_fetches.appended(log.topic_partition)
+            is_committed = leadership.appended(log)
             node.metrics.appended(key[0], info, node.clock.now_ms(), created_ms)
+        else:
+            is_committed = log.high_watermark > info.last_offset
         if info.work is not None:
             _count(node.metrics.counters, info.work)
     except TooMuchAtOnceError:
         raise
     except Exception as error:
         return _refused_by_log(key, log, error)
-    return PartitionProduceResponse(key[1], _NONE, info.first_offset, info.log_append_time, info.log_start_offset)
+    answer = PartitionProduceResponse(key[1], _NONE, info.first_offset, info.log_append_time, info.log_start_offset)
+    if acks == -1 and not is_committed:
+        uncommitted.append(Uncommitted(answer, log, info.last_offset + 1))
+    return answer
 
 
 def _count(counters: Counters, work: AppendWork) -> None:
@@ -294,23 +333,16 @@ def _count(counters: Counters, work: AppendWork) -> None:
 
 def _refusal(node: Node, key: _Key, log: PartitionLog | None, look: FirstLook, acks: int, client_id: str | None) -> int | None:
     """Return why a partition's records are refused before its log is asked; None if there is no reason to."""
-    is_offline = False
-    if log is None:
-        try:
-            node.manager.log(*key)
-        except UnknownTopicOrPartitionError:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        except LogOfflineError:
-            is_offline = True
+    refusal = node.leadership.refusal(TopicPartition(*key)) if log is None else ErrorCode.NONE
+    if refusal is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return refusal
     if look.error_code:
         return look.error_code
     if not -1 <= acks <= 1:
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if is_offline:
-        return ErrorCode.KAFKA_STORAGE_ERROR
     if key[0] in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    return None
+    return refusal or None
 
 
 def _refuse_all(sent: dict[_Key, Bytes], acks: int, code: ErrorCode, why: str | None = None) -> ProduceResponse | Outcome:

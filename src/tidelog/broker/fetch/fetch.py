@@ -7,7 +7,8 @@
 | reading met an error, or found logs that part | |
 
 Else it waits (`delayed_fetches`) until `min_bytes` lie after its offsets, or an offset has come to lie in an older segment,
-or after the log's end, or its log is gone. After `max_wait_ms` it gets what there is. Either way all is read again then.
+or after the log's end, or its log is gone, or would be refused. After `max_wait_ms` it gets what there is. Either way all is read
+again then.
 
 Cold bytes are read, and many records are converted, on another thread, and many partitions are read in slices: no other
 connection waits for that. See `slices`.
@@ -55,6 +56,7 @@ _FUTURE_REPLICA = -3
 _FIRST_WITHOUT_FORMATS = 4
 _FIRST_WITH_STORAGE_ERROR = 6
 _FIRST_WITH_ZSTD = 10
+_FIRST_WITH_REPLICA_EPOCH = 15
 _FIRST_WITH_LEADERS = 16
 
 _STALE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -100,7 +102,7 @@ class Fetch:
         self._node = node
         self._message = message
         version = request.api_version
-        replica_id = message.replica_id if version < 15 else message.replica_state.replica_id
+        replica_id = message.replica_id if version < _FIRST_WITH_REPLICA_EPOCH else message.replica_state.replica_id
         if replica_id >= 0 or replica_id == _FUTURE_REPLICA:
             isolation = FetchIsolation.LOG_END
         elif message.isolation_level == ISOLATION_LEVELS[READ_COMMITTED]:
@@ -109,7 +111,10 @@ class Fetch:
             isolation = FetchIsolation.HIGH_WATERMARK
         max_bytes = min(message.max_bytes, node.config.fetch_max_bytes)
         min_bytes = min(message.min_bytes, max_bytes)
-        self._params = FetchParams(version, replica_id >= 0, isolation, min_bytes, max_bytes, message.max_wait_ms)
+        replica_epoch = -1 if version < _FIRST_WITH_REPLICA_EPOCH else message.replica_state.replica_epoch
+        self._params = FetchParams(
+            version, replica_id >= 0, isolation, min_bytes, max_bytes, message.max_wait_ms, replica_id, replica_epoch
+        )
         self._request = request
         self._session = session
         self._session_epoch = session_epoch
@@ -255,6 +260,8 @@ class Fetch:
         log, place = read.log, read.place
         if log is None or place is None or self._node.manager.logs.get(key) is not log:
             return None
+        if self._node.fetch_reader.refusal(self._partitions[index], self._params, log):
+            return None
         try:
             with non_blocking():
                 end = log.watermarks.end_of(self._params.isolation)
@@ -296,7 +303,7 @@ class Fetch:
         version = self._params.version
         answered = [one for one in zip(self._partitions, self._reads, strict=True) if one[1].answer is not NOTHING_NEW]
         answered += self._unknown
-        node_endpoints: list[NodeEndpoint] = []
+        leaders: set[int] = set()
         for count, (wanted, read) in enumerate(answered):
             if count % 256 == 255:
                 yield None
@@ -305,8 +312,8 @@ class Fetch:
                 if version < _FIRST_WITH_STORAGE_ERROR and answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif version >= _FIRST_WITH_LEADERS and answer.error_code in _STALE and wanted.key is not None:
-                    answer.current_leader = LeaderIdAndEpoch(self._node.node_id, self._node.leader_epoch(wanted.key))
-                    node_endpoints = self._endpoints()
+                    answer.current_leader = LeaderIdAndEpoch(*self._node.leadership.leader_of(wanted.key))
+                    leaders.add(answer.current_leader.leader_id)
             elif read.size_bytes and wanted.key is not None:
                 self._node.metrics.fetched(wanted.key.topic, read.size_bytes)
         session_id = 0
@@ -336,13 +343,11 @@ class Fetch:
         by_topic = yield from _by_topic(answered)
         if len(answered) > AT_ONCE or len(self._partitions) > AT_ONCE:
             yield from discarded(self._message, answered, self._partitions, self._reads, self._unknown, self._set_apart)
-        return FetchResponse(0, 0, session_id, by_topic, node_endpoints)
+        return FetchResponse(0, 0, session_id, by_topic, self._endpoints(leaders) if leaders else [])
 
-    def _endpoints(self) -> list[NodeEndpoint]:
-        listener = self._request.listener
-        return [
-            NodeEndpoint(self._node.node_id, listener.advertised_host, listener.advertised_port, self._node.config.broker_rack)
-        ]
+    def _endpoints(self, leaders: set[int]) -> list[NodeEndpoint]:
+        found = ((leader, self._node.endpoint_of(leader, self._request.listener)) for leader in sorted(leaders))
+        return [NodeEndpoint(leader, *endpoint) for leader, endpoint in found if endpoint is not None]
 
     def _as_known(self, wanted: FetchedPartition, read: PartitionRead) -> PartitionRead:
         """Refuse what a fetcher of this version cannot be given, whatever is stored: zstd; formats if none is converted."""

@@ -5,7 +5,8 @@
 | no such partition, topic or id | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; it keeps no one from waiting |
 | the topic of that name has another id now | INCONSISTENT_TOPIC_ID |
 | the fetcher knows an older, a newer leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH |
-| a follower: none is known | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
+| this broker does not lead it: followers, and consumers before version 11 | NOT_LEADER_OR_FOLLOWER |
+| a follower that is none of the partition's replicas | UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER without an epoch |
 | what it has of its last epoch is not what the log has | where they part, and no records |
 | below the log start, above the log end | OFFSET_OUT_OF_RANGE |
 | the partition is not there, its disk fails | KAFKA_STORAGE_ERROR |
@@ -20,14 +21,8 @@ import logging
 from typing import NamedTuple
 
 from tidelog.broker.fetch.fetch_sessions import NO_ID, FetchedPartition
-from tidelog.broker.leadership import Leadership
-from tidelog.errors import (
-    InvalidArgumentError,
-    LogOfflineError,
-    OffsetOutOfRangeError,
-    TidelogError,
-    UnknownTopicOrPartitionError,
-)
+from tidelog.broker.leadership import NO_EPOCH, Leadership
+from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, TidelogError
 from tidelog.formats.non_blocking_read import NotCachedError
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
@@ -47,6 +42,9 @@ NOTHING_NEW = PartitionData()
 
 _NO_ERROR = 0
 
+_FIRST_FROM_FOLLOWERS = 11
+"""From this version on consumers may read from followers, too (KIP-392)."""
+
 
 class FetchParams(NamedTuple):
     """What a fetch says for all of its partitions."""
@@ -57,6 +55,9 @@ class FetchParams(NamedTuple):
     min_bytes: int
     max_bytes: int
     max_wait_ms: int
+    replica_id: int = -1
+    replica_epoch: int = -1
+    """A follower's broker epoch, -1 where it does not say."""
 
 
 class PartitionRead(NamedTuple):
@@ -83,14 +84,9 @@ class FetchReader:
         key = wanted.key
         if key is None:
             return _nothing(wanted, ErrorCode.UNKNOWN_TOPIC_ID, is_read=False)
-        manager = self._manager
-        if key not in manager.logs:
-            try:
-                manager.log(*key)
-            except UnknownTopicOrPartitionError:
-                return _nothing(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_read=False)
-            except LogOfflineError:
-                pass
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if key not in self._manager.logs and self._leadership.reading_refusal(key) is unknown:
+            return _nothing(wanted, unknown, is_read=False)
         return None
 
     def idle(self, wanted: FetchedPartition, params: FetchParams) -> PartitionRead | None:
@@ -106,9 +102,8 @@ class FetchReader:
             wanted.fetch_offset == wanted.last_high_watermark == marks.high_watermark
             and wanted.last_log_start_offset == marks.log_start_offset
             and wanted.last_fetched_epoch < 0
-            and (wanted.leader_epoch == -1 or wanted.leader_epoch == self._leadership.epoch_of(log.topic_partition))
             and params.isolation is FetchIsolation.HIGH_WATERMARK
-            and (wanted.topic_id is NO_ID or wanted.topic_id == log.topic_id)
+            and not self.refusal(wanted, params, log)
         ):
             return PartitionRead(NOTHING_NEW, 0, marks.fetch_high_watermark_metadata(), log)
         return None
@@ -120,8 +115,8 @@ class FetchReader:
         log = self._manager.logs.get(key)
         try:
             if log is None:
-                log = self._manager.log(*key)  # It says why.
-            refusal = self._refusal(wanted, params, log)
+                return _nothing(wanted, self._leadership.reading_refusal(key))
+            refusal = self.refusal(wanted, params, log)
             if refusal:
                 return _nothing(wanted, refusal)
             return self._read(wanted, params, log, min(max_bytes, wanted.max_bytes), min_one_message)
@@ -138,19 +133,19 @@ class FetchReader:
             logger.exception("%s: a fetch of offset %d failed", "-".join(map(str, key)), wanted.fetch_offset)
             return _nothing(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _refusal(self, wanted: FetchedPartition, params: FetchParams, log: PartitionLog) -> int:
+    def refusal(self, wanted: FetchedPartition, params: FetchParams, log: PartitionLog) -> int:
         """Return why a fetcher may not read there, 0 if it may."""
         topic_id = wanted.topic_id
         if topic_id is not NO_ID and log.topic_id is not None and log.topic_id != topic_id and topic_id != NO_ID:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         epoch = wanted.leader_epoch
-        if epoch >= 0:
-            current = self._leadership.epoch_of(log.topic_partition)
-            if epoch != current:
-                return ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if epoch < 0:
+            epoch = NO_EPOCH
         if params.is_follower:
-            return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return _NO_ERROR
+            return self._leadership.follower_refusal(log.topic_partition, epoch, params.replica_id)
+        if params.version < _FIRST_FROM_FOLLOWERS:
+            return self._leadership.refusal(log.topic_partition, epoch)
+        return self._leadership.reading_refusal(log.topic_partition, epoch)
 
     def _read(
         self, wanted: FetchedPartition, params: FetchParams, log: PartitionLog, max_bytes: int, min_one_message: bool

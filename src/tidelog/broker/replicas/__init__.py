@@ -1,7 +1,8 @@
-"""Replicas of partitions: those that other brokers lead and this one follows.
+"""Replicas of partitions: who leads, who follows, who is in sync, and what waits until records are committed.
 
 | read | for |
 |---|---|
+| `delayed_produce` | acks=all: answers that wait until records are committed |
 | `followed_partition` | a partition that is followed: its states, what it asks for, what becomes of errors |
 | `truncation_rules` | where a follower's log is cut so that it continues its leader's |
 | `fetch_session_client` | what a fetch names of many partitions: the follower's end of KIP-227 |

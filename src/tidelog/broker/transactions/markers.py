@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.errors import LogOfflineError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.errors import LogOfflineError, TidelogError
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
 from tidelog.records.control import ControlType
@@ -29,6 +29,9 @@ def write_marker(
     A coordinator's epoch keeps those out that were coordinators before, and there is one here for ever: without an epoch it is
     the one that the log knows, or 0. So a broker that takes the folder over, and counts from 0 on, is not refused.
     """
+    refusal = node.leadership.refusal(key)
+    if refusal:
+        return refusal
     try:
         log = node.manager.log(*key)
         if log.config.magic < 2:
@@ -40,19 +43,13 @@ def write_marker(
             coordinator_epoch = 0 if known is None else max(known.coordinator_epoch, 0)
         batch = build_end_txn_marker(0, node.clock.now_ms(), control_type, producer, coordinator_epoch=coordinator_epoch)
         log.append_as_leader(batch, node.leader_epoch(key), origin=AppendOrigin.COORDINATOR)
-    except UnknownTopicOrPartitionError:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except LogOfflineError:
         return ErrorCode.KAFKA_STORAGE_ERROR
     except TidelogError as error:
         logger.warning("%s-%d: no %s marker: %s", *key, control_type.name, error)
         return error_code_of(error)
     log.producer_state.clear_verification(producer.producer_id)
-    if log.is_flush_awaited:
-        node.flushes.appended(log)
-    else:
-        log.watermarks.update_high_watermark_fast()
-        node.delayed_fetches.appended(key)
+    node.leadership.appended(log)
     if key.topic == OFFSETS_TOPIC:
         node.groups.complete_transaction(key.partition, producer.producer_id, control_type is ControlType.COMMIT)
     return ErrorCode.NONE

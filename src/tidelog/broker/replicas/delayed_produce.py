@@ -1,0 +1,91 @@
+"""acks=all: a response that waits until its records are committed (Kafka's DelayedProduce), partition by partition.
+
+| a partition | its answer |
+|---|---|
+| is committed up to its last record | as it was |
+| … and fewer replicas are in sync than `min.insync.replicas` | NOT_ENOUGH_REPLICAS_AFTER_APPEND |
+| is led by another broker meanwhile, or deleted | NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION |
+| has waited for the request's `timeout_ms` | REQUEST_TIMED_OUT |
+| was refused by the disk | KAFKA_STORAGE_ERROR |
+
+As in Kafka, a refused partition keeps its base offset, unless its disk has refused it: its records are in the log, and may be
+committed yet. Belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.broker.api import Outcome, Request
+from tidelog.model import TopicPartition
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+FIRST_WITH_LEADERS = 10
+"""From this version on an answer of NOT_LEADER_OR_FOLLOWER names the leader (KIP-951)."""
+
+
+class Uncommitted(NamedTuple):
+    """An answer whose records end at `end_offset` of `log`, and are not committed yet."""
+
+    answer: PartitionProduceResponse
+    log: PartitionLog
+    end_offset: int
+
+
+class DelayedProduce:
+    """One response that waits."""
+
+    def __init__(self, node: Node, request: Request, response: ProduceResponse) -> None:
+        self._node = node
+        self._request = request
+        self._response = response
+        self._left = 1
+
+    def wait_for(self, uncommitted: Iterable[Uncommitted], timeout_ms: int) -> ProduceResponse | Outcome:
+        """Return the response if all is committed already; else LATER, and the request gets it then."""
+        when_committed = self._node.leadership.when_committed
+        for one in uncommitted:
+            self._left += 1
+            if when_committed(one.log, one.end_offset, timeout_ms, partial(self._done, one.answer)):
+                self._left -= 1
+        self._left -= 1
+        if self._left:
+            return Outcome.LATER
+        self._name_leaders()
+        return self._response
+
+    def _done(self, answer: PartitionProduceResponse, code: ErrorCode) -> None:
+        if code:
+            answer.error_code = code
+            if code is ErrorCode.KAFKA_STORAGE_ERROR:
+                answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        self._left -= 1
+        if not self._left:
+            self._name_leaders()
+            self._request.respond(self._response)
+
+    def _name_leaders(self) -> None:
+        if self._request.api_version >= FIRST_WITH_LEADERS:
+            name_leaders(self._node, self._request, self._response)
+
+
+def name_leaders(node: Node, request: Request, response: ProduceResponse) -> None:
+    """Have the answers that say that another broker leads say which one, and where it is."""
+    leaders = set()
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                leader, epoch = node.leadership.leader_of(TopicPartition(topic.name, answer.index))
+                answer.current_leader = LeaderIdAndEpoch(leader, epoch)
+                leaders.add(leader)
+    for leader in sorted(leaders):
+        found = node.endpoint_of(leader, request.listener)
+        if found is not None:
+            response.node_endpoints.append(NodeEndpoint(leader, *found))
