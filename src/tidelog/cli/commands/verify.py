@@ -1,4 +1,4 @@
-"""`tidelog verify DIR [TOPIC...]`: is a data folder whole and sound?
+"""`tidelog verify DIR [TOPIC...]`: is a data folder whole and sound? `--replicas` compares several: `verify_replicas`.
 
 What is missing and what is damaged goes to standard output, a line each, and then a table of the partitions; what is odd and
 right all the same is noted on stderr. With `--json` all of it are lines for scripts.
@@ -25,13 +25,17 @@ from tidelog.formats.partition_metadata import format_topic_id
 
 @click.command("verify")
 @directory_argument
-@click.argument("topics", metavar="[TOPIC...]", nargs=-1)
+@click.argument("rest", metavar="[TOPIC...]", nargs=-1)
+@click.option("--replicas", is_flag=True, help="Compare the replicas in several data folders: verify --replicas DIR DIR...")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may be repeated.")
 @interval_option
 @time_map_dir_option
 @jobs_option
 @json_option
 def command(
     directory: str,
+    rest: tuple[str, ...],
+    replicas: bool,
     topics: tuple[str, ...],
     interval_bytes: int | None,
     time_map_dir: str | None,
@@ -43,9 +47,22 @@ def command(
     Every batch, index entry and time map, gaps between segments, missing ends and partitions, checkpoints, leader epochs,
     producer snapshots, and what the cluster's metadata say should be there. A broker may be running. Exit code 3 if something is
     missing or damaged.
+
+    With --replicas DIR and the words after it are the data folders of several brokers: each partition that two of them have is
+    compared, byte for byte up to the smallest high watermark. Exit code 3 if replicas differ.
     """
+    if replicas:
+        from tidelog.cli.commands.verify_replicas import compare_folders
+
+        if interval_bytes is not None or time_map_dir is not None:
+            raise click.UsageError("--replicas compares batches: --interval and --time-map-dir have no use there.")
+        if not rest:
+            raise click.UsageError("--replicas compares two data folders or more: verify --replicas DIR DIR...")
+        if not compare_folders((directory, *rest), topics, jobs or processors(), as_json=as_json):
+            raise click.exceptions.Exit(notices.INCOMPLETE)
+        return
     options = VerifyOptions(interval_bytes, checked_time_map_dir(time_map_dir), jobs or processors())
-    report = verify_folder(Path(directory), topics, options)
+    report = verify_folder(Path(directory), (*rest, *topics), options)
     print_lines(_finding_lines(report.all_findings(), as_json))
     if as_json:
         print_lines(map(_json_partition, report.partitions))

@@ -1,0 +1,107 @@
+"""What replicas of a compacted partition share where they were cleaned at different times: the latest record of each key.
+
+Each broker's cleaner works by itself, so below the largest cleaner offset one replica may still hold records that another one has
+lost. All of them agree on what would stay if each were compacted up to there: of each key the latest record, with its offset,
+time, value and headers. Left out on all sides is what a cleaner may remove or keep: tombstones, records of aborted transactions,
+their markers, records without a key.
+
+A log is read twice: first a table takes the keys, 24 bytes each, then records are picked by it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from tidelog.check.replicas.difference import Difference, Standing
+from tidelog.check.replicas.replica import Replica
+from tidelog.reader.log import Log
+from tidelog.reader.segment import Segment
+from tidelog.records.batch import BatchHeader
+from tidelog.records.compaction import new_table
+from tidelog.records.kernel import OffsetTable
+from tidelog.records.records import Record, iter_records
+from tidelog.times import format_time
+
+MOST_KEYS = 4 << 20
+"""Of one partition: 113 MB for each replica, of one partition at a time."""
+
+_one_at_a_time = threading.Lock()
+
+
+class TooManyKeysError(Exception):
+    """A partition has more keys than `MOST_KEYS`."""
+
+
+class _Kept(NamedTuple):
+    """A record that compaction would keep, and where it lies."""
+
+    record: Record
+    segment: Segment
+    header: BatchHeader
+
+
+def latest_difference(replicas: Sequence[Replica], start: int, end: int) -> Difference | None:
+    """Compare the latest records of the keys in `[start, end)`; None where all replicas have the same.
+
+    Raises TooManyKeysError, CorruptDataError with the path of what is damaged, SegmentChangedError, StorageError.
+    """
+    with _one_at_a_time:
+        return _difference(replicas, start, end)
+
+
+def _difference(replicas: Sequence[Replica], start: int, end: int) -> Difference | None:
+    tables = [_table(replica.log, start, end) for replica in replicas]
+    kept = [_kept(replica.log, start, end, table) for replica, table in zip(replicas, tables, strict=True)]
+    for row in zip_longest(*kept):
+        records = [None if one is None else one.record for one in row]
+        if any(record != records[0] for record in records):
+            offset = min(record.offset for record in records if record is not None)
+            standings = [_standing(replica, one, offset) for replica, one in zip(replicas, row, strict=True)]
+            what = f"offset {offset}: the latest records of the keys below {end} differ from there on"
+            return Difference("latest records", replicas[0].key, what, standings, offset)
+    return None
+
+
+def _table(log: Log, start: int, end: int) -> OffsetTable:
+    table = new_table(MOST_KEYS + MOST_KEYS // 8 + 1)
+    for _, _, record in _records(log, start, end):
+        if record.key is not None:
+            table.put(record.key, record.offset)
+            if table.size > MOST_KEYS:
+                raise TooManyKeysError
+    return table
+
+
+def _kept(log: Log, start: int, end: int, table: OffsetTable) -> Iterator[_Kept]:
+    for segment, header, record in _records(log, start, end):
+        if record.key is not None and record.value is not None and table.get(record.key) == record.offset:
+            yield _Kept(record, segment, header)
+
+
+def _records(log: Log, start: int, end: int) -> Iterator[tuple[Segment, BatchHeader, Record]]:
+    aborted = defaultdict(list)
+    for one in log.aborted_transactions(start, end):
+        aborted[one.producer_id].append((one.first_offset, one.last_offset))
+    for segment, header in log.segment_headers(start, end, check_crc=True):
+        if header.is_control:
+            continue
+        if header.is_transactional and any(a <= header.base_offset <= b for a, b in aborted[header.producer_id]):
+            continue
+        for record in iter_records(header, segment.read_batch(header), check_crc=False, path=segment.log_path):
+            if start <= record.offset < end:
+                yield segment, header, record
+
+
+def _standing(replica: Replica, one: _Kept | None, offset: int) -> Standing:
+    if one is None or one.record.offset > offset:
+        return Standing(
+            replica.directory, replica.log.directory, None, f"no such record at offset {offset}, of no key the latest"
+        )
+    record, value = one.record, one.record.value or b""
+    time = "no time" if record.timestamp < 0 else format_time(record.timestamp)
+    what = f"record of offset {offset}, {time}, the latest of its key, with a value of {len(value)} bytes"
+    return Standing(replica.directory, one.segment.log_path, one.header.position, what, one.header, True)

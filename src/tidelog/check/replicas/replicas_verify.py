@@ -1,0 +1,178 @@
+"""The data folders of several brokers: is each partition, in all folders that have it, the same up to the high watermark?
+
+The folders may be those of running brokers. What differs is compared again after the time in which Kafka rewrites its
+checkpoints, and counts only if it is still so; segments that are deleted or compacted under the look have the partition
+compared again at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from tidelog.check.finding import Finding, fault, note
+from tidelog.check.folder_verify import CHECKPOINTS, SETTLES_SECONDS
+from tidelog.check.replicas.partition_comparison import PartitionComparison, compare_replicas
+from tidelog.check.replicas.replica import Replica
+from tidelog.errors import (
+    CorruptCheckpointError,
+    CorruptDataError,
+    InvalidArgumentError,
+    NotFoundError,
+    SegmentChangedError,
+    StorageError,
+    TidelogError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.formats.checkpoints import read_offset_checkpoint
+from tidelog.model import TopicPartition
+from tidelog.ordered_map import ordered_map
+from tidelog.reader.log_dir import LogDir
+from tidelog.storage.folder.dir_lock import is_locked
+from tidelog.storage.folder.meta_properties import META_PROPERTIES, known_cluster_id
+
+MOST_LOOKS = 5
+"""At a partition whose segments are deleted, compacted or rolled each time; each look begins with a new listing."""
+
+_SHOWN_PARTITIONS = 5
+
+
+@dataclass
+class ReplicasReport:
+    """What was found: partitions in order, and what is about none of them."""
+
+    directories: list[Path]
+    partitions: list[PartitionComparison] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no difference was found, and nothing is damaged."""
+        return not any(one.is_fault for one in self.findings) and all(one.is_equal for one in self.partitions)
+
+
+def verify_replicas(
+    directories: Sequence[Path],
+    topics: Sequence[str] = (),
+    *,
+    threads: int = 1,
+    sleep: Callable[[float], None] = time.sleep,
+) -> ReplicasReport:
+    """Compare the partitions that at least two of the data folders have, of some topics or all, `threads` at a time.
+
+    Raises InvalidArgumentError for fewer than two folders, or one twice; DataDirNotFoundError; UnknownTopicOrPartitionError where
+    there is nothing to compare; StorageError.
+    """
+    _check_directories(directories)
+    report = ReplicasReport(list(directories), findings=_of_folders(directories))
+    shared, single = _partitions(directories, topics)
+    if single:
+        shown = ", ".join(f"{one.topic}-{one.partition}" for one in single[:_SHOWN_PARTITIONS])
+        more = ", ..." if len(single) > _SHOWN_PARTITIONS else ""
+        what = (
+            f"{len(single)} partition{'s are' if len(single) > 1 else ' is'} in one folder only, and not compared: {shown}{more}"
+        )
+        report.findings.append(note(directories[0], what))
+    report.partitions = _look(directories, shared, threads)
+    doubtful = [one.key for one in report.partitions if not one.is_equal]
+    if doubtful and any(map(is_locked, directories)):
+        sleep(SETTLES_SECONDS)  # Its owner may have been in the middle of something.
+        settled = {one.key: one for one in _look(directories, doubtful, threads)}
+        report.partitions = [settled.get(one.key, one) for one in report.partitions]
+    return report
+
+
+def _check_directories(directories: Sequence[Path]) -> None:
+    if len(directories) < 2:
+        raise InvalidArgumentError(
+            "replicas are compared", found=f"{len(directories)} folder", expected="two data folders or more"
+        )
+    real = [directory.resolve() for directory in directories]
+    for number, one in enumerate(real):
+        if one in real[:number]:
+            raise InvalidArgumentError("a folder is named twice", path=directories[number])
+
+
+def _of_folders(directories: Sequence[Path]) -> list[Finding]:
+    findings = []
+    for directory in directories:
+        for name in CHECKPOINTS:
+            try:
+                read_offset_checkpoint(directory / name)
+            except (CorruptCheckpointError, StorageError) as error:
+                findings.append(Finding.of_error(error, directory / name))
+    clusters = {directory: cluster for directory in directories if (cluster := known_cluster_id(directory)) is not None}
+    for directory, cluster in clusters.items():
+        first = next(iter(clusters.values()))
+        if cluster != first:
+            findings.append(fault(directory / META_PROPERTIES, f"another cluster's folder: {cluster} and not {first}"))
+    return findings
+
+
+def _partitions(directories: Sequence[Path], topics: Sequence[str]) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """Return the partitions that several folders have, and those that one has."""
+    folders = [LogDir(directory) for directory in directories]
+    counts: dict[TopicPartition, int] = {}
+    for folder in folders:
+        for topic, numbers in folder.topics().items():
+            for number in numbers if not topics or topic in topics else ():
+                key = TopicPartition(topic, number)
+                counts[key] = counts.get(key, 0) + 1
+    unknown = [topic for topic in topics if all(key.topic != topic for key in counts)]
+    if unknown:
+        raise UnknownTopicOrPartitionError(f"no topic {unknown[0]!r} in any of the folders", path=directories[0])
+    shared = sorted(key for key, count in counts.items() if count > 1)
+    if not shared:
+        raise UnknownTopicOrPartitionError("no partition is in two of the folders", path=directories[0])
+    return shared, sorted(key for key, count in counts.items() if count == 1)
+
+
+def _look(directories: Sequence[Path], keys: Sequence[TopicPartition], threads: int) -> list[PartitionComparison]:
+    folders = [LogDir(directory) for directory in directories]
+    for folder in folders:
+        folder.claims(keys[0])  # Read now, not by several threads at a time.
+    return list(ordered_map(partial(_compare, folders), keys, threads))
+
+
+def _compare(folders: Sequence[LogDir], key: TopicPartition) -> PartitionComparison:
+    changed: TidelogError | None = None
+    for _ in range(MOST_LOOKS):
+        try:
+            return _compare_once(folders, key)
+        except SegmentChangedError as error:
+            changed = error
+            folders = [LogDir(folder.path) for folder in folders]
+        except TidelogError as error:
+            return _not_compared(folders, key, Finding.of_error(error, folders[0].path, *key))
+    what = f"changed during each of {MOST_LOOKS} looks: not compared ({changed})"
+    return _not_compared(folders, key, note(folders[0].path, what, *key))
+
+
+def _compare_once(folders: Sequence[LogDir], key: TopicPartition) -> PartitionComparison:
+    faults: list[Finding] = []
+    replicas: list[Replica] = []
+    with ExitStack() as stack:
+        for folder in folders:
+            try:
+                replica = Replica.open(folder, key)
+            except NotFoundError:
+                continue  # Not every folder has every partition, or has it any more.
+            except CorruptDataError as error:
+                faults.append(Finding.of_error(error, folder.path, *key))
+                continue
+            stack.callback(replica.close)
+            replicas.append(replica)
+        if len(replicas) < 2:
+            gone = note(folders[0].path, "no longer in two folders: not compared", *key)
+            return _not_compared(folders, key, *faults or [gone])
+        result = compare_replicas(replicas)
+        result.findings += faults
+        return result
+
+
+def _not_compared(folders: Sequence[LogDir], key: TopicPartition, *findings: Finding) -> PartitionComparison:
+    return PartitionComparison(key, [folder.path for folder in folders], findings=list(findings))
