@@ -68,7 +68,7 @@ def test_what_a_topic_says_and_the_metadata_log_wins(tmp_path: Path) -> None:
     serve(tmp_path, **{"log.retention.ms": 5000, "log.retention.bytes": 7})
     with LogManager(tmp_path, ManualClock(NOW_MS)) as manager:
         manager.alter_config("t", {"retention.ms": "1"})
-        store = manager._running.store
+        store = manager.metadata
         store.commit(config_records(BROKER_RESOURCE, "", {}, {"log.retention.bytes": "8"}))
     known = TopicSettings(tmp_path).of("t")
     assert (known.config.retention_ms, known.source("retention.ms")) == (1, Source.METADATA_TOPIC)
@@ -104,7 +104,7 @@ def test_a_kafka_that_served_it_since_is_told(tmp_path: Path) -> None:
     serve(tmp_path, **{"log.retention.ms": 5000})
     assert not TopicSettings(tmp_path).is_kafkas_since
     with LogManager(tmp_path, ManualClock(NOW_MS)) as manager:
-        store = manager._running.store
+        store = manager.metadata
         store.commit([RegisterBrokerRecord(store.node_id, broker_epoch=12, end_points=[BrokerEndpoint("X", "h", 1, 0)])])
     settings = TopicSettings(tmp_path)
     assert settings.is_kafkas_since

@@ -39,7 +39,7 @@ from tidelog.storage.removed_files import RemovedFiles
 from tidelog.storage.scheduler import Scheduler
 from tidelog.storage.segment.segment import LogSegment
 from tidelog.storage.time_map_writer import TimeMapWriter
-from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
+from tidelog.storage.topics.kept_topics import KeptTopics
 
 SEGMENTS_AT_ONCE = 4
 """So many are deleted before the time is looked at."""
@@ -61,7 +61,7 @@ class BackgroundWork(LogEvents):
         scheduler: Scheduler,
         config: ManagerConfig,
         partitions: Partitions,
-        topics: TopicLifecycle,
+        topics: KeptTopics,
     ) -> None:
         self._clock = clock
         self._scheduler = scheduler
@@ -71,9 +71,7 @@ class BackgroundWork(LogEvents):
         self._time_maps = TimeMapWriter(scheduler) if config.is_time_map_enabled else None
         self._is_keeping = False
         self._warmings = 0
-        self.offline = OfflinePartitions(
-            partitions, clock, scheduler, topics.folder_of, lambda key: not topics.is_deleting(key.topic)
-        )
+        self.offline = OfflinePartitions(partitions, clock, scheduler, topics.folder_of, topics.is_wanted)
         self._removed_files = RemovedFiles(partitions, scheduler)
         self.cleaner: LogCleaner | None = None
         if config.is_cleaner_enabled:

@@ -14,7 +14,7 @@ setting may be is for the caller to check; a value that means nothing here is ke
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tidelog.config import LogConfig, PropertyValue
@@ -23,11 +23,11 @@ from tidelog.metadata.records import BROKER_RESOURCE
 from tidelog.storage.background_work import BackgroundWork
 from tidelog.storage.folder.served_settings import read_served_settings, write_served_settings
 from tidelog.storage.manager_config import ManagerConfig
-from tidelog.storage.metadata.metadata_store import MetadataStore
+from tidelog.storage.metadata.cluster_metadata import MetadataSource
 from tidelog.storage.metadata.topic_records import config_records
 from tidelog.storage.partitions import Partitions
 from tidelog.storage.steps import Steps
-from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
+from tidelog.storage.topics.topic_configs import TopicConfigs
 from tidelog.storage.topics.topic_settings import stricter_settings
 
 logger = logging.getLogger(__name__)
@@ -39,19 +39,19 @@ TOPICS_A_STEP = 64
 
 
 class BrokerSettings:
-    """Dynamic settings of brokers, stored in the metadata log. `configured` is what the broker was started with."""
+    """Dynamic settings of brokers, as the metadata has them. `configured` is what the broker was started with."""
 
     def __init__(
         self,
         configured: ManagerConfig,
-        store: MetadataStore,
-        lifecycle: TopicLifecycle,
+        store: MetadataSource,
+        table: TopicConfigs,
         partitions: Partitions,
         work: BackgroundWork,
     ) -> None:
         self._configured = configured
         self._store = store
-        self._lifecycle = lifecycle
+        self._table = table
         self._partitions = partitions
         self._work = work
         self.config = configured_by_log(configured, store)
@@ -79,23 +79,31 @@ class BrokerSettings:
             logger.warning("what the folder is served with is not noted in it: %s", error)
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
-        """Give all brokers, or the one with an id, these settings instead of those they had. Raises StorageError."""
+        """Give all brokers, or the one with an id, these settings instead of those they had.
+
+        Raises StorageError, InvalidArgumentError where only controllers may.
+        """
         try:
             yield self._store.append(config_records(BROKER_RESOURCE, name, self.of(name), settings))
         except StorageError:
-            yield from self._apply()  # Another change may have taken over what is not there any more.
+            yield from self.take_over()  # Another change may have taken over what is not there any more.
             raise
-        yield from self._apply()
+        yield from self.take_over()
 
-    def _apply(self) -> Steps[None]:
-        self.config = configured_by_log(self._configured, self._store)
-        self._partitions.loader.producer_id_expiration_ms = self.config.producer_id_expiration_ms
-        self._work.reconfigure(self.config)
-        self._lifecycle.table.reconfigure(self.config)
-        for number, name in enumerate(self._partitions.topics(), start=1):
-            self._lifecycle.table.configure_logs(name)
+    def take_over(self, topics: Iterable[str] | None = None) -> Steps[None]:
+        """Have the settings of these topics take effect, or those of the broker, and so of all topics."""
+        if topics is None:
+            self.config = configured_by_log(self._configured, self._store)
+            self._partitions.loader.producer_id_expiration_ms = self.config.producer_id_expiration_ms
+            self._work.reconfigure(self.config)
+            self._table.reconfigure(self.config)
+        for number, name in enumerate(self._partitions.topics() if topics is None else topics, start=1):
+            self._table.forget(name)
             keys = self._partitions.keys_of(name)
-            if not self._lifecycle.table.config_of(name).is_compacted:
+            if not keys:
+                continue
+            self._table.configure_logs(name)
+            if not self._table.config_of(name).is_compacted:
                 self._work.stop_cleaning(keys)
             for key in keys:
                 log = self._partitions.logs.get(key)
@@ -105,8 +113,8 @@ class BrokerSettings:
                 yield None
 
 
-def configured_by_log(configured: ManagerConfig, store: MetadataStore) -> ManagerConfig:
-    """Return how a folder is looked after: as configured, but for the settings in its metadata log."""
+def configured_by_log(configured: ManagerConfig, store: MetadataSource) -> ManagerConfig:
+    """Return how a folder is looked after: as configured, but for the dynamic settings in its metadata."""
     return configured.with_dynamic(store.image.broker_config(store.node_id))
 
 

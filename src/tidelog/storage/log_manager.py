@@ -35,13 +35,12 @@ from typing import NamedTuple, TypeVar
 from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.metadata.image import MetadataImage
 from tidelog.model import TopicPartition
-from tidelog.storage.background_work import BackgroundWork
-from tidelog.storage.broker_settings import BrokerSettings, configured_by_log
+from tidelog.storage.broker_settings import BrokerSettings
 from tidelog.storage.compaction.log_cleaner import LogCleaner
 from tidelog.storage.folder import data_folder
-from tidelog.storage.folder.clean_shutdown import NO_BROKER_EPOCH, take_clean_shutdown, write_clean_shutdown
-from tidelog.storage.folder.dir_checkpoints import DirCheckpoints
+from tidelog.storage.folder.clean_shutdown import NO_BROKER_EPOCH
 from tidelog.storage.folder.dir_lock import DirLock
 from tidelog.storage.folder.meta_properties import MetaProperties
 from tidelog.storage.folder.staged_write import finish_interrupted_writes
@@ -49,20 +48,21 @@ from tidelog.storage.folder.write_journal import is_pending
 from tidelog.storage.loading.loader import RecoveryProgress
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.metadata import takeover
+from tidelog.storage.metadata.cluster_metadata import MetadataSource
 from tidelog.storage.metadata.leading import claiming_records
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.offline_partitions import OfflinePartitions
+from tidelog.storage.opened_folder import OpenedFolder
 from tidelog.storage.partition.partition_log import PartitionLog
-from tidelog.storage.partitions import LoadProgress, Partitions, Progress
+from tidelog.storage.partitions import LoadProgress, Progress
 from tidelog.storage.producers.producer_ids import ProducerIds
 from tidelog.storage.scheduler import Rest, Scheduler
-from tidelog.storage.segment.descriptors import close_on_shortage_by, forget_closer
 from tidelog.storage.steps import Steps, run_steps
 from tidelog.storage.topics.topic import Topic
+from tidelog.storage.topics.topic_configs import KEEP_EVERYTHING
 from tidelog.storage.topics.topic_lifecycle import TopicLifecycle
 from tidelog.storage.topics.topic_statistics import TopicStatistics, topic_statistics
 from tidelog.storage.topics.topic_steps import TopicSteps
-from tidelog.storage.topics.topic_table import KEEP_EVERYTHING, warn_of_unknown
 
 __all__ = ["KEEP_EVERYTHING", "LoadProgress", "LogManager", "Progress"]
 
@@ -74,16 +74,12 @@ SNAPSHOT_INTERVAL_MS = 60_000
 """Between two looks whether the metadata log has grown so much that a snapshot is due."""
 
 
-class _Started(NamedTuple):
-    """What there is between a start and its end."""
+class _Own(NamedTuple):
+    """What a folder has, in addition, whose metadata is its own."""
 
-    owner: MetaProperties
     store: MetadataStore
-    partitions: Partitions
     lifecycle: TopicLifecycle
-    work: BackgroundWork
     producer_ids: ProducerIds
-    settings: BrokerSettings
 
 
 class LogManager:
@@ -113,7 +109,8 @@ class LogManager:
         self._recovery_progress = recovery_progress
         self._jitter = jitter
         self._lock: DirLock | None = None
-        self._started: _Started | None = None
+        self._started: OpenedFolder | None = None
+        self._own: _Own | None = None
 
     def __enter__(self) -> LogManager:
         self.startup()
@@ -161,51 +158,37 @@ class LogManager:
         if is_new:
             store.commit(claiming_records(store))
             store.begin()
-        config = configured_by_log(self._configured, store)
-        checkpoints = DirCheckpoints(self.directory)
-        self.had_clean_shutdown = take_clean_shutdown(self.directory)
-        partitions = Partitions(
-            self.directory,
-            self.clock,
-            self.scheduler,
-            checkpoints,
-            had_clean_shutdown=self.had_clean_shutdown,
-            producer_id_expiration_ms=config.producer_id_expiration_ms,
-            recovery_progress=self._recovery_progress,
-            jitter=self._jitter,
-        )
-        lifecycle = TopicLifecycle(self.directory, config, partitions, store, deleting)
-        work = BackgroundWork(self.directory, self.clock, self.scheduler, config, partitions, lifecycle)
-        partitions.events = work
-        try:
-            keys = lifecycle.finish_deletions(contents)
-            warn_of_unknown(self.directory, {key.topic for key in keys if not lifecycle.is_known(key.topic)})
-            folders = [lifecycle.folder_of(key, contents.partitions[key]) for key in keys]
-            partitions.load_all(folders, config.recovery_threads, self._progress)
+        opened = self._opened(owner, store)
+        lifecycle = TopicLifecycle(self.directory, opened.config, opened.partitions, store, deleting)
+
+        def loaded() -> None:
             lifecycle.create_missing()
             if is_old and not any(map(lifecycle.is_deleting, deleting)):
                 takeover.set_aside(self.directory)
-        except BaseException:
-            self._abandon(partitions)
-            raise
-        work.schedule()
+
+        opened.load(lifecycle, contents, self._progress, loaded)
         self.scheduler.schedule(
             "metadata-snapshot",
             lambda: Rest(store.take_snapshot) if store.is_snapshot_due else None,
             delay_ms=SNAPSHOT_INTERVAL_MS,
             period_ms=SNAPSHOT_INTERVAL_MS,
         )
-        close_on_shortage_by(partitions.give_descriptors_back)
-        settings = BrokerSettings(self._configured, store, lifecycle, partitions, work)
-        self._started = _Started(owner, store, partitions, lifecycle, work, ProducerIds(store), settings)
+        self._own = _Own(store, lifecycle, ProducerIds(store))
+        self._started = opened
 
-    def _abandon(self, partitions: Partitions) -> None:
-        """Give up a start. Where the last end was a clean one, this is one as well: no recovery must follow."""
-        if not self.had_clean_shutdown:
-            partitions.close_handlers()
-        elif partitions.close_all():
-            with suppress(StorageError):
-                write_clean_shutdown(self.directory)
+    def _opened(self, owner: MetaProperties, source: MetadataSource) -> OpenedFolder:
+        opened = OpenedFolder(
+            self.directory,
+            self.clock,
+            self.scheduler,
+            owner,
+            source,
+            self._configured,
+            recovery_progress=self._recovery_progress,
+            jitter=self._jitter,
+        )
+        self.had_clean_shutdown = opened.had_clean_shutdown
+        return opened
 
     def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH, progress: Callable[[], object] = lambda: None) -> bool:
         """Flush and close every log, write the checkpoints, and the clean-shutdown mark if nothing failed; whether that is so.
@@ -214,34 +197,25 @@ class LogManager:
         time, as long as the disk does. Idempotent.
         """
         started, self._started = self._started, None
-        if started is None:
-            return False
-        forget_closer(started.partitions.give_descriptors_back)
+        own, self._own = self._own, None
+
+        def closed() -> None:
+            if own is not None and own.store.is_snapshot_due:
+                # A broker that lives for moments never comes to the periodic look.
+                with suppress(StorageError):
+                    own.store.take_snapshot()
+
         try:
-            started.work.stop()
-            is_clean = False
-            try:
-                is_clean = started.partitions.close_all(progress)
-                if started.store.is_snapshot_due:  # A broker that lives for moments never comes to the periodic look.
-                    with suppress(StorageError):
-                        started.store.take_snapshot()
-                started.work.finish()
-                if is_clean:
-                    write_clean_shutdown(self.directory, broker_epoch)
-            except StorageError as error:
-                is_clean = False
-                logger.error("%s: the next start recovers: %s", self.directory, error)
-            return is_clean
+            return started is not None and started.close(broker_epoch, progress, closed)
         finally:
             self._unlock()
 
     def abort(self) -> None:
         """Give the folder up as a process does that is killed: nothing is written any more, the next start recovers."""
-        started, self._started = self._started, None
+        started, self._started, self._own = self._started, None, None
         if started is not None:
-            forget_closer(started.partitions.give_descriptors_back)
-            started.partitions.close_handlers()
-            self._unlock()
+            started.abort()
+        self._unlock()
 
     def tick(self) -> int:
         """Do what is due; return how many tasks ran."""
@@ -276,11 +250,11 @@ class LogManager:
 
     def topics(self) -> dict[str, Topic]:
         """Return the topics that have a configuration, by name."""
-        return self._running.lifecycle.topics()
+        return self._running.topics.topics()
 
     def topic(self, name: str) -> Topic | None:
         """Return a topic that has a configuration, None if there is none of that name."""
-        return self._running.lifecycle.find(name)
+        return self._running.topics.find(name)
 
     def partitions_of(self, name: str) -> list[TopicPartition]:
         """Return a topic's partitions, offline ones included, in order."""
@@ -303,11 +277,11 @@ class LogManager:
 
     def unfinished_deletions(self) -> list[str]:
         """Return the topics whose deletion the disk has refused to finish: `delete_topic` goes on with one."""
-        return self._running.lifecycle.unfinished()
+        return self._running.topics.unfinished()
 
     def is_configuration_known(self, topic: str) -> bool:
         """Whether retention and compaction may touch the topic."""
-        return self._running.lifecycle.is_known(topic)
+        return self._running.topics.is_known(topic)
 
     def statistics(self) -> dict[str, TopicStatistics]:
         """Return for each topic how much there is, what is offline, and how its segments came to their ends."""
@@ -321,7 +295,7 @@ class LogManager:
     @property
     def producer_ids(self) -> ProducerIds:
         """Ids for idempotent and transactional producers, none of which was handed out before."""
-        return self._running.producer_ids
+        return self._owned.producer_ids
 
     def next_producer_id(self) -> int:
         """Return one of them. Raises StorageError."""
@@ -370,15 +344,20 @@ class LogManager:
     def steps(self) -> TopicSteps:
         """The same in steps, for an owner that does other things in between."""
         running = self._running
-        return TopicSteps(running.lifecycle, running.partitions, running.work)
+        return TopicSteps(self._owned.lifecycle, running.partitions, running.work)
 
     @property
     def metadata(self) -> MetadataStore:
-        """The folder's metadata log."""
-        return self._running.store
+        """The folder's metadata log. Raises InvalidArgumentError for a member of a cluster: it has none of its own."""
+        return self._owned.store
+
+    @property
+    def image(self) -> MetadataImage:
+        """What the metadata adds up to: the folder's own, or its cluster's."""
+        return self._running.source.image
 
     def _run(self, steps: Steps[T]) -> T:
-        return run_steps(steps, self._running.store)
+        return run_steps(steps, None if self._own is None else self._own.store)
 
     def bring_online(self, topic: str, partition: int) -> PartitionLog:
         """Load an offline partition again, once its disk is well, and recover it; return its log, which replaces the old one.
@@ -390,10 +369,10 @@ class LogManager:
         key = TopicPartition(topic, partition)
         if key not in running.partitions.failed:
             running.partitions.get(key)
-        if running.lifecycle.is_deleting(topic):
+        if not running.topics.is_wanted(key):
             raise InvalidArgumentError(f"topic {topic!r} is being deleted", path=self.directory)
         running.work.stop_cleaning([key])
-        return running.partitions.reload(running.lifecycle.folder_of(key))
+        return running.partitions.reload(running.topics.folder_of(key))
 
     @property
     def offline(self) -> OfflinePartitions:
@@ -430,10 +409,17 @@ class LogManager:
     # --- inside
 
     @property
-    def _running(self) -> _Started:
+    def _running(self) -> OpenedFolder:
         if self._started is None:
             raise InvalidArgumentError("the log manager is not running", path=self.directory)
         return self._started
+
+    @property
+    def _owned(self) -> _Own:
+        if self._own is None:
+            assert self._running
+            raise InvalidArgumentError("the topics of a member of a cluster are its controllers' to change", path=self.directory)
+        return self._own
 
     def _unlock(self) -> None:
         lock, self._lock = self._lock, None

@@ -24,6 +24,7 @@ Every other property is a default for topics, see `config.LogConfig`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,8 @@ from typing import Any
 
 from tidelog.config import BROKER_NAMES, INT64_MAX, LogConfig, PropertyValue, parse_flag, unaliased
 from tidelog.errors import InvalidArgumentError
+
+logger = logging.getLogger("tidelog.storage")
 
 _NUMBERS = {
     "node.id": ("node_id", 0, 2**31 - 1),
@@ -83,6 +86,9 @@ class ManagerConfig:
     producer_id_expiration_ms: int = 86_400_000
     is_time_map_enabled: bool = True
     topic_defaults: dict[str, PropertyValue] = field(default_factory=dict)
+    is_member: bool = False
+    """Whether controllers decide on the settings: those that nothing can be made of here, as a newer Kafka's, are skipped. So is
+    message.format.version, as in Kafka under KRaft: an older format beside brokers that ignore it would end replication."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, PropertyValue]) -> ManagerConfig:
@@ -123,7 +129,22 @@ class ManagerConfig:
 
     def topic_config(self, properties: Mapping[str, PropertyValue]) -> LogConfig:
         """Return a topic's configuration: its own `properties`, and the defaults for the rest."""
-        return LogConfig.from_properties({**self.topic_defaults, **unaliased(properties)})
+        settings = {**self.topic_defaults, **unaliased(properties, warn=not self.is_member)}
+        return LogConfig.from_properties(_understood(settings) if self.is_member else settings)
+
+
+def _understood(settings: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
+    understood = {}
+    for name, value in settings.items():
+        if name == "message.format.version":
+            continue
+        try:
+            LogConfig.from_properties({name: value})
+        except InvalidArgumentError as error:
+            logger.warning("a topic's setting is skipped: %s", error)
+        else:
+            understood[name] = value
+    return understood
 
 
 def _number(name: str, value: PropertyValue) -> int:

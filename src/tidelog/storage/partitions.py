@@ -298,14 +298,15 @@ class Partitions:
         log.close_handlers()
         remove_directory(log.directory)
 
-    def remove(self, key: TopicPartition) -> Removal | None:
+    def remove(self, key: TopicPartition, name: str | None = None, *, what: str = "deleted") -> Removal | None:
         """Rename a partition's folder out of the way, to be removed later. None if it cannot be renamed.
 
-        The partition is `failed` then, with the reason.
+        The partition is `failed` then, with the reason. `name` is the folder's new one, if it is to be no interrupted deletion's,
+        and `what` says what becomes of it.
         """
         self.events.before_removal(key)
         log = self._forget(key)
-        target = self.directory / names.log_delete_dir_name(*key, mark=DELETION_MARK)
+        target = self.directory / (name or names.log_delete_dir_name(*key, mark=DELETION_MARK))
         delay_ms = LogConfig().file_delete_delay_ms if log is None else log.config.file_delete_delay_ms
         if log is not None:
             # Nothing is written any more: what is removed needs no room on a disk that may be full.
@@ -316,7 +317,7 @@ class Partitions:
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # Somebody else has removed it.
                 return Removal(target, 0)
-            self.fail(key, f"it is being deleted, but {error}")
+            self.fail(key, f"it is being {what}, but {error}")
             return None
         return Removal(target, delay_ms)
 

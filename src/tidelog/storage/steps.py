@@ -25,8 +25,8 @@ Step: TypeAlias = Change | Callable[[], Any] | None
 Steps: TypeAlias = Generator[Step, Any, T]
 
 
-def run_steps(steps: Steps[T], store: MetadataStore) -> T:
-    """Do all steps here and now; return what they come to. Raises what they raise."""
+def run_steps(steps: Steps[T], store: MetadataStore | None = None) -> T:
+    """Do all steps here and now; return what they come to. Raises what they raise. Changes are of the metadata log `store`."""
     result: Any = None
     error: BaseException | None = None
     try:
@@ -35,6 +35,7 @@ def run_steps(steps: Steps[T], store: MetadataStore) -> T:
             result, error = None, None
             try:
                 if isinstance(step, Change):
+                    assert store is not None
                     store.settle(step)
                 elif step is not None:
                     result = step()

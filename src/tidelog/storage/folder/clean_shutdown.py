@@ -22,6 +22,18 @@ def write_clean_shutdown(directory: Path, broker_epoch: int = NO_BROKER_EPOCH) -
     replace_file(directory / CLEAN_SHUTDOWN_FILE, text.encode())
 
 
+def read_broker_epoch(directory: Path) -> int:
+    """Return the broker epoch at the last clean end, `NO_BROKER_EPOCH` where nothing says. Raises StorageError."""
+    path = directory / CLEAN_SHUTDOWN_FILE
+    try:
+        epoch = json.loads(path.read_bytes())["brokerEpoch"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return NO_BROKER_EPOCH
+    except OSError as error:
+        raise StorageError(f"cannot read the clean-shutdown mark: {error.strerror}", path=path) from error
+    return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
+
+
 def take_clean_shutdown(directory: Path) -> bool:
     """Remove the mark; return whether it was there. It is gone on the disk before anything else happens. Raises StorageError."""
     path = directory / CLEAN_SHUTDOWN_FILE

@@ -6,6 +6,7 @@ import os
 import resource
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,18 +51,41 @@ def claim(directory: Path, config: ManagerConfig) -> MetaProperties:
     Raises InvalidArgumentError for another node's or cluster's folder, CorruptCheckpointError, StorageError.
     """
     owner = read_meta_properties(directory)
-    path = directory / META_PROPERTIES
     if owner is None:
         node_id = FIRST_NODE_ID if config.node_id is None else config.node_id
         owner = MetaProperties(node_id, config.cluster_id or format_topic_id(new_topic_id()), format_topic_id(new_topic_id()))
         write_meta_properties(directory, owner)
+    _check_owner(directory, owner, config)
+    return owner
+
+
+def members(directory: Path, config: ManagerConfig) -> MetaProperties:
+    """Return whose folder this is, if it was formatted for a member of a cluster; one that has no id yet gets one (KIP-858).
+
+    Raises InvalidArgumentError for one that was not, another node's or cluster's, CorruptCheckpointError, StorageError.
+    """
+    owner = read_meta_properties(directory)
+    if owner is None or owner.cluster_id is None:
+        raise InvalidArgumentError(
+            "the folder is not formatted for a broker of a cluster; `tidelog format` does it",
+            path=directory / META_PROPERTIES,
+            found="no such file" if owner is None else "no cluster.id",
+        )
+    _check_owner(directory, owner, config)
+    if owner.directory_id is None or owner.version == 0:
+        owner = replace(owner, directory_id=owner.directory_id or format_topic_id(new_topic_id()), version=1)
+        write_meta_properties(directory, owner)
+    return owner
+
+
+def _check_owner(directory: Path, owner: MetaProperties, config: ManagerConfig) -> None:
+    path = directory / META_PROPERTIES
     for what, found, expected in (
         ("node", owner.node_id, config.node_id),
         ("cluster", owner.cluster_id, config.cluster_id),
     ):
         if expected is not None and found != expected:
             raise InvalidArgumentError(f"the folder belongs to another {what}", path=path, found=found, expected=expected)
-    return owner
 
 
 def is_claimed(directory: Path) -> bool:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 
 from tidelog.config import PropertyValue, unaliased
@@ -39,7 +38,6 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.formats import names
-from tidelog.formats.checkpoints import sync_directory
 from tidelog.formats.partition_metadata import format_topic_id, read_topic_id
 from tidelog.metadata.records import TOPIC_RESOURCE, RemoveTopicRecord
 from tidelog.model import TopicPartition
@@ -51,16 +49,15 @@ from tidelog.storage.metadata.topic_records import config_records, partition_rec
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partitions import DELETION_MARK, Partitions, Removal
 from tidelog.storage.steps import Steps
+from tidelog.storage.topics.new_folders import PARTITIONS_A_STEP, NewFolders
 from tidelog.storage.topics.new_topic import check_topic_name
 from tidelog.storage.topics.topic import Topic
-from tidelog.storage.topics.topic_table import KEEP_EVERYTHING, TopicTable
+from tidelog.storage.topics.topic_configs import KEEP_EVERYTHING
+from tidelog.storage.topics.topic_table import TopicTable
 
 logger = logging.getLogger("tidelog.storage")
 
 MAX_PARTITIONS = 2**31 - 1
-
-PARTITIONS_A_STEP = 16
-"""So many partitions are made, or renamed, before others have their turn."""
 
 
 class TopicLifecycle:
@@ -75,6 +72,7 @@ class TopicLifecycle:
         self._directory = directory
         self._partitions = partitions
         self._store = store
+        self._folders = NewFolders(directory, partitions)
         self.table = TopicTable(config, partitions, store)
         self._deleting = set(deleting)
         self._busy: set[str] = set()
@@ -107,6 +105,10 @@ class TopicLifecycle:
         """Whether the topic is going, but not gone."""
         return name in self._deleting
 
+    def is_wanted(self, key: TopicPartition) -> bool:
+        """Whether a partition is to be brought back where it is offline: its topic is not going."""
+        return key.topic not in self._deleting
+
     def unfinished(self) -> list[str]:
         """Return the topics whose deletion the disk has refused to finish: `delete` goes on with one."""
         return sorted(self._deleting - self._busy)
@@ -119,7 +121,7 @@ class TopicLifecycle:
 
     # --- at the start
 
-    def finish_deletions(self, contents: FolderContents) -> list[TopicPartition]:
+    def sort_out(self, contents: FolderContents) -> list[TopicPartition]:
         """Go on with interrupted deletions; return the partitions that are to be loaded, in order. Raises StorageError."""
         by_id = {topic.topic_id: name for name, topic in self.table.by_name.items()}
         for directory in contents.going:
@@ -141,7 +143,7 @@ class TopicLifecycle:
                     removals[removal.directory] = removal
         gone = self._deleting - failed
         if gone:
-            self._sync()
+            self._folders.sync()
             self._store.commit(
                 [RemoveTopicRecord(self.table.by_name[name].topic_id) for name in gone if name in self.table.by_name]
             )
@@ -197,7 +199,7 @@ class TopicLifecycle:
         try:
             yield change
             try:
-                self._publish((yield from self._made(self._missing(topic))))
+                self._folders.publish((yield from self._made(self._missing(topic))))
             except Exception:
                 yield from self._undo_create(topic)
                 raise
@@ -231,12 +233,13 @@ class TopicLifecycle:
                 self.table.refresh(name)
                 yield change
             except GeneratorExit:
-                _close(made)
+                for log in made:
+                    log.close_handlers()
                 raise
             except StorageError:
-                self._unmake(made)
+                self._folders.unmake(made)
                 raise
-            self._publish(made)
+            self._folders.publish(made)
         finally:
             self._busy.discard(name)
         topic = self.get(name)
@@ -273,7 +276,7 @@ class TopicLifecycle:
                     failed, reason = failed + 1, self._partitions.failed[key]
                 else:
                     removals.append(removal)
-            yield self._sync
+            yield self._folders.sync
             if failed:
                 raise StorageError(f"topic {name!r} is not gone: {failed} partitions: {reason}", path=self._directory)
             if topic is not None:
@@ -351,34 +354,7 @@ class TopicLifecycle:
         return [key for key in (TopicPartition(topic.name, number) for number in numbers) if key not in there]
 
     def _made(self, missing: list[TopicPartition]) -> Steps[list[PartitionLog]]:
-        """Make the folders of partitions, all or none, and return their logs, of which nobody knows yet. Raises StorageError."""
-        made: list[PartitionLog] = []
-        try:
-            for start in range(0, len(missing), PARTITIONS_A_STEP):
-                folders = [self.folder_of(key) for key in missing[start : start + PARTITIONS_A_STEP]]
-                yield partial(self._make, folders, made)
-            if any(self._partitions.is_in_checkpoints(key) for key in missing):
-                yield self._partitions.drop_gone
-            yield self._sync
-        except GeneratorExit:  # The owner ends: what is there is gone on with at the next start.
-            _close(made)
-            raise
-        except BaseException:
-            self._unmake(made)
-            raise
-        return made
-
-    def _unmake(self, made: Iterable[PartitionLog]) -> None:
-        for log in made:
-            self._partitions.unmake(log)
-
-    def _publish(self, made: Iterable[PartitionLog]) -> None:
-        for log in made:
-            self._partitions.put_new(log.topic_partition, log)
-
-    def _make(self, folders: Iterable[PartitionFolder], made: list[PartitionLog]) -> None:
-        """On any thread; what was made before an error is in `made`."""
-        made.extend(map(self._partitions.loader.made, folders))
+        return self._folders.made(missing, self.folder_of)
 
     def _undo_create(self, topic: Topic) -> Steps[None]:
         """Have the metadata say what is true. If that cannot be written, the topic is one that is being deleted."""
@@ -397,17 +373,6 @@ class TopicLifecycle:
         """
         if any(self._partitions.is_in_checkpoints(key) for key in made):
             self._partitions.write_checkpoints()
-
-    def _sync(self) -> None:
-        try:
-            sync_directory(self._directory)
-        except OSError as error:
-            raise StorageError(f"cannot sync the data folder: {error.strerror}", path=self._directory) from error
-
-
-def _close(logs: Iterable[PartitionLog]) -> None:
-    for log in logs:
-        log.close_handlers()
 
 
 def _topic_id(directory: Path) -> uuid.UUID | None:

@@ -6,59 +6,34 @@ import logging
 from collections import Counter
 from pathlib import Path
 
-from tidelog.config import LogConfig, PropertyValue
-from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.errors import InvalidArgumentError
 from tidelog.storage.manager_config import ManagerConfig
 from tidelog.storage.metadata.metadata_store import MetadataStore
 from tidelog.storage.partitions import Partitions
 from tidelog.storage.topics.topic import Topic
+from tidelog.storage.topics.topic_configs import TopicConfigs
 
 logger = logging.getLogger("tidelog.storage")
-
-KEEP_EVERYTHING: dict[str, PropertyValue] = {"cleanup.policy": "delete", "retention.ms": -1, "retention.bytes": -1}
-"""What a topic has that nobody has given us a configuration for, besides the folder's defaults."""
 
 SHOWN_TOPICS = 10
 """A notice names no more than so many."""
 
 
-class TopicTable:
+class TopicTable(TopicConfigs):
     """The topics of one folder, by name and id. `by_name` is to be read, not changed: `refresh` does that."""
 
     def __init__(self, config: ManagerConfig, partitions: Partitions, store: MetadataStore) -> None:
-        self.config = config
+        super().__init__(config, partitions, self._own_properties)
         self.by_name: dict[str, Topic] = {}
-        self._partitions = partitions
         self._store = store
-        self._configs: dict[str, LogConfig] = {}
         self._look_alikes: Counter[str] = Counter()
         """How many topics have a name, but for dots and underscores."""
         self._restored()
         store.on_restore = self._restored
 
-    def config_of(self, name: str) -> LogConfig:
-        """Return the configuration of a topic's logs."""
-        config = self._configs.get(name)
-        if config is None:
-            topic = self.by_name.get(name)
-            config = self.config.topic_config(KEEP_EVERYTHING if topic is None else topic.properties)
-            self._configs[name] = config
-        return config
-
-    def reconfigure(self, config: ManagerConfig) -> None:
-        """Give topics other defaults. Their logs have them with `configure_logs`."""
-        self.config = config
-        self._configs.clear()
-
-    def configure_logs(self, name: str) -> None:
-        """Give a topic's logs the configuration. One that cannot follow is offline, and says so."""
-        for key in self._partitions.keys_of(name):
-            log = self._partitions.logs.get(key)
-            if log is not None:
-                try:
-                    log.update_config(self.config_of(name))
-                except StorageError as error:
-                    logger.error("%s: %s", log.directory, error)
+    def _own_properties(self, name: str) -> dict[str, str] | None:
+        topic = self.by_name.get(name)
+        return None if topic is None else topic.properties
 
     def refresh(self, name: str) -> None:
         """Take a topic as the metadata has it now."""
@@ -70,7 +45,7 @@ class TopicTable:
             self.by_name[name] = Topic(name, found.topic_id, max(found.partitions) + 1, image.topic_config(name))
             self._look_alikes[_look_alike(name)] += 1
         self._partitions.changed.add(name)
-        self._configs.pop(name, None)
+        self.forget(name)
 
     def _restored(self) -> None:
         """Take all topics as the metadata has them."""

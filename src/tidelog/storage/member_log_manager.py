@@ -1,0 +1,102 @@
+"""The data folder of a broker that is a member of a cluster: its controllers say which replicas are in it (KIP-500, KIP-631).
+
+::
+
+    manager = MemberLogManager(directory, clock, properties={"node.id": 4})
+    manager.open()             # whose folder it is, for the registration: owner, previous_broker_epoch
+    manager.startup(plane)     # once the broker has caught up with the metadata (plane.image): the logs are loaded
+    run_steps(manager.replicas.creations({key: topic_id}))
+
+As `LogManager`, but for these:
+
+- The folder was formatted, by Kafka's storage tool or `tidelog format`. Nothing is written to ``__cluster_metadata-0``: the copy
+  of the controllers' log is the broker's.
+- What lies in it and belongs to no replica of this node is set aside (`topics.replica_folders`).
+- High watermarks are those of ``replication-offset-checkpoint``: never the log ends, which others may not have.
+- Topics and settings change in the metadata only: `replicas` has folders and logs follow. Producer ids come from the controllers.
+- Writes that an import left half done are not finished: the other replicas would not have them.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from tidelog.errors import InvalidArgumentError
+from tidelog.storage.folder import data_folder
+from tidelog.storage.folder.clean_shutdown import NO_BROKER_EPOCH, read_broker_epoch
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.meta_properties import MetaProperties
+from tidelog.storage.folder.write_journal import is_pending
+from tidelog.storage.log_manager import LogManager
+from tidelog.storage.metadata.cluster_metadata import ClusterMetadata, HasImage
+from tidelog.storage.topics.replica_folders import ReplicaFolders
+from tidelog.storage.topics.replica_steps import ReplicaSteps
+
+logger = logging.getLogger("tidelog.storage")
+
+
+class MemberLogManager(LogManager):
+    """Looks after the folder of a member of a cluster."""
+
+    previous_broker_epoch: int = NO_BROKER_EPOCH
+    """The broker's epoch when the folder was last closed cleanly, for the registration (KIP-966)."""
+    _owner: MetaProperties | None = None
+    _folders: ReplicaFolders | None = None
+
+    def open(self) -> None:
+        """Lock the folder, and read whose it is; `shutdown` gives it back. Idempotent.
+
+        Raises StorageError where someone else holds it, InvalidArgumentError where it is not formatted, or is another node's or
+        cluster's, CorruptCheckpointError.
+        """
+        if self._lock is not None:
+            return
+        if not self.directory.is_dir():
+            raise InvalidArgumentError("no such folder; `tidelog format` makes one", path=self.directory)
+        self._lock = DirLock(self.directory).__enter__()
+        self._configured = replace(self._configured, is_member=True)
+        try:
+            self._owner = data_folder.members(self.directory, self._configured)
+            self.previous_broker_epoch = read_broker_epoch(self.directory)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def startup(self, plane: HasImage | None = None) -> None:
+        """Load the logs of this node's replicas, and begin with the background work. Raises StorageError, as `open` does.
+
+        `plane` has the cluster's metadata, here and from now on: it has been caught up with.
+        """
+        if plane is None:
+            raise InvalidArgumentError("a member's folder is loaded by its cluster's metadata", path=self.directory)
+        self.open()
+        assert self._owner is not None
+        try:
+            data_folder.raise_open_files_limit()
+            contents = data_folder.list_contents(self.directory)
+            if is_pending(self.directory):
+                logger.warning("%s: an import was interrupted; what it had written is not taken over", self.directory)
+            metadata = ClusterMetadata(plane, self._owner.node_id)
+            opened = self._opened(self._owner, metadata)
+            folders = ReplicaFolders(self.directory, opened.config, opened.partitions, metadata)
+            opened.load(folders, contents, self._progress)
+            opened.work.forget_cleaning(folders.set_aside)
+            self._folders, self._started = folders, opened
+        except BaseException:
+            self._unlock()
+            raise
+
+    @property
+    def owner(self) -> MetaProperties:
+        """Node, cluster and folder ids, once it is open."""
+        if self._owner is None:
+            raise InvalidArgumentError("the log manager is not open", path=self.directory)
+        return self._owner
+
+    @property
+    def replicas(self) -> ReplicaSteps:
+        """What makes folders and logs follow the metadata, in steps."""
+        running = self._running
+        assert self._folders is not None
+        return ReplicaSteps(self._folders, running.partitions, running.work, running.settings)

@@ -1,0 +1,219 @@
+"""The replicas that this node has in its data folder, as the metadata of a cluster assigns them (KIP-500, KIP-516).
+
+Controllers decide what is there; here folders follow:
+
+| | folder | a crash in between |
+|---|---|---|
+| the node is among a partition's replicas, and has no folder | made | is empty: it is taken |
+| the partition is deleted, or moves away, while the broker runs | becomes ``….<uuid>-delete``, and goes later | it is a stray |
+| a start finds a stray | becomes ``….<uuid>-stray``, and stays | the next start does it |
+| a start finds ``-delete`` | goes later | |
+| a topic's, or the broker's, settings change | its logs get them | |
+
+A stray, as in Kafka, is a folder of a topic whose id the metadata does not know (it was deleted, and perhaps made again, while
+the broker was away), of a partition that the topic does not have, of which this node has no replica, or one that does not say
+whose it is. In Kafka the last is also an empty one that a crash left before it had its id; here that one is taken.
+
+Nothing is created by itself: the broker does so for each replica (`creations`). One change at a time. `log_manager` owns one.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tidelog.errors import CorruptCheckpointError, StorageError
+from tidelog.formats import names
+from tidelog.formats.partition_metadata import read_topic_id
+from tidelog.model import TopicPartition
+from tidelog.storage.folder.data_folder import FolderContents
+from tidelog.storage.loading.partition_loader import PartitionFolder
+from tidelog.storage.manager_config import ManagerConfig
+from tidelog.storage.metadata.cluster_metadata import ClusterMetadata
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partitions import Partitions, Removal
+from tidelog.storage.steps import Steps
+from tidelog.storage.topics.new_folders import PARTITIONS_A_STEP, NewFolders
+from tidelog.storage.topics.topic import Topic
+from tidelog.storage.topics.topic_configs import TopicConfigs
+
+logger = logging.getLogger("tidelog.storage")
+
+
+class ReplicaFolders:
+    """The replicas of `metadata`'s node in `directory`, with their logs in `partitions`."""
+
+    def __init__(self, directory: Path, config: ManagerConfig, partitions: Partitions, metadata: ClusterMetadata) -> None:
+        self._directory = directory
+        self._partitions = partitions
+        self._metadata = metadata
+        self._folders = NewFolders(directory, partitions)
+        self.table = TopicConfigs(config, partitions, self._properties_of)
+        self.set_aside: list[TopicPartition] = []
+        """The strays that this start has found."""
+        self._strays: dict[TopicPartition, str] = {}
+        """Those that are still to be set aside, and why."""
+
+    # --- asking
+
+    def topics(self) -> dict[str, Topic]:
+        """Return the topics with a replica here, by name."""
+        found = ((name, self.find(name)) for name in self._partitions.topics())
+        return {name: topic for name, topic in found if topic is not None}
+
+    def find(self, name: str) -> Topic | None:
+        """Return a topic of the cluster, None if there is none of that name."""
+        image = self._metadata.image
+        topic = image.topics.get(name)
+        if topic is None or not topic.partitions:
+            return None
+        return Topic(name, topic.topic_id, max(topic.partitions) + 1, image.topic_config(name))
+
+    def is_known(self, name: str) -> bool:
+        """Whether the topic has a configuration: else neither retention nor compaction may touch it."""
+        return name in self._metadata.image.topics
+
+    def is_wanted(self, key: TopicPartition) -> bool:
+        """Whether this node has a replica of a partition."""
+        topic = self._metadata.image.topics.get(key.topic)
+        partition = None if topic is None else topic.partitions.get(key.partition)
+        return partition is not None and self._metadata.node_id in partition.replicas
+
+    def unfinished(self) -> list[str]:
+        """Return the topics with a folder here that is to be gone, and could not be renamed."""
+        return sorted({key.topic for key in self._partitions.failed if not self.is_wanted(key)})
+
+    def folder_of(self, key: TopicPartition, directory: Path | None = None) -> PartitionFolder:
+        """Return what a partition is loaded by; `directory` may be given if it is known."""
+        topic = self._metadata.image.topics.get(key.topic)
+        topic_id = None if topic is None else topic.topic_id
+        return PartitionFolder(key, directory or self._partitions.directory_of(key), self.table.config_of(key.topic), topic_id)
+
+    # --- at the start
+
+    def sort_out(self, contents: FolderContents) -> list[TopicPartition]:
+        """Set strays aside; return the partitions that are to be loaded, in order. Raises StorageError."""
+        delay_ms = self.table.config.topic_config({}).file_delete_delay_ms
+        for directory in contents.going:
+            self._partitions.remove_later(directory, delay_ms)
+        kept = []
+        for key, directory in sorted(contents.partitions.items()):
+            reason = self._stray(key, directory)
+            if reason is None:
+                kept.append(key)
+            else:
+                self._strays[key] = reason
+                self._remove(key)
+                self.set_aside.append(key)
+        if self.set_aside:
+            self._folders.sync()
+        return kept
+
+    def _stray(self, key: TopicPartition, directory: Path) -> str | None:
+        """Return why a folder is a stray, None if it is this node's replica."""
+        if not self.is_wanted(key):
+            return f"node {self._metadata.node_id} has no replica of it"
+        try:
+            topic_id = read_topic_id(directory / names.PARTITION_METADATA)
+        except (CorruptCheckpointError, StorageError):
+            return None  # Loading reports it.
+        if topic_id is None:
+            return None if is_empty(directory) else "it does not say of which topic it is"
+        return None if topic_id == self._metadata.image.topics[key.topic].topic_id else "it is of another topic of that name"
+
+    # --- changing
+
+    def create(self, wanted: Mapping[TopicPartition, uuid.UUID]) -> Steps[dict[TopicPartition, PartitionLog]]:
+        """Make replicas of partitions, each with its topic's id; return all their logs. Idempotent.
+
+        A replica with another topic's id is deleted first, a stray set aside. One that cannot be made is offline, with the
+        reason, and not among those returned; so is one that is there and is offline without a log.
+        """
+        partitions = self._partitions
+        others = [key for key, topic_id in wanted.items() if self._is_of_another(key, topic_id)]
+        try:
+            yield from self.delete(others)
+        except StorageError as error:
+            logger.error("%s", error)
+        missing = [
+            key
+            for key in wanted
+            if key not in partitions.logs and not (key in partitions.failed and partitions.directory_of(key).exists())
+        ]
+        if missing:
+            for name in {key.topic for key in missing}:
+                self.table.forget(name)
+            refused: dict[TopicPartition, str] = {}
+            try:
+                self._folders.publish(
+                    (
+                        yield from self._folders.made(
+                            missing, lambda key: self.folder_of(key)._replace(topic_id=wanted[key]), refused
+                        )
+                    )
+                )
+            except StorageError as error:
+                refused = dict.fromkeys(missing, str(error))
+            for key, reason in refused.items():
+                partitions.fail(key, reason)
+        return {key: log for key in wanted if (log := partitions.logs.get(key)) is not None}
+
+    def delete(self, keys: Iterable[TopicPartition]) -> Steps[None]:
+        """Delete replicas: they are gone at once, their folders later; those that are not there are skipped.
+
+        Raises StorageError where folders cannot be renamed: they are offline then, and it may be called again.
+        """
+        partitions, removals, refused = self._partitions, [], []
+        there = [key for key in keys if partitions.state(key) is not None]
+        for number, key in enumerate(there, start=1):
+            is_stray, removal = key in self._strays, self._remove(key)
+            if removal is None:
+                refused.append(key)
+            elif not is_stray:
+                removals.append(removal)
+            if number % PARTITIONS_A_STEP == 0:
+                yield None
+        if len(there) > len(refused):
+            yield self._folders.sync
+            if any(partitions.is_in_checkpoints(key) for key in there):
+                yield partitions.drop_gone
+            for removal in removals:
+                partitions.remove_later(*removal)
+        if refused:
+            raise StorageError(f"{len(refused)} replicas are not gone: {partitions.failed[refused[0]]}", path=self._directory)
+
+    # --- inside
+
+    def _remove(self, key: TopicPartition) -> Removal | None:
+        """Rename a replica's folder, or a stray's that is to stay; None if that cannot be done: it is offline then."""
+        reason = self._strays.get(key)
+        if reason is None:
+            return self._partitions.remove(key, names.log_delete_dir_name(*key))
+        name = names.log_stray_dir_name(*key)
+        removal = self._partitions.remove(key, name, what="set aside")
+        if removal is not None:
+            logger.warning("%s: set aside as %s: %s", self._partitions.directory_of(key), name, reason)
+            del self._strays[key]
+        return removal
+
+    def _properties_of(self, name: str) -> dict[str, str] | None:
+        return self._metadata.image.topic_config(name) if self.is_known(name) else None
+
+    def _is_of_another(self, key: TopicPartition, topic_id: uuid.UUID) -> bool:
+        log = self._partitions.logs.get(key)
+        if log is not None:
+            return log.topic_id not in (topic_id, None)
+        if key not in self._partitions.failed or key in self._strays:
+            return key in self._strays
+        try:
+            return read_topic_id(self._partitions.directory_of(key) / names.PARTITION_METADATA) not in (topic_id, None)
+        except (CorruptCheckpointError, StorageError):
+            return False
+
+
+def is_empty(directory: Path) -> bool:
+    """Whether a partition's folder holds no record, and never held one: all its logs begin at 0 and are empty."""
+    logs = list(directory.glob(f"*{names.LOG_SUFFIX}*"))
+    return all(path.name == names.file_name(0, names.LOG_SUFFIX) and path.stat().st_size == 0 for path in logs)

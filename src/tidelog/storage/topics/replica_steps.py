@@ -1,0 +1,53 @@
+"""Changes of a member's replicas in steps: those of `ReplicaFolders`, and what compaction and settings have to do with them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+
+from tidelog.errors import LogOfflineError
+from tidelog.model import TopicPartition
+from tidelog.storage.background_work import BackgroundWork
+from tidelog.storage.broker_settings import BrokerSettings
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.partitions import Partitions
+from tidelog.storage.steps import Steps
+from tidelog.storage.topics.replica_folders import ReplicaFolders
+
+
+class ReplicaSteps:
+    """For a broker that is a member of a cluster, after its metadata has changed. One change at a time; see `steps`."""
+
+    def __init__(self, folders: ReplicaFolders, partitions: Partitions, work: BackgroundWork, settings: BrokerSettings) -> None:
+        self._folders = folders
+        self._partitions = partitions
+        self._work = work
+        self._settings = settings
+
+    def creation(self, key: TopicPartition, topic_id: uuid.UUID) -> Steps[PartitionLog]:
+        """Make one replica, or find it, and return its log. Raises LogOfflineError, with the reason."""
+        logs = yield from self.creations({key: topic_id})
+        if key not in logs:
+            raise LogOfflineError(
+                f"the partition is offline: {self._partitions.failed[key]}", path=self._partitions.directory_of(key)
+            )
+        return logs[key]
+
+    def creations(self, wanted: Mapping[TopicPartition, uuid.UUID]) -> Steps[dict[TopicPartition, PartitionLog]]:
+        """Make many, with one sync: see `ReplicaFolders.create`."""
+        before = {key: self._partitions.logs.get(key) for key in wanted}
+        logs = yield from self._folders.create(wanted)
+        # What was compacted of a partition that was here under that name.
+        self._work.forget_cleaning([key for key, log in logs.items() if log is not before[key]])
+        return logs
+
+    def deletion(self, keys: Collection[TopicPartition]) -> Steps[None]:
+        """Delete replicas: see `ReplicaFolders.delete`."""
+        try:
+            yield from self._folders.delete(keys)
+        finally:
+            self._work.forget_cleaning(keys)
+
+    def reconfigure(self, topics: Iterable[str] = (), *, broker: bool = False) -> Steps[None]:
+        """Take over the settings of topics, or of the broker and so of all topics, as the metadata has them now."""
+        return self._settings.take_over(None if broker else topics)
