@@ -14,8 +14,6 @@ import pytest
 from tests.broker.conftest import StartBroker
 from tests.broker.test_scarce import batch, codes, eventually, fetched, produce
 from tidelog.clock import ManualClock, SystemClock
-from tidelog.model import TopicPartition
-from tidelog.reader.metadata_log import METADATA_DIR
 from tidelog.records.builder import Producer
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
@@ -23,12 +21,11 @@ from tidelog.wire.messages.delete_records import DeleteRecordsPartition, DeleteR
 
 
 class Disk:
-    """`os.fsync`, watched: what was synced, on which thread. Files of `waits_in` wait for `answers`; `error` comes of it."""
+    """`os.fsync`, watched: what was synced on which thread. While not `answers`, topic "t" waits; `error` is what comes of it."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, str]] = []
         self.answers = threading.Event()
-        self.waits_in = "/t-"
         self.answers.set()
         self.error: int | None = None
         original = os.fsync
@@ -36,7 +33,7 @@ class Disk:
         def fsync(fd: int) -> None:
             path = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
             self.calls.append((threading.current_thread().name, path))
-            if self.waits_in in path:
+            if "/t-" in path:
                 assert self.answers.wait(20)
             if self.error is not None and path.endswith(".log"):
                 raise OSError(self.error, os.strerror(self.error), path)
@@ -113,30 +110,6 @@ def test_who_waits_for_the_disk_waits_alone(start_broker: StartBroker, disk: Dis
         disk.answers.set()
         waiting.join()
         assert fetched(reader, "t", 0) == [0, 1]
-
-
-def test_a_partition_that_returns_waits_for_no_disk(start_broker: StartBroker, disk: Disk) -> None:
-    """One whose disk has lost its end gets the next epoch, which counts at once; the metadata's log is synced elsewhere."""
-    broker = start_broker()
-    broker.create_topic("t")
-    key = TopicPartition("t", 0)
-    with broker.client() as client:
-        produce(client, "t", range(1), batch())
-        eventually(lambda: not broker.on_loop(lambda: broker.node.manager.log("t", 0).leader_epochs.is_unwritten))
-        disk.waits_in, disk.calls = f"/{METADATA_DIR}/", []
-        disk.answers.clear()
-        log, returned = broker.on_loop(lambda: (broker.node.manager.log("t", 0), broker.node.manager.offline.returned))
-        for epoch in (1, 2):
-            broker.on_loop(lambda: returned(log, True))
-            assert broker.node.leadership.epoch_of(key) == epoch
-            assert codes(produce(client, "t", range(1), batch())) == {0}
-        assert {name for name, path in disk.calls if METADATA_DIR in path} & {"broker"} == set()
-        disk.answers.set()
-    broker.stop()
-    assert disk.calls
-    assert broker.is_clean
-    broker.start()
-    assert broker.node.leadership.epoch_of(key) == 2
 
 
 def test_what_comes_together_is_flushed_together(start_broker: StartBroker, disk: Disk) -> None:

@@ -26,11 +26,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tidelog.config import INT32_MAX
-from tidelog.errors import LogOfflineError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.errors import LogOfflineError, StorageError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.metadata.leading import leading_records, next_epoch_record
-from tidelog.storage.metadata.metadata_store import Change
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode
@@ -124,12 +123,10 @@ class SingleLeadership:
         manager: LogManager,
         wake_fetches: Callable[[TopicPartition], None],
         when_flushed: Callable[[PartitionLog, Flushed], None],
-        flush_soon: Callable[[Change], None] | None = None,
     ) -> None:
         """Begin to lead the logs of a manager that has started. Raises StorageError.
 
-        `wake_fetches` is `DelayedFetches.appended`, `when_flushed` is `Flushes.appended`, `flush_soon` is
-        `TopicChanges.flush_soon`; without it a change of the metadata is waited for.
+        `wake_fetches` is `DelayedFetches.appended`, `when_flushed` is `Flushes.appended`.
         """
         self._manager = manager
         self._node_id = manager.owner.node_id
@@ -137,7 +134,6 @@ class SingleLeadership:
         self._wake_fetches = wake_fetches
         self._when_flushed = when_flushed
         self._store = manager.metadata
-        self._flush_soon = flush_soon or manager.metadata.settle
         self._found: dict[TopicPartition, int] = {}
         may_have_lost = not manager.had_clean_shutdown
         topics = self._store.image.topics
@@ -148,6 +144,7 @@ class SingleLeadership:
                 epoch = log.leader_epochs.latest_epoch or 0
                 self._found[key] = min(epoch + (may_have_lost and log.log_end_offset > 0), INT32_MAX)
         self._store.commit(leading_records(self._store, manager.logs, may_have_lost=may_have_lost))
+        manager.offline.returned = self.on_return
 
     # --- may it be done here?
 
@@ -229,13 +226,11 @@ class SingleLeadership:
         if topic is None or key.partition not in topic.partitions:
             self._found[key] = min(self.epoch_of(key) + 1, INT32_MAX)
             return
-        record = next_epoch_record(self._store, topic.partitions[key.partition])
-        if record is None:
-            return
+        change = next_epoch_record(self._store, topic.partitions[key.partition])
         try:
-            self._flush_soon(self._store.append([record]))
-        except TidelogError as error:
-            logger.error("%s: its new epoch is not in the metadata: %s", log.directory, error)
+            self._store.commit([] if change is None else [change])
+        except StorageError as error:
+            logger.error("%s", error)
 
     # --- epochs
 

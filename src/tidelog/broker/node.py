@@ -60,15 +60,10 @@ class Node:
         self.delayed_fetches = DelayedFetches(timers)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
         self.flushes = Flushes(manager)
-        self.topic_changes = TopicChanges(self)
-        self.leadership: Leadership = SingleLeadership(
-            manager,
-            self.delayed_fetches.appended,
-            self.flushes.appended,
-            self.topic_changes.flush_soon,
-        )
+        self.leadership: Leadership = SingleLeadership(manager, self.delayed_fetches.appended, self.flushes.appended)
         self.fetch_reader = FetchReader(manager, self.leadership)
         self.topics = Topics(self)
+        self.topic_changes = TopicChanges(self)
         self.dynamic_settings = DynamicSettings(self)
         self.configs = ConfigEntries(self)
         self.metrics = Metrics()

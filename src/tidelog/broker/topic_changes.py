@@ -23,7 +23,6 @@ they are made. A handler has the changes of its request done side by side, and a
 from __future__ import annotations
 
 import gc
-import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
@@ -42,8 +41,6 @@ from tidelog.storage.steps import Steps
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
-
-logger = logging.getLogger("tidelog.broker")
 
 CALL_S = 0.005
 """So long a thread works on one request's folders before another request's have their turn."""
@@ -70,7 +67,7 @@ class TopicChanges:
         self._next: dict[str, deque[_Task]] = {}
         """Who waits for a topic, by the names of those that somebody is changing."""
         self._runs: set[_Run] = set()
-        self._unflushed: list[tuple[Change, _Task | None]] = []
+        self._unflushed: list[tuple[Change, _Task]] = []
         self._is_flushing = False
         self._others: list[Callable[[Any], None]] = []
         self._wait_ms = 0
@@ -114,11 +111,6 @@ class TopicChanges:
         self._others.append(done)
         self._node.slices.go_on(cast("Request", _NOBODY), work())
 
-    def flush_soon(self, change: Change) -> None:
-        """Have a change that counts already written with the next flush; log where the disk refuses it."""
-        self._unflushed.append((change, None))
-        self.flush()
-
     def finish_later(self) -> None:
         """Go on with deletions that the disk has refused to finish, in a while, and until there are none."""
         if not self._wait_ms:
@@ -144,11 +136,6 @@ class TopicChanges:
     def stop(self) -> None:
         """Give up what is not done, once no other thread works for it any more."""
         self.is_over = True
-        if any(task is None for _, task in self._unflushed):
-            try:
-                self._node.manager.metadata.flush()
-            except StorageError as error:
-                logger.error("%s", error)
         for run in list(self._runs):
             run.close()
         others, self._others = self._others, []
@@ -190,7 +177,7 @@ class TopicChanges:
             unflushed, self._unflushed = self._unflushed, []
             self._node.blocking.run(self._node.manager.metadata.flush, partial(self._flushed, unflushed))
 
-    def _flushed(self, flushed: list[tuple[Change, _Task | None]], result: object) -> None:
+    def _flushed(self, flushed: list[tuple[Change, _Task]], result: object) -> None:
         self._is_flushing = False
         if self.is_over:
             return
@@ -200,12 +187,8 @@ class TopicChanges:
                     raise result
                 self._node.manager.metadata.check(change)
             except Exception as error:
-                if task is None:
-                    logger.error("%s", error)
-                else:
-                    task.error = error
-            if task is not None:
-                task.run.wake(task)
+                task.error = error
+            task.run.wake(task)
         self.flush()
 
 

@@ -20,7 +20,6 @@ from tidelog.model import (
     EARLIEST_LOCAL,
     LATEST,
     MAX_TIMESTAMP,
-    NO_LEADER_EPOCH,
     NO_TIMESTAMP,
 )
 from tidelog.reader.offset_targets import Searched, check_target, place_of
@@ -64,10 +63,9 @@ def fetch_offset_for_timestamp(log: WrittenLog, timestamp: int, isolation: Fetch
     if timestamp >= 0 and log.message_format:
         found = _find_time(log, timestamp)
         return found if found is not None and found.offset < end else None
-    if timestamp == LATEST:
-        latest = log.leader_epochs.latest
-        return TimestampAndOffset(NO_TIMESTAMP, end, NO_LEADER_EPOCH if latest is None else latest.epoch)
     found = fetch_offset_by_timestamp(log, timestamp)
+    if timestamp == LATEST and found is not None:
+        return found._replace(offset=end)
     if timestamp in (EARLIEST, EARLIEST_LOCAL) or found is None or found.offset < end:
         return found
     return None

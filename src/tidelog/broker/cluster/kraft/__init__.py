@@ -1,0 +1,11 @@
+"""A broker under the controllers of Apache Kafka (KRaft, KIP-500, KIP-595, KIP-631): a member of their cluster, and no voter.
+
+| read | for |
+|---|---|
+| `member` | a member's start and end |
+| `kraft_plane` | the parts, as one `MetadataPlane` |
+| `quorum`, `controller_channel` | which controller leads, and requests to it |
+| `broker_lifecycle`, `features` | registration, heartbeats, controlled shutdown |
+| `metadata_fetcher`, `snapshot_fetcher`, `metadata_loader` | the metadata log: fetched, and replayed in slices |
+| `producer_id_blocks`, `envelope` | producer ids in blocks; requests of clients that only the controller answers |
+"""

@@ -1,0 +1,291 @@
+"""A broker's life in its cluster: registered, caught up, unfenced, shut down with leave (Kafka's BrokerLifecycleManager,
+KIP-631, KIP-866).
+
+Every change is the outcome of a heartbeat, or of a call of the owner's; `TRANSITIONS` lists them. A fenced broker leads
+nothing, is in no ISR, and clients do
+not see it. The controller fences a broker that is silent for its session's time; once it is heard again it is unfenced.
+
+| the controller answers | |
+|---|---|
+| DUPLICATE_BROKER_REGISTRATION | another process has the node id, or had it until just now: tried again until the deadline |
+| INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION, INVALID_REGISTRATION | nothing will change that: the broker ends with an error |
+| STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED on a heartbeat | the registration is gone: registered again, in a new epoch |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from time import monotonic
+
+from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, UnsupportedVersionError
+from tidelog.transitions import Transitions, checked
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Message
+from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+logger = logging.getLogger("tidelog.broker")
+
+SOON_S = 0.05
+"""Between heartbeats while the next one's answer is waited for: until unfenced for the first time, and at the end."""
+
+RETRY_S = 0.2
+MAX_RETRY_S = 2.0
+LOG_EVERY_S = 10.0
+
+
+class BrokerState(Enum):
+    """Kafka's states of a broker, by its names; None stands for NOT_RUNNING."""
+
+    STARTING = "STARTING"
+    RECOVERY = "RECOVERY"
+    RUNNING = "RUNNING"
+    PENDING_CONTROLLED_SHUTDOWN = "PENDING_CONTROLLED_SHUTDOWN"
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+
+
+TRANSITIONS: Transitions[BrokerState | None] = {
+    None: {BrokerState.STARTING: "the broker is started"},
+    BrokerState.STARTING: {
+        BrokerState.RECOVERY: "it has replayed the metadata up to its own registration",
+        BrokerState.SHUTTING_DOWN: "it ends before that, or cannot be registered",
+    },
+    BrokerState.RECOVERY: {
+        BrokerState.RUNNING: "its logs are loaded, and the controller has unfenced it",
+        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it ends before that",
+        BrokerState.SHUTTING_DOWN: "it fails",
+    },
+    BrokerState.RUNNING: {
+        BrokerState.PENDING_CONTROLLED_SHUTDOWN: "it shall end: the controller moves its leaders",
+        BrokerState.SHUTTING_DOWN: "it fails, or shall end without that",
+    },
+    BrokerState.PENDING_CONTROLLED_SHUTDOWN: {
+        BrokerState.SHUTTING_DOWN: "the controller lets it go, or does not answer in time",
+    },
+    BrokerState.SHUTTING_DOWN: {None: "it has ended"},
+}
+
+_FATAL = {
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "the controllers are those of another cluster",
+    ErrorCode.UNSUPPORTED_VERSION: "the cluster has a feature at a level that this broker does not support",
+    ErrorCode.INVALID_REGISTRATION: "the controller takes this registration for invalid",
+}
+
+_UNREGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+Call = Callable[[Message, float], Awaitable[Message]]
+
+
+class BrokerLifecycle:
+    """Registers the broker and keeps it registered; `run` does it. Belongs to the loop's thread.
+
+    `register` makes the registration; `call` sends a request to the active controller within so many seconds;
+    `metadata_offset` is the last offset that was replayed.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        *,
+        call: Call,
+        register: Callable[[uuid.UUID], Awaitable[BrokerRegistrationRequest]],
+        metadata_offset: Callable[[], int],
+        heartbeat_s: float,
+        session_s: float,
+        registration_timeout_s: float,
+    ) -> None:
+        self.node_id = node_id
+        self.state: BrokerState | None = None
+        self.incarnation_id = uuid.uuid4()
+        self.broker_epoch = -1
+        """Of the registration; -1 before."""
+        self.is_fenced = True
+        self.waits_for = ""
+        """Why the broker does not serve yet, for people; "" once it does."""
+        self.caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the broker has replayed the metadata up to its registration."""
+        self.unfenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once it was unfenced for the first time."""
+        self._call = call
+        self._register = register
+        self._metadata_offset = metadata_offset
+        self._heartbeat_s = heartbeat_s
+        self._session_s = session_s
+        self._registration_timeout_s = registration_timeout_s
+        self._is_ready = False
+        self._released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wake = asyncio.Event()
+        self._logged_at = -LOG_EVERY_S
+
+    def ready_to_unfence(self) -> None:
+        """From now on the broker wants to be unfenced: it can serve."""
+        self._is_ready = True
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Send the next heartbeat at once, where something is waited for that may have come."""
+        if self.state in (BrokerState.STARTING, BrokerState.RECOVERY) or self.is_fenced:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Register, and send heartbeats until it is cancelled. Raises TidelogError where the broker cannot be registered."""
+        self._move(BrokerState.STARTING)
+        await self._be_registered()
+        while True:
+            try:
+                await self._heartbeat()
+            except BrokerUnreachableError as error:
+                self._log_waiting(f"no heartbeat reaches the controller: {error}")
+            try:
+                async with asyncio.timeout(self._interval_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    async def shut_down_controlled(self, timeout_s: float) -> bool:
+        """Have the controller move the leaders elsewhere and let the broker go; whether it did in time."""
+        if self.state not in (BrokerState.RECOVERY, BrokerState.RUNNING) or self.broker_epoch < 0:
+            return False
+        self._move(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+        self._wake.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._released)
+        except TimeoutError:
+            logger.warning("the controller did not let the broker go within %g s", timeout_s)
+            return False
+        return True
+
+    def end(self) -> None:
+        """Nothing is sent any more. Idempotent."""
+        if self.state not in (BrokerState.SHUTTING_DOWN, None):
+            self._move(BrokerState.SHUTTING_DOWN)
+        if self.state is BrokerState.SHUTTING_DOWN:
+            self._move(None)
+
+    # --- registration
+
+    async def _be_registered(self) -> None:
+        deadline = monotonic() + self._registration_timeout_s
+        wait_s = RETRY_S
+        while True:
+            try:
+                reason = await self._try_to_register(max(deadline - monotonic(), 0.001))
+            except BrokerUnreachableError as error:
+                reason = str(error)
+            if reason is None:
+                return
+            if monotonic() >= deadline:
+                raise BrokerUnreachableError(f"not registered within {self._registration_timeout_s:g} s: {reason}")
+            self._log_waiting(f"not registered yet: {reason}")
+            await asyncio.sleep(min(wait_s, max(deadline - monotonic(), 0)))
+            wait_s = min(2 * wait_s, MAX_RETRY_S)
+
+    async def _try_to_register(self, timeout_s: float) -> str | None:
+        """Register; None if that is done, else why not yet. Raises where it never will be."""
+        request = await self._register(self.incarnation_id)
+        response = await self._call(request, timeout_s)
+        assert isinstance(response, BrokerRegistrationResponse)
+        code = response.error_code
+        if not code:
+            self.broker_epoch = response.broker_epoch
+            logger.info("registered as broker %d, epoch %d", self.node_id, self.broker_epoch)
+            return None
+        if code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            return f"another broker with node.id={self.node_id} runs, or one that has just ended and is not fenced yet"
+        if code in _FATAL:
+            error = UnsupportedVersionError if code == ErrorCode.UNSUPPORTED_VERSION else InvalidArgumentError
+            raise error(f"the broker cannot be registered: {_FATAL[ErrorCode(code)]}", found=ErrorCode(code).name)
+        return f"the controller answers {named(code)}"
+
+    # --- heartbeats
+
+    async def _heartbeat(self) -> None:
+        wants_shut_down = self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        request = BrokerHeartbeatRequest(
+            self.node_id,
+            self.broker_epoch,
+            self._metadata_offset(),
+            want_fence=not self._is_ready,
+            want_shut_down=wants_shut_down,
+        )
+        response = await self._call(request, max(self._session_s / 2, SOON_S))
+        assert isinstance(response, BrokerHeartbeatResponse)
+        code = response.error_code
+        if code in _UNREGISTERED:
+            logger.warning("broker %d is not registered in epoch %d any more: %s", self.node_id, self.broker_epoch, named(code))
+            self._set_fenced(True)
+            if wants_shut_down:
+                self._release()
+                return
+            await self._be_registered()
+            self._wake.set()
+        elif code:
+            raise_or_log = f"the controller answers a heartbeat with {named(code)}"
+            self._log_waiting(raise_or_log)
+        else:
+            self._take(response)
+
+    def _take(self, response: BrokerHeartbeatResponse) -> None:
+        if self.state is BrokerState.STARTING and response.is_caught_up:
+            self._move(BrokerState.RECOVERY)
+            self.caught_up.set_result(None)
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            self.is_fenced = response.is_fenced
+            if response.should_shut_down:
+                self._release()
+            return
+        self._set_fenced(response.is_fenced)
+        if self.state is BrokerState.RECOVERY and not response.is_fenced:
+            self._move(BrokerState.RUNNING)
+            self.unfenced.set_result(None)
+        elif response.is_fenced and self._is_ready:
+            self._log_waiting(f"fenced; metadata is replayed up to offset {self._metadata_offset()}")
+
+    def _set_fenced(self, is_fenced: bool) -> None:
+        if self.is_fenced != is_fenced:
+            logger.log(
+                logging.WARNING if is_fenced else logging.INFO,
+                "broker %d is %s",
+                self.node_id,
+                "fenced" if is_fenced else "unfenced",
+            )
+        self.is_fenced = is_fenced
+        if not is_fenced:
+            self.waits_for = ""
+
+    def _release(self) -> None:
+        if not self._released.done():
+            self._released.set_result(None)
+
+    def _interval_s(self) -> float:
+        if self._released.done():
+            return self._heartbeat_s
+        if self.state in (BrokerState.STARTING, BrokerState.PENDING_CONTROLLED_SHUTDOWN):
+            return min(SOON_S, self._heartbeat_s)
+        if self.state is BrokerState.RECOVERY and self._is_ready:
+            return min(SOON_S, self._heartbeat_s)
+        return self._heartbeat_s / 2 if self.is_fenced else self._heartbeat_s
+
+    def _log_waiting(self, reason: str) -> None:
+        self.waits_for = reason
+        if monotonic() - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = monotonic()
+            logger.warning("broker %d waits: %s", self.node_id, reason)
+
+    def _move(self, state: BrokerState | None) -> None:
+        self.state = checked(TRANSITIONS, self.state, state, f"broker {self.node_id}")
+        logger.info("broker %d is %s", self.node_id, "NOT_RUNNING" if state is None else state.value)
+
+
+def named(code: int) -> str:
+    """Return an error code's name, or its number where it has none here."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

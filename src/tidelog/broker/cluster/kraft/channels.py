@@ -1,0 +1,36 @@
+"""Channels to controllers, by address. One request that waits long (a Fetch) must not keep others: each use has channels of its
+own.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.cluster.kraft.quorum import Address
+
+
+class Channels:
+    """Channels to controllers, made when they are first asked for. Belongs to the loop's thread."""
+
+    def __init__(self, client_id: str, timeout_s: float, connect_timeout_s: float) -> None:
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._channels: dict[Address, Channel] = {}
+        self._is_closed = False
+
+    def to(self, address: Address) -> Channel:
+        """Return the channel to a controller."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = Channel(
+                *address, client_id=self._client_id, timeout_s=self._timeout_s, connect_timeout_s=self._connect_timeout_s
+            )
+            if self._is_closed:
+                channel.close()
+        return channel
+
+    def close(self) -> None:
+        """Close all, for good. Idempotent."""
+        self._is_closed = True
+        for channel in self._channels.values():
+            channel.close()

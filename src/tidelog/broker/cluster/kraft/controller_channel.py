@@ -1,0 +1,84 @@
+"""Requests to the active controller, whichever that is: over elections and restarts, until a deadline (Kafka's
+NodeToControllerChannelManager).
+
+Who leads the quorum is found by `metadata_fetcher`; here its leader is asked. A request without an answer, or answered with
+NOT_CONTROLLER, is sent again: to the same or to another controller, which may do it twice. Controllers expect that: what a
+broker asks for carries its epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.cluster.kraft.channels import Channels
+from tidelog.broker.cluster.kraft.quorum import Quorum
+from tidelog.errors import BrokerUnreachableError, ProtocolError, TidelogError
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Message
+
+logger = logging.getLogger("tidelog.broker")
+
+RETRY_S = 0.05
+MAX_RETRY_S = 0.5
+"""Between two attempts; the first wait is doubled each time."""
+
+
+class ControllerChannel:
+    """The way to the active controller. Belongs to the loop's thread."""
+
+    def __init__(self, quorum: Quorum, channels: Channels, timeout_s: float) -> None:
+        self._quorum = quorum
+        self._channels = channels
+        self._timeout_s = timeout_s
+
+    async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
+        """Send a request and return its response, whose top-level error is not NOT_CONTROLLER.
+
+        Raises BrokerUnreachableError at the deadline; SecurityProtocolError and UnsupportedVersionError at once.
+        """
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        wait_s, reason = RETRY_S, "no controller leads"
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    leader = await self._quorum.wait_for_leader()
+                    try:
+                        response = await self._channels.to(leader).call(request, timeout_s=deadline - loop.time())
+                    except (BrokerUnreachableError, ProtocolError) as error:
+                        reason = str(error)
+                    else:
+                        if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                            return response
+                        reason = f"{leader} is not the active controller"
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(2 * wait_s, MAX_RETRY_S)
+        except TimeoutError:
+            message = f"no answer to {request.API_NAME} from the active controller within {timeout_s:g} s: {reason}"
+            raise BrokerUnreachableError(message, path=str(self._quorum)) from None
+
+    async def connected(self, timeout_s: float | None = None) -> Channel:
+        """Return a connected channel to the active controller: what it offers and which features it knows. Raises as `call`."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        reason: TidelogError | str = "no controller leads"
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    channel = self._channels.to(await self._quorum.wait_for_leader())
+                    try:
+                        await channel.connect()
+                        return channel
+                    except (BrokerUnreachableError, ProtocolError) as error:
+                        reason = error
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            message = f"no connection to the active controller within {timeout_s:g} s: {reason}"
+            raise BrokerUnreachableError(message, path=str(self._quorum)) from None
+
+    def close(self) -> None:
+        """Close all connections. Idempotent."""
+        self._channels.close()

@@ -1,0 +1,238 @@
+"""The metadata plane of a broker under Kafka's controllers: its parts, wired, and what the broker asks of them.
+
+Two ways lead to the controllers: one follows the metadata log (`metadata_fetcher`) and so knows who leads; the other is for all
+requests (`controller_channel`), the broker's own and those of clients. Neither waits for the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle, named
+from tidelog.broker.cluster.kraft.channels import Channels
+from tidelog.broker.cluster.kraft.controller_channel import ControllerChannel
+from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
+from tidelog.broker.cluster.kraft.features import announced
+from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
+from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
+from tidelog.broker.cluster.kraft.producer_id_blocks import ProducerIdBlocks
+from tidelog.broker.cluster.kraft.quorum import Quorum
+from tidelog.broker.cluster.kraft.snapshot_fetcher import SnapshotFetcher
+from tidelog.broker.cluster.metadata_plane import ANONYMOUS
+from tidelog.broker.server.listeners import Listener
+from tidelog.broker.settings.cluster_config import ClusterConfig
+from tidelog.errors import BrokerError, InvalidArgumentError
+from tidelog.metadata.delta import MetadataDelta
+from tidelog.metadata.image import MetadataImage
+from tidelog.reader.metadata_log import METADATA_DIR
+from tidelog.wire.fields import Bytes, Message
+from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
+from tidelog.wire.messages.broker_registration import Listener as RegisteredListener
+
+logger = logging.getLogger("tidelog.broker")
+
+PLAINTEXT_ID = 0
+"""The id of the security protocol PLAINTEXT."""
+
+Publish = Callable[[MetadataDelta], Awaitable[None]]
+
+
+class KraftPlane:
+    """`MetadataPlane` under the controllers of Apache Kafka. Belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        cluster_id: str,
+        directory_id: uuid.UUID,
+        data_dir: Path,
+        listeners: tuple[Listener, ...],
+        rack: str | None,
+        previous_broker_epoch: int = -1,
+    ) -> None:
+        self.node_id = config.node_id
+        self.image = MetadataImage()
+        """Changes in place; it is one object for good."""
+        self.publish: Publish | None = None
+        """Is called with what changed, and awaited: the next change comes after it. None: nobody wants to know yet."""
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Raises what has ended the plane; the broker cannot go on then."""
+        self._config = config
+        self._cluster_id = cluster_id
+        self._directory_id = directory_id
+        self._listeners = listeners
+        self._rack = rack
+        self._previous_broker_epoch = previous_broker_epoch
+        connect_s = config.socket_connection_setup_timeout_ms / 1000
+        request_s = config.controller_quorum_request_timeout_ms / 1000
+        self._quorum = Quorum({voter.node_id: (voter.host, voter.port) for voter in config.voters}, config.bootstrap_servers)
+        self._raft = Channels(f"raft-client-{self.node_id}", request_s, min(request_s, connect_s))
+        self._controller = ControllerChannel(
+            self._quorum,
+            Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, connect_s),
+            config.request_timeout_ms / 1000,
+        )
+        self._loader = MetadataLoader(self.image, self._published)
+        self._fetcher = MetadataFetcher(
+            self._quorum,
+            self._raft,
+            self._loader,
+            SnapshotFetcher(data_dir / METADATA_DIR, self.node_id, cluster_id),
+            node_id=self.node_id,
+            cluster_id=cluster_id,
+            directory_id=directory_id,
+            retry_s=config.controller_quorum_retry_backoff_ms / 1000,
+            moved=self._moved,
+        )
+        self.lifecycle = BrokerLifecycle(
+            self.node_id,
+            call=lambda request, timeout_s: self.call(request, timeout_s=timeout_s),
+            register=self._registration,
+            metadata_offset=lambda: self._fetcher.end_offset - 1,
+            heartbeat_s=config.broker_heartbeat_interval_ms / 1000,
+            session_s=config.broker_session_timeout_ms / 1000,
+            registration_timeout_s=config.initial_broker_registration_timeout_ms / 1000,
+        )
+        self.producer_id_blocks = ProducerIdBlocks(self.producer_ids)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- start and stop
+
+    def start(self) -> None:
+        """Begin to follow the metadata, and register."""
+        for name, work in (("metadata", self._fetcher.run()), ("lifecycle", self.lifecycle.run())):
+            task = asyncio.get_running_loop().create_task(work, name=f"tidelog-{name}")
+            task.add_done_callback(self._over)
+            self._tasks.append(task)
+
+    async def stop(self) -> None:
+        """End all that runs, and close all connections. Idempotent."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.producer_id_blocks.close()
+        self._controller.close()
+        self._raft.close()
+        self.lifecycle.end()
+        if not self.failure.done():
+            self.failure.cancel()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_exception(error)
+            self.failure.exception()  # Nobody may ask for it any more.
+
+    # --- MetadataPlane
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this broker's registration; -1 before."""
+        return self.lifecycle.broker_epoch
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the controller keeps this broker from leading and from being in sync."""
+        return self.lifecycle.is_fenced
+
+    @property
+    def metadata_offset(self) -> int:
+        """Up to here the metadata is replayed."""
+        return self._fetcher.end_offset
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether a broker is registered and not fenced."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a broker may be added to an ISR: alive, not shutting down, and registered in that epoch (-1: any)."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            return False
+        return broker_epoch in (-1, broker.broker_epoch)
+
+    def endpoint(self, broker_id: int, listener_name: str | None = None) -> tuple[str, int] | None:
+        """Return a broker's host and port, of a listener or of the one between brokers; None if unknown or fenced."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            return None
+        wanted = listener_name or self._config.inter_broker_listener_name
+        for one in broker.end_points:
+            if one.name == wanted:
+                return one.host, one.port
+        return None
+
+    async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
+        """Send a request to the active controller and return its response: see `ControllerChannel.call`."""
+        return await self._controller.call(request, timeout_s=timeout_s)
+
+    async def forward(
+        self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
+    ) -> bytes:
+        """Have the active controller answer a client's request: see `MetadataPlane.forward`."""
+        response = await self.call(envelope(frame, principal, client_host), timeout_s=timeout_s)
+        return unwrapped(response, str(self._quorum.leader))
+
+    async def controller(self, timeout_s: float | None = None) -> Channel:
+        """Return a connected channel to the active controller, which says what it offers. Raises as `call`."""
+        return await self._controller.connected(timeout_s)
+
+    async def producer_ids(self) -> range:
+        """Return a block of producer ids that no other broker has (KIP-730). Raises as `call`, BrokerError for a refusal."""
+        answer: AllocateProducerIdsResponse = await self.call(AllocateProducerIdsRequest(self.node_id, self.broker_epoch))
+        if answer.error_code:
+            raise BrokerError("no producer ids", error_code=answer.error_code, found=named(answer.error_code))
+        return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
+
+    # --- inside
+
+    async def _registration(self, incarnation_id: uuid.UUID) -> BrokerRegistrationRequest:
+        channel = await self._controller.connected()
+        version = channel.version_of(BrokerRegistrationRequest)
+        return BrokerRegistrationRequest(
+            self.node_id,
+            self._cluster_id,
+            incarnation_id,
+            [RegisteredListener(one.name, one.advertised_host, one.advertised_port, PLAINTEXT_ID) for one in self._listeners],
+            announced(channel.supported_features, channel.finalized_features, version),
+            self._rack,
+            log_dirs=[self._directory_id],
+            previous_broker_epoch=self._previous_broker_epoch,
+        )
+
+    async def _published(self, delta: MetadataDelta) -> None:
+        if self.node_id in delta.brokers:
+            self._check_own_registration()
+        if self.publish is not None:
+            await self.publish(delta)
+
+    def _check_own_registration(self) -> None:
+        """Fail where another process has registered with this broker's id: two that lead the same partitions lose records."""
+        broker = self.image.brokers.get(self.node_id)
+        if broker is None or self.broker_epoch < 0 or broker.incarnation_id == self.lifecycle.incarnation_id:
+            return
+        if broker.broker_epoch > self.broker_epoch:
+            self._fail(
+                InvalidArgumentError(
+                    "another broker of the cluster has been started with this node.id: this one ends", found=self.node_id
+                )
+            )
+
+    def _moved(self) -> None:
+        self.lifecycle.hurry()

@@ -1,0 +1,317 @@
+"""Follows ``__cluster_metadata`` as an observer of the quorum (KIP-595): finds the leader, fetches, replays what is committed.
+
+| the answer to a Fetch | what is done |
+|---|---|
+| names a leader of a newer epoch | that one is asked next |
+| records | those below the high watermark are replayed; the others wait, and the leader is soon asked again |
+| a diverging epoch | what waits is cut off there; what was committed cannot be |
+| a snapshot's id | the leader's log begins above ours: the snapshot is fetched and takes the image's place |
+| none, in time | the leader is given up, and all controllers are asked in turn who leads |
+
+The first request is of epoch 0: it is refused, and the refusal names the leader and its epoch. (Epoch -1 is refused as well, as
+an invalid request.)
+
+The log is followed in memory; at the next start it is fetched from its beginning or the leader's newest snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.cluster.kraft.channels import Channels
+from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
+from tidelog.broker.cluster.kraft.quorum import Address, Quorum
+from tidelog.broker.cluster.kraft.snapshot_fetcher import Snapshot, SnapshotFetcher
+from tidelog.errors import (
+    BrokerError,
+    BrokerUnreachableError,
+    CorruptBatchError,
+    CorruptDataError,
+    InvalidArgumentError,
+    ProtocolError,
+    SecurityProtocolError,
+    TidelogError,
+    UnsupportedVersionError,
+)
+from tidelog.model import METADATA_TOPIC
+from tidelog.records.batch import BatchHeader, check_crc, iter_headers
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
+
+logger = logging.getLogger("tidelog.broker")
+
+METADATA_TOPIC_ID = uuid.UUID(int=1)
+
+MAX_WAIT_MS = 500
+"""Kafka's: so long a leader that has nothing new may keep an answer."""
+
+FIRST_WAIT_MS = 10
+"""The same while records wait to be committed; doubled each time."""
+
+MAX_FETCH_BYTES = 8 << 20
+MAX_PENDING_BYTES = 64 << 20
+"""Of records that wait to be replayed: then no more are fetched."""
+
+LOG_EVERY_S = 10.0
+
+_REFUSED = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""What a controller answers that does not lead, or knows another epoch, or is just starting."""
+
+
+class MetadataFetcher:
+    """Follows the metadata log; `run` does it. Belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        quorum: Quorum,
+        channels: Channels,
+        loader: MetadataLoader,
+        snapshots: SnapshotFetcher,
+        *,
+        node_id: int,
+        cluster_id: str,
+        directory_id: uuid.UUID,
+        retry_s: float,
+        moved: Callable[[], None],
+    ) -> None:
+        """`moved` is called whenever `end_offset` or `high_watermark` has moved."""
+        self.end_offset = 0
+        """Up to here the log is replayed."""
+        self.high_watermark = -1
+        """Up to here it is committed, as far as is known; -1 before the first answer."""
+        self._quorum = quorum
+        self._channels = channels
+        self._loader = loader
+        self._snapshots = snapshots
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._directory_id = directory_id
+        self._retry_s = retry_s
+        self._moved = moved
+        self._next_offset = 0
+        self._epoch = 0
+        """Where the log goes on, and the epoch of its last batch: fetched, committed or not."""
+        self._pending: deque[tuple[BatchHeader, memoryview]] = deque()
+        self._pending_bytes = 0
+        self._has_committed = asyncio.Event()
+        self._replaying = asyncio.Lock()
+        self._wait_ms = FIRST_WAIT_MS
+        self._logged_at = -LOG_EVERY_S
+        self._is_cut_off = False
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that is known to be committed is replayed."""
+        return 0 <= self.high_watermark <= self.end_offset
+
+    async def run(self) -> None:
+        """Follow the log until it is cancelled.
+
+        Raises InvalidArgumentError for controllers of another cluster, SecurityProtocolError, and what
+        `MetadataLoader` raises: all of them mean that this broker cannot go on.
+        """
+        applying = asyncio.ensure_future(self._apply())
+        following = asyncio.ensure_future(self._follow())
+        try:
+            done, _ = await asyncio.wait({applying, following}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (applying, following):
+                task.cancel()
+            await asyncio.gather(applying, following, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            address = self._quorum.leader or self._quorum.next_candidate()
+            try:
+                is_answered = await self._ask(address)
+            except (BrokerUnreachableError, ProtocolError, BrokerError, UnsupportedVersionError) as error:
+                self._lost(address, error)
+                is_answered = False
+            if not is_answered:
+                await asyncio.sleep(self._retry_s)
+
+    async def _apply(self) -> None:
+        """Replay what is committed, as it comes: leaders are followed meanwhile."""
+        while True:
+            await self._has_committed.wait()
+            self._has_committed.clear()
+            async with self._replaying:
+                committed = []
+                while self._pending and self._pending[0][0].last_offset < self.high_watermark:
+                    header, batch = self._pending.popleft()
+                    committed.append((header, batch))
+                if not committed:
+                    continue
+                await self._loader.apply(committed)
+                self._pending_bytes -= sum(header.size for header, _ in committed)
+                self.end_offset = committed[-1][0].next_offset
+            voters = self._loader.voters
+            if voters is not None:
+                known = {one.voter_id: (one.endpoints[0].host, one.endpoints[0].port) for one in voters.voters if one.endpoints}
+                self._quorum.learn(-1, -1, known)
+            self._moved()
+
+    # --- one request
+
+    async def _ask(self, address: Address) -> bool:
+        """Fetch once; whether there may be more at once."""
+        channel = self._channels.to(address)
+        await channel.connect()
+        version = channel.version_of(FetchRequest)
+        response: FetchResponse = await channel.call(self._request(version), version=version)
+        if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+            raise InvalidArgumentError(
+                "the controllers are those of another cluster", path=str(address), found=f"not {self._cluster_id}"
+            )
+        if response.error_code:
+            raise BrokerError("no metadata", error_code=response.error_code, path=str(address), found=_named(response.error_code))
+        if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
+            raise ProtocolError("an answer about other partitions than asked for", path=str(address))
+        (data,) = response.responses[0].partitions
+        leader = data.current_leader
+        if self._quorum.learn(
+            leader.leader_id, leader.leader_epoch, {one.node_id: (one.host, one.port) for one in response.node_endpoints}
+        ):
+            logger.info("controller %d leads, epoch %d", self._quorum.leader_id, self._quorum.epoch)
+            if self._quorum.leader != address:
+                return self._quorum.leader is not None
+        if data.error_code in _REFUSED:
+            # With the epoch that was just learned the next request is taken; if nothing was learned, others may know more.
+            return (
+                leader.leader_epoch >= 0 and self._quorum.leader == address and data.error_code == ErrorCode.FENCED_LEADER_EPOCH
+            )
+        if data.error_code:
+            raise BrokerError("no metadata", error_code=data.error_code, path=str(address), found=_named(data.error_code))
+        if self._is_cut_off:
+            self._is_cut_off = False
+            logger.info("the controllers answer again")
+        await self._take(channel, data)
+        return True
+
+    def _request(self, version: int) -> FetchRequest:
+        wanted = FetchPartition(
+            partition=0,
+            current_leader_epoch=self._quorum.epoch,
+            fetch_offset=self._next_offset,
+            last_fetched_epoch=self._epoch,
+            log_start_offset=0,
+            partition_max_bytes=MAX_FETCH_BYTES,
+            replica_directory_id=self._directory_id,
+            high_watermark=max(self.high_watermark, 0),
+        )
+        # From version 18 on the leader answers when more is committed, too (KIP-1166).
+        is_soon = version < 18 and self._next_offset > self.high_watermark >= 0
+        topic = FetchTopic(METADATA_TOPIC, METADATA_TOPIC_ID, [wanted])
+        return FetchRequest(
+            cluster_id=self._cluster_id,
+            replica_id=self._node_id,
+            replica_state=ReplicaState(self._node_id, -1),
+            max_wait_ms=self._wait_ms if is_soon else MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=MAX_FETCH_BYTES,
+            topics=[topic],
+        )
+
+    # --- what it brought
+
+    async def _take(self, channel: Channel, data: PartitionData) -> None:
+        if data.snapshot_id.end_offset >= 0:
+            await self._load(channel, Snapshot(data.snapshot_id.end_offset, data.snapshot_id.epoch))
+            return
+        if data.diverging_epoch.end_offset >= 0:
+            self._cut(data.diverging_epoch.end_offset, data.diverging_epoch.epoch)
+            return
+        before = self._next_offset, self.high_watermark
+        self._keep(channel, data)
+        self.high_watermark = max(self.high_watermark, data.high_watermark)
+        is_news = before != (self._next_offset, self.high_watermark)
+        self._wait_ms = FIRST_WAIT_MS if is_news else min(2 * self._wait_ms, MAX_WAIT_MS)
+        self._has_committed.set()
+        self._moved()
+        while self._pending_bytes >= MAX_PENDING_BYTES and self.high_watermark >= self._next_offset:
+            # The replay is behind: what is fetched must not pile up.
+            async with self._replaying:
+                pass
+            await asyncio.sleep(0)
+
+    def _keep(self, channel: Channel, data: PartitionData) -> None:
+        """Note the batches that came; they are in the order of the log, without a gap."""
+        if not data.records:
+            return
+        for header in iter_headers(data.records):
+            if header.next_offset <= self._next_offset:
+                continue
+            if header.base_offset > self._next_offset or header.magic != 2:
+                found = f"offset {header.base_offset}"
+                raise ProtocolError(
+                    "metadata with a gap", path=channel.place, found=found, expected=f"offset {self._next_offset}"
+                )
+            batch = data.records[header.position : header.position + header.size]
+            try:
+                check_crc(header, batch)
+            except CorruptBatchError as error:
+                raise ProtocolError(f"damaged metadata: {error.message}", path=channel.place) from None
+            self._pending.append((header, batch))
+            self._pending_bytes += header.size
+            self._next_offset, self._epoch = header.next_offset, header.leader_epoch
+
+    def _cut(self, end_offset: int, epoch: int) -> None:
+        """Drop what is not committed from an offset on; `epoch` is the leader's last one that is not above ours."""
+        committed = max(self.high_watermark, self.end_offset)
+        if end_offset < min(committed, self._next_offset):
+            raise CorruptDataError(
+                "the controllers have lost metadata that was committed: this broker acted on it and cannot go on",
+                found=f"offset {end_offset}",
+                expected=f"offset {committed} or more",
+            )
+        while self._pending and self._pending[-1][0].last_offset >= end_offset:
+            self._pending_bytes -= self._pending.pop()[0].size
+        if self._pending:
+            self._next_offset, self._epoch = self._pending[-1][0].next_offset, self._pending[-1][0].leader_epoch
+        else:
+            self._next_offset, self._epoch = self.end_offset, min(epoch, self._epoch)
+
+    async def _load(self, channel: Channel, snapshot: Snapshot) -> None:
+        path = await self._snapshots.fetch(channel, self._quorum.epoch, snapshot)
+        async with self._replaying:
+            self._pending.clear()
+            self._pending_bytes = 0
+            await self._loader.load_snapshot(path)
+            self.end_offset = self._next_offset = snapshot.end_offset
+            self._epoch = snapshot.epoch
+            self.high_watermark = max(self.high_watermark, snapshot.end_offset)
+        logger.info("metadata: snapshot at offset %d, %d topics", snapshot.end_offset, len(self._loader.image.topics))
+        self._moved()
+
+    def _lost(self, address: Address, error: TidelogError) -> None:
+        if isinstance(error, SecurityProtocolError):
+            raise error
+        if self._quorum.leader == address:
+            self._quorum.give_up_leader()
+        if monotonic() - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = monotonic()
+            self._is_cut_off = True
+            logger.warning("waiting for the controllers (%s): %s", self._quorum, error)
+
+
+def _named(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

@@ -1,0 +1,109 @@
+"""Batches of the metadata log into the image, in slices: others have their turn every two milliseconds.
+
+| what others see meanwhile | |
+|---|---|
+| a batch of the log | topics one after the other, each of them whole: a batch is left for a while only where a topic begins |
+| a metadata transaction (KIP-868) | all of it or nothing |
+| a snapshot | nothing, until all of it is read: it takes the image's place at once |
+
+What changed is published as one `MetadataDelta` for all the batches that came together. Records that are unknown, or do not
+fit, end the broker: it would
+act on something else than what the cluster agreed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from time import perf_counter
+
+from tidelog.errors import CorruptDataError
+from tidelog.formats.batch_walk import walk
+from tidelog.formats.files import ReadOnlyFile
+from tidelog.metadata.batches import ValueReader, control_message
+from tidelog.metadata.control_records import SnapshotFooterRecord
+from tidelog.metadata.delta import MetadataDelta, difference
+from tidelog.metadata.frame import decode_record
+from tidelog.metadata.image import MetadataImage, Replay
+from tidelog.metadata.records import TopicRecord
+from tidelog.metadata.voters_record import VotersRecord
+from tidelog.records.batch import BatchHeader
+from tidelog.wire.fields import Bytes, Message
+
+SLICE_S = 0.002
+
+Publish = Callable[[MetadataDelta], Awaitable[None]]
+
+
+class MetadataLoader:
+    """Replays what was fetched, and publishes what changed by it. Belongs to the loop's thread; one call at a time."""
+
+    def __init__(self, image: MetadataImage, publish: Publish) -> None:
+        self.image = image
+        self.voters: VotersRecord | None = None
+        """The newest record of who votes, in a quorum whose voters may change."""
+        self._publish = publish
+        self._replay = Replay(image)
+        self._reader = ValueReader()
+        self._until = 0.0
+
+    async def apply(self, batches: Iterable[tuple[BatchHeader, Bytes]]) -> None:
+        """Replay committed batches, each with exactly its bytes and a right checksum, and publish what they changed.
+
+        Raises CorruptDataError, ProtocolError for a batch that cannot be read, InvalidRecordError and UnsupportedVersionError
+        for records that do not fit.
+        """
+        delta = MetadataDelta(self.image)
+        self._until = perf_counter() + SLICE_S
+        for header, data in batches:
+            if header.is_control:
+                _, message = control_message(header, data)
+                self._take_control(message)
+                continue
+            records = []
+            for value in self._reader.values(header, data):
+                records.append(decode_record(value))
+                await self._turn()
+            for record in records:
+                if type(record) is TopicRecord:
+                    await self._turn()
+                self._replay.add(record, delta)
+        if not delta.is_empty:
+            await self._publish(delta)
+
+    async def load_snapshot(self, path: Path) -> None:
+        """Take the state of a snapshot for the image's, and publish what is different. Raises as `apply`, and StorageError."""
+        image, is_whole, at = MetadataImage(), False, 0
+        self._until = perf_counter() + SLICE_S
+        with ReadOnlyFile(path, fallbacks=()) as file:
+            for header in walk(file, 0, file.size_bytes(), crc=True):
+                data = file.read(header.position, header.size)
+                if header.base_offset != at:
+                    raise CorruptDataError("a metadata snapshot has a gap", path=path, found=header.base_offset, expected=at)
+                at = header.next_offset
+                if header.is_control:
+                    _, message = control_message(header, data)
+                    self._take_control(message)
+                    is_whole = isinstance(message, SnapshotFooterRecord)
+                    continue
+                for value in self._reader.values(header, data):
+                    image.replay(decode_record(value))
+                    await self._turn()
+        if not is_whole:
+            raise CorruptDataError("a metadata snapshot is not whole: it has no footer", path=path)
+        self._replay = Replay(self.image)
+        delta = difference(self.image, image)
+        # The image stays the same object: all who ask have it.
+        vars(self.image).update(vars(image))
+        delta.image = self.image
+        await self._publish(delta)
+
+    def _take_control(self, message: Message | None) -> None:
+        if isinstance(message, VotersRecord):
+            self.voters = message
+
+    async def _turn(self) -> None:
+        if perf_counter() >= self._until:
+            await asyncio.sleep(0)
+            self._until = perf_counter() + SLICE_S

@@ -1,0 +1,120 @@
+"""A snapshot of the metadata, fetched from the leader in pieces (KIP-630): into a file, whatever its size.
+
+The file is written beside its name, as ``.part``, and gets it once it is whole and on the disk. One that was not finished is
+begun again: the leader may have a newer one by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.broker.cluster.channel import Channel
+from tidelog.errors import BrokerError, ProtocolError, StorageError
+from tidelog.formats.checkpoints import sync_directory
+from tidelog.model import METADATA_TOPIC
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    PartitionSnapshot,
+    PartitionSnapshotResult,
+    SnapshotId,
+    TopicSnapshot,
+)
+
+PIECE_BYTES = 1 << 20
+
+PART_SUFFIX = ".part"
+
+
+class Snapshot(NamedTuple):
+    """Which snapshot: it stands for all records below `end_offset`, the newest of which is of `epoch`."""
+
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        """Its name in the folder of the metadata log."""
+        return f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
+
+
+class SnapshotFetcher:
+    """Fetches snapshots into `folder`, which is made where it is missing."""
+
+    def __init__(self, folder: Path, node_id: int, cluster_id: str) -> None:
+        self._folder = folder
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+
+    async def fetch(self, channel: Channel, leader_epoch: int, snapshot: Snapshot) -> Path:
+        """Fetch a snapshot and return its file.
+
+        Raises BrokerError where the leader has it no more, or leads no more; what `Channel.call` raises; ProtocolError;
+        StorageError.
+        """
+        path = self._folder / snapshot.file_name
+        part = path.with_name(path.name + PART_SUFFIX)
+        fd = await _on_disk(part, lambda: _begin(part))
+        try:
+            position, size = 0, -1
+            while position != size:
+                piece = await self._piece(channel, leader_epoch, snapshot, position)
+                if piece.position != position or (size >= 0 and piece.size != size) or not piece.size > position:
+                    found = f"{piece.position} of {piece.size} bytes"
+                    raise ProtocolError("a piece of a snapshot", path=channel.place, found=found, expected=f"from {position} on")
+                size, data = piece.size, piece.unaligned_records
+                if not data or position + len(data) > size:
+                    raise ProtocolError("a piece of a snapshot", path=channel.place, found=f"{len(data or b'')} bytes")
+                await _on_disk(part, lambda: _write(fd, data))  # noqa: B023  # awaited here
+                position += len(data)
+            await _on_disk(part, lambda: _finish(fd, part, path))
+        except BaseException:
+            with suppress(OSError):
+                part.unlink()
+            raise
+        finally:
+            os.close(fd)
+        return path
+
+    async def _piece(self, channel: Channel, leader_epoch: int, snapshot: Snapshot, position: int) -> PartitionSnapshotResult:
+        wanted = PartitionSnapshot(0, leader_epoch, SnapshotId(*snapshot), position)
+        request = FetchSnapshotRequest(self._cluster_id, self._node_id, PIECE_BYTES, [TopicSnapshot(METADATA_TOPIC, [wanted])])
+        response: FetchSnapshotResponse = await channel.call(request)
+        if not response.error_code and len(response.topics) == 1 and len(response.topics[0].partitions) == 1:
+            (piece,) = response.topics[0].partitions
+            code = piece.error_code
+        else:
+            piece, code = None, response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
+        if code or piece is None:
+            raise BrokerError(f"no snapshot {snapshot.file_name}", error_code=code, path=channel.place, found=f"error {code}")
+        return piece
+
+
+async def _on_disk(path: Path, call: object) -> int:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(None, call)  # type: ignore[arg-type]
+    except OSError as error:
+        raise StorageError(f"cannot write a metadata snapshot: {error.strerror}", path=path) from error
+
+
+def _begin(part: Path) -> int:
+    part.parent.mkdir(exist_ok=True)
+    return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+
+def _write(fd: int, data: memoryview) -> int:
+    while data:
+        data = data[os.write(fd, data) :]
+    return 0
+
+
+def _finish(fd: int, part: Path, path: Path) -> int:
+    os.fsync(fd)
+    part.replace(path)
+    sync_directory(path.parent)
+    return 0
