@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tidelog
 from tests.client.scripted import CLOSE, VERSIONS, ScriptedBroker, metadata
 from tests.examples import examples
-from tidelog import NotFound
+from tidelog import NewRecord, NotFound
 from tidelog.client.connections.connection import Connection
 from tidelog.errors import (
     BrokerError,
@@ -303,6 +303,35 @@ class TestProduce:
                     client.produce("t", b"value", headers=[("a", b"")])
             with pytest.raises(UnsupportedVersionError, match="Produce"):
                 client.produce("t", b"value", compression="zstd")
+
+    @pytest.mark.parametrize("loss", [CLOSE, produced(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)], ids=["lost", "written"])
+    def test_a_topic_that_knows_no_producers(self, cluster: Cluster, loss: Any) -> None:
+        """What may be there is not sent a second time, whether the connection was lost or a replica had not answered."""
+        answers = [produced(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT), produced(ErrorCode.NOT_LEADER_OR_FOLLOWER), loss]
+        cluster.on = {1: lambda *_: answers.pop(0) if answers else produced(0, 1)}
+        with cluster.connect() as client:
+            with pytest.raises(TidelogError, match=r"lost|NOT_ENOUGH_REPLICAS_AFTER_APPEND"):
+                client.produce("t", b"one")
+            assert client.produce("t", b"two").offset == 1
+        sent = [bytes(r.topic_data[0].partition_data[0].records) for r in cluster.asked(1, ProduceRequest)]
+        assert [struct.unpack_from(">q", records, 43)[0] for records in sent] == [7, -1, -1, -1]
+
+    def test_what_was_not_written_goes_again_also_without_producers(self) -> None:
+        answers = [produced(ErrorCode.NOT_ENOUGH_REPLICAS), produced(0, 3), CLOSE]
+
+        def answer(request: Any, version: int) -> Any:
+            if isinstance(request, MetadataRequest):
+                return metadata({1: broker}, {0: 1})
+            return answers.pop(0) if isinstance(request, ProduceRequest) else None
+
+        versions = {cls: newest for cls, newest in VERSIONS.items() if cls is not InitProducerIdRequest}
+        versions[ProduceRequest] = 2
+        with ScriptedBroker(answer, versions) as broker, tidelog.connect(broker.address) as client:
+            with pytest.raises(BrokerUnreachableError, match="lost"):
+                client.produce_many("t", [NewRecord(b"v", timestamp=1_000)] * 3, batch_bytes=1)
+            sent = [r.topic_data[0].partition_data[0].records for r in broker.asked if isinstance(r, ProduceRequest)]
+        # The second one is not sent before the first one is there.
+        assert [bytes(records) for records in sent] == [bytes(sent[0])] * 3 and not answers
 
     def test_sequences_that_are_in_doubt_are_not_used_again(self, cluster: Cluster) -> None:
         answers = [produced(0, 1), produced(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), produced(0, 2)]

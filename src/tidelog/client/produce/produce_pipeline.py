@@ -15,16 +15,27 @@ What makes a retried append exact (KIP-98): brokers remember the last five batch
 | it is the oldest without an answer, and out of order | OutOfOrderSequenceError: the broker lost records of this producer |
 | it is the producer's first in the partition | nothing is sent after it until it is answered: brokers take any first sequence |
 
-Topics of message format v0 and v1 know no producers: without a transactional id, their batches are sent without, one at a time,
-and one whose answer was lost may be there twice.
+| version of Produce | since | batches are sent as |
+|---|---|---|
+| 0, 1 | 0.8 | message format v0: no timestamps |
+| 2 | 0.10 (KIP-32) | v1; the answer says the append time where the topic says LogAppendTime |
+| 3 | 0.11 (KIP-98, KIP-82) | v2: headers, producer ids |
+| 7 | 2.1 (KIP-110) | the same, zstd too |
+| 8 | 2.4 (KIP-467) | the answer says which record was refused, and why |
 
-For `batch_appender`, which knows of transactions. The caller calls `send` and `wait` until what it wants is true.
+Brokers before 0.11 and topics of message format v0 and v1 know no producers: without a transactional id, batches are sent
+there without one, one at a time. Where such an answer is lost, `repeats_plain` decides: the batch goes again and may be there
+twice, or the loss is raised.
+
+For `appender`, and for `batch_appender`, which knows of transactions. The caller calls `send` and `wait` until what it wants is
+true.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,7 +43,7 @@ from tidelog.client.connections.addresses import BrokerAddress
 from tidelog.client.connections.cluster import NO_LEADER, Cluster, no_leader
 from tidelog.client.connections.connection import Connection
 from tidelog.client.connections.failures import RETRIABLE, RetryTimer
-from tidelog.client.produce.appender import ALL_IN_SYNC, NEWEST_VERSION, refusal
+from tidelog.client.produce.refusal import refusal
 from tidelog.client.produce.transaction_coordinator import FENCING, fenced
 from tidelog.client.reading.topic_configs import is_without_transactions
 from tidelog.errors import (
@@ -55,6 +66,9 @@ from tidelog.wire.messages.produce import (
     TopicProduceData,
 )
 
+NEWEST_VERSION = 11
+ALL_IN_SYNC = -1
+
 MAX_IN_FLIGHT = 5
 """Brokers recognise no more batches of a producer than the last five."""
 
@@ -63,7 +77,10 @@ FIRST_PAUSE_MS = 2
 
 
 class Appended(NamedTuple):
-    """Where a batch went; both offsets -1 if a broker knows only that it is there. `log_append_time_ms`: -1 for CreateTime."""
+    """Where a batch went; both offsets -1 if a broker knows only that it is there. `log_append_time_ms`: -1 for CreateTime.
+
+    `magic` is the message format that it was sent in.
+    """
 
     key: TopicPartition
     base_offset: int
@@ -71,21 +88,25 @@ class Appended(NamedTuple):
     record_count: int
     log_append_time_ms: int
     tag: object
+    magic: int = 2
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A batch from `add` on; `result` once it is acknowledged."""
+    """A batch from `add` on; `result` once it is acknowledged. `older(magic)` returns it as messages of v0 or v1."""
 
     key: TopicPartition
     data: bytearray
     record_count: int
     oldest_version: int
     tag: object
+    older: Callable[[int], bytearray] | None = None
     number: int = 0
     """Grows with each batch that is added."""
     base_sequence: int = -1
     """-1 as long as it was not sent."""
+    magic: int = 2
+    """The message format that it was sent in last."""
     result: Appended | None = None
 
 
@@ -124,7 +145,7 @@ class ProducePipeline:
     RetryTimer, the cluster's `timeout_ms`, is for the time in which nothing is acknowledged after something went wrong.
     """
 
-    def __init__(self, cluster: Cluster, transactional_id: str | None, max_in_flight: int) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str | None, max_in_flight: int, *, repeats_plain: bool = True) -> None:
         if not 1 <= max_in_flight <= MAX_IN_FLIGHT:
             raise InvalidArgumentError(
                 "requests in flight per broker", found=max_in_flight, expected=f"1 to {MAX_IN_FLIGHT}: brokers recognise no more"
@@ -136,6 +157,7 @@ class ProducePipeline:
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._max_in_flight = max_in_flight
+        self._repeats_plain = repeats_plain
         self._timer = RetryTimer(cluster.timeout_ms, first_pause_ms=FIRST_PAUSE_MS)
         self._is_troubled = False
         """Nothing was acknowledged since something went wrong: the timer runs."""
@@ -203,7 +225,7 @@ class ProducePipeline:
         for partition in self._busy.values():
             if partition.trouble is not None or (self._transactional_id is not None and partition.key not in self.admitted):
                 continue
-            most = self._max_in_flight if partition.is_known and not partition.is_plain else 1
+            most = self._max_in_flight if partition.is_known and not self._is_plain(partition) else 1
             if len(partition.in_flight) >= most:
                 continue
             leader = self._cluster.leader(partition.key)
@@ -252,17 +274,19 @@ class ProducePipeline:
 
     def _request(self, lane: _Lane, partitions: list[_Partition]) -> list[_Partition]:
         """Send one batch of each, as far as a request has room; return the rest."""
-        by_topic: dict[str, list[PartitionProduceData]] = {}
         batches: list[Batch] = []
         size = 0
         for partition in partitions:
             batch = partition.waiting[0]
             if batches and size + len(batch.data) > REQUEST_BYTES:
                 break
-            self._sign(partition, batch)
             size += len(batch.data)
             batches.append(batch)
-            part = PartitionProduceData(index=batch.key.partition, records=batch.data)
+        oldest = max(batch.oldest_version for batch in batches)
+        version = lane.connection.version(ProduceRequest, newest=NEWEST_VERSION, oldest=oldest)
+        by_topic: dict[str, list[PartitionProduceData]] = {}
+        for partition, batch in zip(partitions, batches, strict=False):
+            part = PartitionProduceData(index=batch.key.partition, records=self._records(partition, batch, version))
             by_topic.setdefault(batch.key.topic, []).append(part)
         request = ProduceRequest(
             transactional_id=self._transactional_id,
@@ -270,8 +294,6 @@ class ProducePipeline:
             timeout_ms=self._cluster.timeout_ms,
             topic_data=[TopicProduceData(name=topic, partition_data=data) for topic, data in by_topic.items()],
         )
-        oldest = max(batch.oldest_version for batch in batches)
-        version = lane.connection.version(ProduceRequest, newest=NEWEST_VERSION, oldest=oldest)
         # They count as sent even if only a part of them was: what comes back is put in front again.
         self._requests += 1
         lane.in_flight.append((self._requests, batches))
@@ -285,9 +307,17 @@ class ProducePipeline:
         lane.connection.send(request, version, ProduceResponse)
         return partitions[len(batches) :]
 
-    def _sign(self, partition: _Partition, batch: Batch) -> None:
-        """Give a batch its sequence, once."""
-        if partition.is_plain:
+    def _is_plain(self, partition: _Partition) -> bool:
+        """Whether a partition's batches are sent without a producer."""
+        return partition.is_plain or self.producer is NO_PRODUCER
+
+    def _records(self, partition: _Partition, batch: Batch, version: int) -> bytearray:
+        """Return a batch as this version of Produce takes it. A batch of v2 gets its sequence, once."""
+        batch.magic = min(2, max(0, version - 1))
+        if batch.magic < 2:
+            assert batch.older is not None
+            return batch.older(batch.magic)
+        if self._is_plain(partition):
             set_producer(batch.data, *NO_PRODUCER, is_transactional=False)
         elif batch.base_sequence < 0:
             batch.base_sequence = partition.next_sequence
@@ -300,6 +330,7 @@ class ProducePipeline:
                 batch.base_sequence,
                 is_transactional=self._transactional_id is not None,
             )
+        return batch.data
 
     def _receive(self, address: BrokerAddress) -> None:
         """Take the answer to the oldest request to a broker."""
@@ -333,17 +364,21 @@ class ProducePipeline:
             self._is_troubled = False
             base = -1 if code else answer.base_offset
             last = base if base < 0 else base + batch.record_count - 1
-            batch.result = Appended(batch.key, base, last, batch.record_count, answer.log_append_time_ms, batch.tag)
+            stamp = answer.log_append_time_ms
+            batch.result = Appended(batch.key, base, last, batch.record_count, stamp, batch.tag, batch.magic)
             batch.data = bytearray()
+            batch.older = None
         elif code in FENCING and self._transactional_id is not None:
             raise fenced(self._cluster, self._transactional_id)
-        elif not partition.is_plain and self._is_format_too_old(code, batch.key.topic):
+        elif not self._is_plain(partition) and self._is_format_too_old(code, batch.key.topic):
             if self._transactional_id is not None:
                 raise UnsupportedForMessageFormatError(
                     f"topic {batch.key.topic!r} has message format v0 or v1, which knows no transactions", path=str(place)
                 )
             partition.is_plain = True
             self._back(partition, refusal(batch.key, answer, place))
+        elif code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND and not self._may_repeat(partition):
+            raise refusal(batch.key, answer, place)
         elif code in RETRIABLE or code == ErrorCode.CONCURRENT_TRANSACTIONS:
             self._back(partition, refusal(batch.key, answer, place))
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition.trouble is not None:
@@ -378,9 +413,15 @@ class ProducePipeline:
             return
         lane.connection.close()
         lane.lent.__exit__(None, None, None)
-        for _, batches in lane.in_flight:
-            for batch in batches:
-                self._back(self._partitions[batch.key], error)
+        lost = [self._partitions[batch.key] for _, batches in lane.in_flight for batch in batches]
+        if not all(map(self._may_repeat, lost)):
+            raise error
+        for partition in lost:
+            self._back(partition, error)
+
+    def _may_repeat(self, partition: _Partition) -> bool:
+        """Whether a batch that may be there goes again."""
+        return self._repeats_plain or not self._is_plain(partition)
 
     # --- Connections ---
 

@@ -1,0 +1,28 @@
+"""The error for a partition's part of an answer to Produce."""
+
+from __future__ import annotations
+
+from tidelog.client.connections.addresses import BrokerAddress
+from tidelog.client.connections.failures import error_for
+from tidelog.errors import InvalidTimestampError, RecordError, RecordValidationError, TidelogError
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.produce import PartitionProduceResponse
+
+
+def refusal(key: TopicPartition, answer: PartitionProduceResponse, place: BrokerAddress) -> TidelogError:
+    """Return the error for a partition's part of an answer: which records were refused, where the broker says."""
+    what = f"append to {key.topic}-{key.partition}"
+    detail = answer.error_message
+    if answer.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
+        cls = InvalidTimestampError if answer.error_code == ErrorCode.INVALID_TIMESTAMP else RecordValidationError
+        record_errors = [
+            RecordError(error.batch_index, error.batch_index_error_message or "") for error in answer.record_errors or ()
+        ]
+        return cls(
+            f"{what}: {detail}" if detail else what,
+            record_errors=record_errors,
+            path=str(place),
+            found=ErrorCode(answer.error_code).name,
+        )
+    return error_for(answer.error_code, what, place, detail)
