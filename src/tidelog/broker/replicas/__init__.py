@@ -2,6 +2,7 @@
 
 | read | for |
 |---|---|
+| `partition`, `remote_replica` | one replica: leader or follower, who is in sync, how far records are committed |
 | `delayed_produce` | acks=all: answers that wait until records are committed |
 | `followed_partition` | a partition that is followed: its states, what it asks for, what becomes of errors |
 | `truncation_rules` | where a follower's log is cut so that it continues its leader's |

@@ -6,11 +6,11 @@
 | with a session's id | id, next epoch | what changed, and what is to be forgotten |
 | any other error; none at all; of other partitions than were asked for | id, 0 | all: that session ends, make another |
 
-From version 13 on topics are named by their ids (KIP-516). A topic that was created again under its name is forgotten by its old
-id and named by its new one. Where a partition has no id, all go by name; a session does not change between the two.
+From version 13 on topics are named by their ids (KIP-516). A topic that was created again under its name is forgotten by its
+old id and named by its new one. Where a partition has no id, all go by name; a session does not change between the two.
 
-What it costs is what changed, not how many partitions there are. The leader's end of it is `broker.fetch.fetch_sessions`. Kafka's
-FetchSessionHandler. Pure.
+What it costs is what changed, not how many partitions there are. The leader's end of it is `broker.fetch.fetch_sessions`.
+Kafka's FetchSessionHandler. Pure.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@
 | UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID | soon again, then less and less often |
 | any other: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, INCONSISTENT_TOPIC_ID, … | again after replica.fetch.backoff.ms |
 
-Kafka waits for the whole ``replica.fetch.backoff.ms`` after each of them; a leader that was just elected is asked sooner here, as
-producers with acks=all wait for its followers. Kafka's PartitionFetchState. Pure, but for the log that it looks at.
+Kafka waits for the whole ``replica.fetch.backoff.ms`` after each of them; a leader that was just elected is asked sooner here,
+as producers with acks=all wait for its followers. Kafka's PartitionFetchState. Pure, but for the log that it looks at.
 """
 
 from __future__ import annotations

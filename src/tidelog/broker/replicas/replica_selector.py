@@ -12,8 +12,8 @@ A replica can serve a consumer if it is in the ISR, can be reached by the consum
 that is out of sync would keep its consumers from ever reaching the end.
 
 A leader calls `preferred_replica` for a consumer's fetch (version 11 and later) before it reads; if there is one, the answer
-names it, and has no records. A follower that is asked answers up to its own high watermark. Kafka's RackAwareReplicaSelector and
-ReplicaManager.findPreferredReadReplica. Pure.
+names it, and has no records. A follower that is asked answers up to its own high watermark. Kafka's RackAwareReplicaSelector
+and ReplicaManager.findPreferredReadReplica. Pure.
 """
 
 from __future__ import annotations

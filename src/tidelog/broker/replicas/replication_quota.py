@@ -8,8 +8,8 @@
 | above the rate | these partitions are answered without records | these partitions are not asked for |
 | but never | a follower in the ISR | a follower that has all up to the leader's high watermark |
 
-All bytes of throttled partitions count, also of those that pass; so traffic stays at the rate. A moved replica that is in sync is
-never held up: it would leave the ISR.
+All bytes of throttled partitions count, also of those that pass; so traffic stays at the rate. A moved replica that is in sync
+is never held up: it would leave the ISR.
 
 The rate is that of the last ``replication.quota.window.num`` windows of ``replication.quota.window.size.seconds``, one that
 reaches into them included, over the time since the oldest of them began, a whole window at least. Kafka's

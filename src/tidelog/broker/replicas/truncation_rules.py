@@ -22,8 +22,8 @@ cuts to its high watermark.
 | leader's start > own end | everything goes, the log starts over at the leader's start: what is between was deleted there |
 | else | kept: asked again |
 
-`start_of_batch`: an offset within a batch of ours is no place to cut at: what is before it in the batch would go, too, and nobody
-would fetch it again. Kafka cuts there, and cannot append what the leader sends next.
+`start_of_batch`: an offset within a batch of ours is no place to cut at: what is before it in the batch would go, too, and
+nobody would fetch it again. Kafka cuts there, and cannot append what the leader sends next.
 
 Kafka's AbstractFetcherThread. Nothing here changes a log.
 """

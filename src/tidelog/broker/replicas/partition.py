@@ -1,0 +1,407 @@
+"""One replica of a partition on this broker, and what a leader knows of the others (Kafka's Partition; KIP-497, KIP-841).
+
+The controller says who leads and who is in sync, by records with two epochs. A record with a lower partition epoch, or leader
+epoch, says nothing new; one with a higher leader epoch makes a leader or a follower; all others change replicas and ISR.
+
+| what a leader does | when |
+|---|---|
+| notes its epoch at its log's end | it begins to lead: followers find there what they have to cut |
+| moves the high watermark to the smallest log end of the *maximal* ISR | it appends, a follower fetches, the ISR changes |
+| … and of those followers, too, that have just caught up and may join | else they might never reach it |
+| … but not while fewer are in sync than `min.insync.replicas` | |
+| proposes a follower for the ISR | its log end reaches the high watermark *and* the start of the leader's epoch |
+| proposes to drop a follower from it | it has not had everything for `replica.lag.time.max.ms` |
+
+A proposal is pending until the controller answers it, and there is one at a time. The maximal ISR is the committed one and
+those that a pending proposal adds: they may be elected as soon as the controller has taken it. What it drops counts until it is
+committed.
+
+| the controller's answer | what becomes of a proposal |
+|---|---|
+| the new ISR, in this leader epoch, of a partition epoch that is not lower | committed |
+| INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED: it was not applied | dropped |
+| FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, NEW_LEADER_ELECTED, UNKNOWN_TOPIC_ID, … | pending until the metadata says more |
+| any other error | sent again |
+
+Unlike Kafka, a record of the partition epoch that a pending proposal was made in leaves it pending: it is the metadata's word
+for what an earlier answer has said already. Dropping the proposal there would let the high watermark pass a follower that the
+controller may just be adding.
+
+Pure: time is an argument (monotonic seconds), the log is a `ReplicaLog`, and proposals go to a function. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection
+from typing import NamedTuple, Protocol
+
+from tidelog.broker.replicas.remote_replica import RemoteReplica
+from tidelog.metadata.records import NO_LEADER, PartitionRecord
+from tidelog.model import TopicPartition
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.transitions import Transitions, checked, name_of
+from tidelog.wire.error_codes import ErrorCode
+
+NO_EPOCH = -1
+
+
+class ReplicaState(enum.Enum):
+    """What this broker's replica of a partition is."""
+
+    FOLLOWER = "Follower"
+    LEADER = "Leader"
+    OFFLINE = "Offline"
+
+
+TRANSITIONS: Transitions[ReplicaState | None] = {
+    None: {
+        ReplicaState.FOLLOWER: "its log is there, and another broker leads, or none",
+        ReplicaState.LEADER: "its log is there, and this broker leads",
+        ReplicaState.OFFLINE: "its log cannot be made, or loaded",
+    },
+    ReplicaState.FOLLOWER: {
+        ReplicaState.FOLLOWER: "a newer leader epoch: another leader, or none",
+        ReplicaState.LEADER: "a newer leader epoch: this broker leads",
+        ReplicaState.OFFLINE: "its log is gone from the disk",
+        None: "it is deleted, or moved to other brokers",
+    },
+    ReplicaState.LEADER: {
+        ReplicaState.LEADER: "a newer leader epoch: this broker leads on",
+        ReplicaState.FOLLOWER: "a newer leader epoch: another leader, or none",
+        ReplicaState.OFFLINE: "its log is gone from the disk",
+        None: "it is deleted, or moved to other brokers",
+    },
+    ReplicaState.OFFLINE: {
+        ReplicaState.FOLLOWER: "its log is there again, and another broker leads, or none",
+        ReplicaState.LEADER: "its log is there again, and this broker leads",
+        None: "it is deleted, or moved to other brokers",
+    },
+}
+
+
+class LogSettings(Protocol):
+    """What a partition asks of its topic's settings."""
+
+    @property
+    def min_insync_replicas(self) -> int: ...
+
+
+class ReplicaLog(Protocol):
+    """What a partition asks of its log. `PartitionLog` is one."""
+
+    @property
+    def config(self) -> LogSettings: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def recovery_point(self) -> int: ...
+    @property
+    def is_flush_awaited(self) -> bool: ...
+    def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None: ...
+    def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int: ...
+
+
+class Brokers(Protocol):
+    """What a partition asks of the cluster's metadata."""
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether a broker is registered and not fenced."""
+
+    def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a broker may be added to an ISR: alive, not shutting down, and registered in that epoch (-1: any)."""
+
+
+class IsrChange(NamedTuple):
+    """A proposal to the controller: other in-sync replicas, each with the broker epoch of its last fetch (-1: none is known)."""
+
+    key: TopicPartition
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+    added: int | None
+    """The follower that it adds, None for one that drops some."""
+
+
+class CommittedIsr(NamedTuple):
+    """What the controller says that there is now."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+
+
+class Applied(NamedTuple):
+    """What a record changed."""
+
+    is_new_epoch: bool
+    """Whether the leader epoch is a newer one."""
+    has_advanced: bool
+    """Whether the high watermark moved."""
+
+
+_DROPPED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
+_AWAITS_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+
+
+class Partition:
+    """A replica. `propose` is called with each proposal for another ISR; what the controller answers goes to `isr_answered`."""
+
+    def __init__(
+        self,
+        key: TopicPartition,
+        node_id: int,
+        brokers: Brokers,
+        max_lag_s: float,
+        propose: Callable[[Partition, IsrChange], None],
+    ) -> None:
+        self.key = key
+        self.log: ReplicaLog | None = None
+        """Its log, None while it is offline."""
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        """The committed in-sync replicas, this one among them; a follower does not look at them."""
+        self.pending: IsrChange | None = None
+        self.followers: dict[int, RemoteReplica] = {}
+        """All other replicas, of a leader."""
+        self.epoch_start_offset: int | None = None
+        """Where the log ended when this broker began to lead in its epoch."""
+        self._node_id = node_id
+        self._brokers = brokers
+        self._max_lag_s = max_lag_s
+        self._propose = propose
+        self._state: ReplicaState | None = None
+
+    def __repr__(self) -> str:
+        role = f"{name_of(self._state)} of {self.leader_epoch}.{self.partition_epoch}"
+        return f"<{self.key.topic}-{self.key.partition} {role}, ISR {self.isr}>"
+
+    # --- asking
+
+    @property
+    def state(self) -> ReplicaState | None:
+        return self._state
+
+    @property
+    def is_leader(self) -> bool:
+        return self._state is ReplicaState.LEADER
+
+    @property
+    def maximal_isr(self) -> Collection[int]:
+        """The in-sync replicas, and the one that may be among them by now."""
+        pending = self.pending
+        return self.isr if pending is None or pending.added is None else (*self.isr, pending.added)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether fewer are in sync than the topic asks for; it asks for no more than there are replicas."""
+        log = self.log
+        return log is not None and len(self.isr) < min(log.config.min_insync_replicas, len(self.followers) + 1)
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the logs of all live replicas start, or later, as a leader knows it (KIP-107)."""
+        assert self.log is not None
+        starts = (one.log_start_offset for one in self.followers.values() if self._brokers.is_alive(one.broker_id))
+        return min(self.log.log_start_offset, *starts) if self.followers else self.log.log_start_offset
+
+    def refusal(self, current_leader_epoch: int = NO_EPOCH, *, by_any_replica: bool = False) -> ErrorCode:
+        """Return why a request that knows this leader epoch (-1: none) is not for this replica, NONE if it is.
+
+        `by_any_replica` where followers may answer, too.
+        """
+        if self.log is None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            is_old = current_leader_epoch < self.leader_epoch
+            return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if by_any_replica or self._state is ReplicaState.LEADER:
+            return ErrorCode.NONE
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    # --- what the controller says
+
+    def apply(self, record: PartitionRecord, log: ReplicaLog, now_s: float) -> Applied | None:
+        """Take over a record of the metadata; None if it says nothing new. Raises what noting an epoch in the log raises."""
+        if record.partition_epoch < self.partition_epoch or record.leader_epoch < self.leader_epoch:
+            return None
+        was_led, before = self._state is ReplicaState.LEADER, self.leader_epoch
+        is_led = record.leader == self._node_id
+        state = ReplicaState.LEADER if is_led else ReplicaState.FOLLOWER
+        is_new_epoch = record.leader_epoch > before or self._state is not state
+        self.log = log
+        if is_led and record.leader_epoch > before:
+            # Raises where the disk refuses: then nothing has changed, but that the record is to be applied again.
+            log.maybe_assign_epoch_start_offset(record.leader_epoch, log.log_end_offset)
+        if is_new_epoch:
+            self._state = checked(TRANSITIONS, self._state, state, f"{self.key}")
+        pending = self.pending
+        if pending is not None and (is_new_epoch or record.partition_epoch > pending.partition_epoch):
+            self.pending = None
+        self.leader_id, self.leader_epoch, self.partition_epoch = record.leader, record.leader_epoch, record.partition_epoch
+        self.replicas = tuple(record.replicas)
+        if not is_led:
+            self.isr = ()
+            self.followers.clear()
+            self.epoch_start_offset = None
+            return Applied(is_new_epoch, has_advanced=False)
+        self.isr = tuple(record.isr)
+        self._take_followers(record)
+        if is_new_epoch:
+            self.epoch_start_offset = end = log.log_end_offset
+            for replica in self.followers.values():
+                in_sync = replica.broker_id in self.isr
+                replica.begin_epoch(end, now_s, is_in_sync=in_sync, is_new_leader=not was_led)
+        return Applied(is_new_epoch, self.advance(now_s))
+
+    def _take_followers(self, record: PartitionRecord) -> None:
+        known, self.followers = self.followers, {}
+        for broker_id in record.replicas:
+            if broker_id != self._node_id:
+                self.followers[broker_id] = known.get(broker_id) or RemoteReplica(broker_id)
+
+    def go_offline(self) -> None:
+        """Do without a log: there is none any more that could be read or written."""
+        self._leave(ReplicaState.OFFLINE)
+
+    def delete(self) -> None:
+        """Forget it: this broker has no replica of the partition any more."""
+        self._leave(None)
+
+    def _leave(self, state: ReplicaState | None) -> None:
+        self._state = checked(TRANSITIONS, self._state, state, f"{self.key}")
+        self.log = None
+        self.leader_id = NO_LEADER
+        self.isr = self.replicas = ()
+        self.pending = self.epoch_start_offset = None
+        self.followers.clear()
+
+    # --- the high watermark
+
+    def advance(self, now_s: float) -> bool:
+        """Move a leader's high watermark as far as it may go; whether it moved."""
+        log = self.log
+        assert log is not None
+        if len(self.isr) < log.config.min_insync_replicas and self.is_under_min_isr:
+            return False
+        end = log.log_end_offset_metadata
+        high_watermark = log.high_watermark
+        # What is to be on the disk first is not this replica's yet, although followers may have it.
+        lowest = LogOffsetMetadata(log.recovery_point) if log.is_flush_awaited else end
+        maximal = self.maximal_isr
+        for broker_id, replica in self.followers.items():
+            if replica.end.message_offset < lowest.message_offset and (
+                broker_id in maximal or self._is_joining(replica, end.message_offset, now_s)
+            ):
+                lowest = replica.end
+                if lowest.message_offset <= high_watermark:
+                    return False
+        if lowest.message_offset <= high_watermark:
+            return False
+        log.update_high_watermark(lowest)
+        return True
+
+    def _is_joining(self, replica: RemoteReplica, end_offset: int, now_s: float) -> bool:
+        return replica.is_caught_up(end_offset, now_s, self._max_lag_s) and self._is_eligible(replica)
+
+    def _is_eligible(self, replica: RemoteReplica) -> bool:
+        epoch = replica.broker_epoch
+        return epoch is not None and self._brokers.is_eligible(replica.broker_id, epoch)
+
+    # --- followers
+
+    def follower_fetched(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        end: LogOffsetMetadata,
+        log_start_offset: int,
+        leader_end_offset: int,
+        now_s: float,
+    ) -> bool:
+        """Note a follower's fetch from `end` on; whether the high watermark moved.
+
+        `leader_end_offset` is where this log ended when the fetch came. What is no replica is ignored.
+        """
+        replica = self.followers.get(broker_id)
+        if replica is None:
+            return False
+        before = replica.end.message_offset
+        replica.fetched(end, log_start_offset, broker_epoch, leader_end_offset, now_s)
+        if broker_id not in self.isr and self.pending is None:
+            self._maybe_expand(replica)
+        return before != end.message_offset and self.advance(now_s)
+
+    def _maybe_expand(self, replica: RemoteReplica) -> None:
+        log, start = self.log, self.epoch_start_offset
+        assert log is not None and start is not None
+        end = replica.end.message_offset
+        if end >= log.high_watermark and end >= start and self._is_eligible(replica):
+            self._change_isr((*self.isr, replica.broker_id), added=replica.broker_id)
+
+    def maybe_shrink(self, now_s: float) -> None:
+        """Propose to drop the followers that have not had everything for too long; to be called now and then."""
+        if self._state is not ReplicaState.LEADER or self.pending is not None:
+            return
+        late = self.late_replicas(now_s)
+        if late:
+            self._change_isr(tuple(one for one in self.isr if one not in late), added=None)
+
+    def late_replicas(self, now_s: float) -> list[int]:
+        """Return the in-sync followers that have not had everything for `replica.lag.time.max.ms`."""
+        assert self.log is not None
+        end = self.log.log_end_offset
+        late = []
+        for broker_id in self.isr:
+            if broker_id != self._node_id:
+                replica = self.followers.get(broker_id)
+                if replica is None or not replica.is_caught_up(end, now_s, self._max_lag_s):
+                    late.append(broker_id)
+        return late
+
+    def _change_isr(self, isr: tuple[int, ...], added: int | None) -> None:
+        epochs = []
+        for broker_id in isr:
+            replica = self.followers.get(broker_id)
+            epoch = None if replica is None else replica.broker_epoch
+            epochs.append((broker_id, NO_EPOCH if epoch is None else epoch))
+        self.pending = IsrChange(self.key, self.leader_epoch, self.partition_epoch, tuple(epochs), added)
+        self._propose(self, self.pending)
+
+    def isr_answered(self, change: IsrChange, answer: CommittedIsr | ErrorCode, now_s: float) -> bool:
+        """Take over what the controller answers to a proposal; whether the high watermark moved.
+
+        An answer to another proposal than the pending one comes too late, and changes nothing.
+        """
+        if self.pending is not change:
+            return False
+        if isinstance(answer, ErrorCode):
+            if answer in _DROPPED:
+                self.pending = None
+            elif answer not in _AWAITS_METADATA:
+                self._propose(self, change)
+            return False
+        if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
+            return False
+        self.pending = None
+        self.isr = answer.isr
+        self.partition_epoch = answer.partition_epoch
+        return self.advance(now_s)
