@@ -45,6 +45,7 @@ COMMANDS = {
     "index": Entry("tidelog.cli.commands.index", "Verify or rebuild indexes and time maps."),
     "import": Entry("tidelog.cli.commands.import_", "Write a Parquet, CSV or JSON Lines file as a new topic."),
     "handover": Entry("tidelog.cli.commands.handover", "Hand topics over to Apache Kafka (KRaft)."),
+    "format": Entry("tidelog.cli.commands.format_", "Make a data folder for a broker of a cluster."),
     "job": Entry("tidelog.cli.job", "Work on whole folders, done by Spark."),
 }
 """In the order of `tidelog --help`."""

@@ -1,4 +1,4 @@
-"""What a data folder's owner asks about topics, whoever decides which there are: `TopicLifecycle`, or `ReplicaFolders`."""
+"""What a data folder's owner asks about topics, no matter who decides which there are: `TopicLifecycle`, or `ReplicaFolders`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,42 @@
+"""`tidelog format [DIR] --cluster-id ID`: a data folder for a broker of a cluster, as `kafka-storage format` makes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tidelog.broker.settings.server_properties import read_properties_file, sort_properties
+from tidelog.cli.printing import notices
+from tidelog.config import INT32_MAX
+from tidelog.storage.folder.formatting import format_folder
+
+
+@click.command("format")
+@click.argument("directory", metavar="[DIR]", type=click.Path(), required=False)
+@click.option("--cluster-id", required=True, metavar="ID", help="The id that the controllers were formatted with.")
+@click.option("--node-id", type=click.IntRange(0, INT32_MAX), metavar="N", help="The broker's id. [default: node.id of --config]")
+@click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="Kafka's server.properties of the broker.")
+@click.option("--ignore-formatted", is_flag=True, help="Leave a folder alone that is formatted for the same node and cluster.")
+def command(directory: str | None, cluster_id: str, node_id: int | None, config_file: str | None, ignore_formatted: bool) -> None:
+    """Make a data folder for a broker of a cluster, before its first start.
+
+    It is the broker's for good: no other node or cluster starts on it. A folder that kafka-storage has formatted needs this no
+    more.
+    """
+    if config_file is not None:
+        wanted = sort_properties(read_properties_file(config_file))
+        directory = directory or (None if wanted.config.log_dir is None else str(wanted.config.log_dir))
+        configured = wanted.manager.get("node.id")
+        node_id = int(configured) if node_id is None and configured is not None else node_id
+    if directory is None:
+        raise click.UsageError("DIR is missing, and no configuration names a folder (log.dirs).")
+    if node_id is None:
+        raise click.UsageError("--node-id is missing, and no configuration has a node.id.")
+    done = format_folder(Path(directory), cluster_id, node_id, ignore_formatted=ignore_formatted)
+    owner = done.owner
+    state = "formatted" if done.is_new else "was formatted before"
+    click.echo(f"{directory} {state}: node {owner.node_id} of cluster {owner.cluster_id}, directory {owner.directory_id or '-'}")
+    if done.is_new and done.partitions:
+        count = f"{done.partitions} partition{'s are' if done.partitions > 1 else ' is'}"
+        notices.note(f"{count} in {directory}: a broker sets aside what the cluster's metadata do not name")

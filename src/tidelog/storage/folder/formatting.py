@@ -1,0 +1,62 @@
+"""A data folder for a broker of a cluster: whose it will be, written once, before the broker's first start (KIP-631, KIP-858).
+
+What Kafka's storage tool does for a broker: ``meta.properties`` with the cluster's id, the node's, and a random one of the
+folder's. Its ``bootstrap.checkpoint`` is for controllers; brokers, also Kafka's, start without it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.errors import InvalidArgumentError, StorageError
+from tidelog.formats.partition_metadata import format_topic_id
+from tidelog.storage.folder import data_folder
+from tidelog.storage.folder.dir_lock import DirLock
+from tidelog.storage.folder.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
+
+
+class Formatted(NamedTuple):
+    """Whose the folder is now."""
+
+    owner: MetaProperties
+    is_new: bool
+    """False: it was formatted for the same node and cluster before, and stays as it is."""
+    partitions: int
+    """That are in it already."""
+
+
+def format_folder(directory: Path, cluster_id: str, node_id: int, *, ignore_formatted: bool = False) -> Formatted:
+    """Format a data folder; it is made if missing. With `ignore_formatted` one that is formatted for the same is left alone.
+
+    Raises InvalidArgumentError for ids that are none; StorageError for a folder that is formatted, in use, or none of data.
+    """
+    if not cluster_id or not cluster_id.isascii() or not cluster_id.isprintable() or " " in cluster_id:
+        raise InvalidArgumentError(
+            "a cluster's id", found=repr(cluster_id), expected="the one that the controllers were formatted with"
+        )
+    if not 0 <= node_id < 2**31:
+        raise InvalidArgumentError("a node's id", found=node_id, expected="0 to 2147483647")
+    data_folder.check_is_data_folder(directory)
+    data_folder.create(directory)
+    with DirLock(directory):
+        contents = len(data_folder.list_contents(directory).partitions)
+        owner = read_meta_properties(directory)
+        if owner is not None:
+            _check_formatted(directory, owner, cluster_id, node_id, ignore_formatted)
+            return Formatted(owner, False, contents)
+        owner = MetaProperties(node_id, cluster_id, format_topic_id(data_folder.new_topic_id()))
+        write_meta_properties(directory, owner)
+        return Formatted(owner, True, contents)
+
+
+def _check_formatted(directory: Path, owner: MetaProperties, cluster_id: str, node_id: int, ignore_formatted: bool) -> None:
+    is_same = (owner.node_id, owner.cluster_id) == (node_id, cluster_id)
+    if ignore_formatted and is_same:
+        return
+    raise StorageError(
+        "the folder is formatted already" + ("" if is_same else ", for another node or cluster"),
+        path=directory / META_PROPERTIES,
+        found=f"node {owner.node_id} of cluster {owner.cluster_id}",
+        expected=None if is_same else f"node {node_id} of cluster {cluster_id}",
+    )
