@@ -5,13 +5,15 @@
 There is no task, no stream and no transport: the loop calls when the socket is readable or writable, nothing else. Requests that
 came with one read are answered with one write.
 
-| state | meanwhile | ends with |
+It reads unless one of these holds. They do not depend on each other, so they are flags and no table of states:
+
+| nothing is read while | flag | until |
 |---|---|---|
-| reading | | |
-| a request is answered later | nothing is read | `respond` |
-| the peer does not take its answers | nothing is read: it gets no further ones | the last byte is sent |
-| other connections' turn: many requests came with one read | nothing is read | the loop came round |
-| no room for a large request (`queued.max.request.bytes`) | nothing is read | another one is over |
+| a request is answered later | `_is_waiting` | `respond` |
+| the peer does not take its answers: it gets no further ones | `_unsent` | the last byte is sent |
+| it is other connections' turn: many requests came with one read | `_is_held` | the loop came round |
+| there is no room for a large request (`queued.max.request.bytes`) | `_is_held` | another one is over |
+| it ends, once nothing is owed to the peer | `_is_ending` | it is closed |
 
 So a connection never holds more than one request, what was read along with it (`SHARED_BYTES` at most, or as much as its last
 request had), and one turn's answers. A read goes into the memory that all connections share when the last request was small.
@@ -131,7 +133,7 @@ class Connection(AnswerWriter):
             self._loop.call_later(LINGER_S, self._leave)
 
     def close(self) -> None:
-        """Close it now. Twice is no error."""
+        """Close it now. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
