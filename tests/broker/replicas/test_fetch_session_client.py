@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidelog.broker.fetch.fetch_sessions import FetchedPartition, FetchSession, FetchSessions
-from tidelog.broker.replicas.fetch_session_client import FetchSessionClient, SessionRequest, WantedFetch
+from tidelog.broker.replicas.following.fetch_session_client import FetchSessionClient, SessionRequest, WantedFetch
 from tidelog.clock import ManualClock
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode

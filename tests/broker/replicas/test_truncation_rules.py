@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.storage.partition_logs import batch, messages, open_log
-from tidelog.broker.replicas.truncation_rules import (
+from tidelog.broker.replicas.following.truncation_rules import (
     UNDEFINED,
     OutOfRange,
     Truncation,

@@ -90,6 +90,10 @@ class FetchSessionClient:
             self._changed[key] = None
             self._without_id -= before.topic_id is None
 
+    def told(self, key: TopicPartition) -> WantedFetch | None:
+        """Return what the leader was asked for with the last request, None if it was not asked for that partition."""
+        return self._told.get(key)
+
     def request(self, version: int) -> SessionRequest:
         """Return what the next request says; its answer, or its failure, is to be reported before the next one is built."""
         uses_topic_ids = version >= 13 and not self._without_id

@@ -25,8 +25,8 @@ import enum
 import uuid
 from typing import NamedTuple
 
-from tidelog.broker.replicas.fetch_session_client import WantedFetch
-from tidelog.broker.replicas.truncation_rules import UNDEFINED
+from tidelog.broker.replicas.following.fetch_session_client import WantedFetch
+from tidelog.broker.replicas.following.truncation_rules import UNDEFINED
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.transitions import Transitions, checked, name_of
@@ -89,14 +89,14 @@ class FollowedPartition:
     """A partition while it is followed in one leader epoch. Times are of a monotonic clock, in seconds."""
 
     __slots__ = (
-        "_retries",
         "_state",
         "delayed_until_s",
         "failure",
-        "is_in_sync",
         "key",
+        "lag",
         "leader_epoch",
         "log",
+        "retries",
         "topic_id",
     )
 
@@ -105,9 +105,10 @@ class FollowedPartition:
         self.delayed_until_s = 0.0
         self.failure = ""
         """Why it has failed."""
-        self.is_in_sync = False
-        """Whether the last answer has brought it to the leader's high watermark; throttles let it pass then."""
-        self._retries = 0
+        self.lag: int | None = None
+        """Offsets below the leader's high watermark that are not here, by the last answer; throttles let 0 pass."""
+        self.retries = 0
+        """Errors since the last answer that was appended."""
         self._state: FollowerState | None = checked(TRANSITIONS, None, FollowerState.TRUNCATING, str(self.key))
 
     def __repr__(self) -> str:
@@ -155,15 +156,16 @@ class FollowedPartition:
 
     # --- delays
 
-    def succeeded(self) -> None:
-        """Note an answer without an error."""
-        self._retries = 0
+    def succeeded(self, leader_high_watermark: int) -> None:
+        """Note an answer that was appended."""
+        self.retries = 0
+        self.lag = max(leader_high_watermark - self.log.log_end_offset, 0)
 
     def delay(self, now_s: float, backoff_s: float, error_code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> float:
         """Ask nothing for a while after an error; return until when."""
         wait_s = backoff_s
         if error_code in TRANSIENT:
-            wait_s = min(FIRST_RETRY_S * 2 ** min(self._retries, 30), backoff_s)
-        self._retries += 1
+            wait_s = min(FIRST_RETRY_S * 2 ** min(self.retries, 30), backoff_s)
+        self.retries += 1
         self.delayed_until_s = now_s + wait_s
         return self.delayed_until_s

@@ -1,0 +1,134 @@
+"""All that this broker follows: which partitions, from which leaders.
+
+To each leader there are ``num.replica.fetchers`` connections, one unless that says more; a partition always goes by the same one.
+A fetcher begins with its first partition and ends with its last. Kafka's ReplicaFetcherManager.
+
+Belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.replicas.following.followed_partition import Followed, FollowedPartition, FollowerState
+from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, LeaderFetcher, Shared, logger
+from tidelog.broker.replicas.following.turns import Turns
+from tidelog.broker.replicas.replication_quota import ReplicationQuota
+from tidelog.broker.server.rate_limited_log import RateLimitedLog
+from tidelog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.broker.cluster.metadata_plane import MetadataPlane
+    from tidelog.broker.node import Node
+
+__all__ = ["Fetchers", "Followed"]
+
+
+class Fetchers:
+    """Follows leaders, as it is asked to. `quota` is the follower's throttle."""
+
+    def __init__(
+        self,
+        node: Node,
+        plane: MetadataPlane,
+        *,
+        connect: Callable[..., Channel] = Channel,
+        max_fetch_version: int = MAX_FETCH_VERSION,
+    ) -> None:
+        config = node.config.cluster
+        assert config is not None, "a broker that stands alone follows nobody"
+        self.quota = ReplicationQuota(
+            plane.node_id, windows=config.replication_quota_window_num, window_s=config.replication_quota_window_size_seconds
+        )
+        self._shared = Shared(
+            plane,
+            config,
+            self.quota,
+            Turns(),
+            node.delayed_fetches.appended,
+            RateLimitedLog(logger),
+            connect,
+            max_fetch_version,
+        )
+        self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
+        self._leaders: dict[TopicPartition, tuple[int, int]] = {}
+        """Which fetcher each partition is followed by."""
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._is_started = False
+
+    def follow(self, leader_id: int, partitions: Iterable[Followed]) -> None:
+        """Follow partitions from a leader, wherever they were followed from before; no change if that is so already."""
+        for followed in partitions:
+            where = leader_id, self._index(followed.key)
+            before = self._leaders.get(followed.key)
+            if before is not None and before != where:
+                self._fetchers[before].leave(followed.key)
+            fetcher = self._fetchers.get(where)
+            if fetcher is None:
+                fetcher = self._fetchers[where] = LeaderFetcher(*where, self._shared)
+                if self._is_started:
+                    fetcher.start()
+            self._leaders[followed.key] = where
+            fetcher.follow(followed)
+        self._end_idle()
+
+    def leave(self, keys: Iterable[TopicPartition]) -> None:
+        """Follow partitions no more. Idempotent. Nothing that still comes for them is appended."""
+        for key in keys:
+            where = self._leaders.pop(key, None)
+            if where is not None:
+                self._fetchers[where].leave(key)
+        self._end_idle()
+
+    def start(self) -> None:
+        """Begin to fetch. Idempotent."""
+        self._is_started = True
+        for fetcher in self._fetchers.values():
+            fetcher.start()
+
+    async def stop(self) -> None:
+        """End: nothing is appended any more."""
+        self._leaders.clear()
+        fetchers, self._fetchers = self._fetchers, {}
+        await asyncio.gather(*(fetcher.stop() for fetcher in fetchers.values()), *self._stopping)
+
+    # --- asking
+
+    def partition(self, key: TopicPartition) -> FollowedPartition | None:
+        """Return how a partition is followed, None if it is not."""
+        where = self._leaders.get(key)
+        return None if where is None else self._fetchers[where].partitions[key]
+
+    def partitions(self) -> Iterator[FollowedPartition]:
+        """Yield all that is followed."""
+        for fetcher in self._fetchers.values():
+            yield from fetcher.partitions.values()
+
+    @property
+    def failed(self) -> list[FollowedPartition]:
+        """Those that are given up until their next epoch."""
+        return [one for one in self.partitions() if one.state is FollowerState.FAILED]
+
+    @property
+    def max_lag(self) -> int:
+        """Offsets below its leader's high watermark that the partition furthest from it lacks."""
+        return max((one.lag or 0 for one in self.partitions()), default=0)
+
+    # --- inside
+
+    def _index(self, key: TopicPartition) -> int:
+        count = self._shared.config.num_replica_fetchers
+        return (zlib.crc32(key.topic.encode()) + key.partition) % count if count > 1 else 0
+
+    def _end_idle(self) -> None:
+        for where, fetcher in tuple(self._fetchers.items()):
+            if not fetcher.partitions:
+                del self._fetchers[where]
+                if self._is_started:
+                    task = asyncio.get_running_loop().create_task(fetcher.stop(), name=f"ending fetches from broker {where[0]}")
+                    self._stopping.add(task)
+                    task.add_done_callback(self._stopping.discard)

@@ -1,0 +1,227 @@
+"""What a leader answers, done to the partitions that follow it: cut, started over, appended, delayed, given up.
+
+Each function is a generator with a step for each partition, or for each piece that is appended; others have their turn between
+two steps, and partitions come and go meanwhile: each is looked at again before it changes. What goes wrong stays with one:
+
+| error | |
+|---|---|
+| the log's disk | given up: the partition is offline |
+| too many open files | again after the backoff |
+| bytes that are no batch, fail their checksum, or are out of order | not appended; again after the backoff |
+| a batch that begins before the log's end | the log is cut there; given up where that is committed |
+| any other | given up, logged with its trace |
+
+Belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from tidelog.broker.replicas.following.fetch_session_client import WantedFetch
+from tidelog.broker.replicas.following.followed_partition import FollowedPartition, FollowerState
+from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions
+from tidelog.broker.replicas.following.follower_append import append_fetched
+from tidelog.broker.replicas.following.leader_ends import Ends, EpochEnd
+from tidelog.broker.replicas.following.truncation_rules import Truncation, out_of_range, start_of_batch, truncation_by_epoch
+from tidelog.broker.replicas.replication_quota import ReplicationQuota
+from tidelog.broker.server.rate_limited_log import RateLimitedLog
+from tidelog.errors import CorruptDataError, InvalidOffsetError, StorageError, UnexpectedAppendOffsetError
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch import PartitionData
+
+logger = logging.getLogger("tidelog.broker")
+
+LOUD_RETRIES = 3
+"""A partition that was refused more often is logged."""
+
+
+class LeaderAnswers:
+    """Does what the answers of one leader say. `moved` is called where a log has more, or less, to read; `now_s` is the time."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        followed: FollowedPartitions,
+        quota: ReplicationQuota,
+        limited_log: RateLimitedLog,
+        moved: Callable[[TopicPartition], None],
+        now_s: Callable[[], float],
+    ) -> None:
+        self.appended_bytes = 0
+        """Bytes of records that were appended so far."""
+        self._leader_id = leader_id
+        self._followed = followed
+        self._quota = quota
+        self._log = limited_log
+        self._moved = moved
+        self._now_s = now_s
+
+    # --- before a fetch
+
+    def begin(
+        self,
+        partitions: Iterable[FollowedPartition],
+        *,
+        fetch_tells: bool,
+        knows_epochs: bool,
+        asking: list[tuple[FollowedPartition, int]],
+    ) -> Iterator[None]:
+        """Let partitions that are new fetch, where the answers to fetches tell where logs part, or nobody can tell.
+
+        The others are added to `asking`, with their last epochs.
+        """
+        for one in partitions:
+            if one.state is FollowerState.TRUNCATING:
+                with self._guarded(one):
+                    latest = one.log.leader_epochs.latest
+                    if latest is not None and not fetch_tells and knows_epochs:
+                        asking.append((one, latest.epoch))
+                        continue
+                    if latest is None or not fetch_tells:
+                        self._cut(one, Truncation(one.log.high_watermark, True), "there are no epochs to go by")
+                    self._followed.fetch(one)
+            yield
+
+    def truncate(self, asked: Iterable[tuple[FollowedPartition, int]], ends: dict[TopicPartition, EpochEnd]) -> Iterator[None]:
+        """Cut logs where the leader's epochs end."""
+        for one, _ in asked:
+            if one.state is FollowerState.TRUNCATING:
+                error_code, epoch, end_offset = ends[one.key]
+                with self._guarded(one):
+                    if error_code:
+                        self._refused(one, error_code, "OffsetForLeaderEpoch")
+                    elif self._cut_by_epoch(one, epoch, end_offset):
+                        self._followed.fetch(one)
+            yield
+
+    def find_range(self, partitions: Iterable[FollowedPartition], ends: dict[TopicPartition, Ends]) -> Iterator[None]:
+        """Let partitions go on where the leader's log is."""
+        for one in partitions:
+            if one.state is FollowerState.OUT_OF_RANGE:
+                error_code, start, end = ends[one.key]
+                with self._guarded(one):
+                    if error_code:
+                        self._refused(one, error_code, "ListOffsets")
+                    else:
+                        self._go_to(one, start, end)
+                        self._followed.fetch(one)
+            yield
+
+    def _go_to(self, one: FollowedPartition, leader_start: int, leader_end: int) -> None:
+        log, own_end = one.log, one.log.log_end_offset
+        action = out_of_range(own_end, leader_start, leader_end)
+        why = f"the leader has the offsets {leader_start} to {leader_end}"
+        if action.truncate_to is not None:
+            self._cut(one, Truncation(action.truncate_to, True), why)
+        elif action.start_over_at is not None:
+            logger.warning("%s: ends at %d, %s: it starts over there", log.directory, own_end, why)
+            log.truncate_fully_and_start_at(action.start_over_at)
+            self._moved(one.key)
+        else:
+            self._log.warning("%s: ends at %d, which is out of range, but %s", log.directory, own_end, why)
+            self._followed.delay(one, self._now_s())
+
+    # --- after a fetch
+
+    def take(
+        self, answers: Iterable[tuple[TopicPartition, PartitionData]], told: Callable[[TopicPartition], WantedFetch | None]
+    ) -> Iterator[None]:
+        """Take answers to what the leader was `told`."""
+        for key, data in answers:
+            one, asked = self._followed.by_key.get(key), told(key)
+            if one is not None and asked is not None and one.is_answer_to(asked):
+                self._followed.touch(one)
+                with self._guarded(one):
+                    yield from self._take(one, data)
+            yield
+
+    def _take(self, one: FollowedPartition, data: PartitionData) -> Iterator[None]:
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._followed.look_for_range(one)
+            return
+        if data.error_code:
+            self._refused(one, data.error_code, "Fetch")
+            return
+        log, parted = one.log, data.diverging_epoch
+        if parted.epoch >= 0:
+            self._cut_by_epoch(one, parted.epoch, parted.end_offset)
+            return
+        end, high_watermark = log.log_end_offset, log.high_watermark
+        for _ in append_fetched(log, data, one.leader_epoch):
+            yield
+            if one.state is not FollowerState.FETCHING:
+                return  # It was left meanwhile: the rest is not for it.
+        if data.records and log.log_end_offset == end:
+            self._followed.delay(one, self._now_s())  # All of it is of an epoch that is not followed yet.
+            return
+        size_bytes = len(data.records or b"")
+        self.appended_bytes += size_bytes
+        one.succeeded(data.high_watermark)
+        if size_bytes and self._followed.is_throttled(one):
+            self._quota.record(size_bytes, self._now_s())
+        if log.high_watermark != high_watermark:
+            self._moved(one.key)
+
+    # --- what is done
+
+    def _cut_by_epoch(self, one: FollowedPartition, epoch: int, end_offset: int) -> bool:
+        cut = truncation_by_epoch(one.log, epoch, end_offset)
+        self._cut(one, cut, f"the leader's epoch {epoch} ends at {end_offset}")
+        return cut.is_complete
+
+    def _cut(self, one: FollowedPartition, truncation: Truncation, why: str) -> None:
+        """Cut a log, between batches. A leader that has it cut where it ends is not asked again at once."""
+        log = one.log
+        offset = start_of_batch(log, truncation.offset)
+        before = log.log_end_offset, log.leader_epochs.latest
+        if offset < log.high_watermark:
+            logger.warning("%s: cut at %d, below its high watermark %d: %s", log.directory, offset, log.high_watermark, why)
+        elif offset < log.log_end_offset:
+            logger.info("%s: cut at %d: %s", log.directory, offset, why)
+        log.truncate_to(offset)
+        if (log.log_end_offset, log.leader_epochs.latest) != before:
+            self._moved(one.key)
+        elif one.state is FollowerState.FETCHING:
+            self._followed.delay(one, self._now_s())
+
+    def _refused(self, one: FollowedPartition, error_code: int, what: str) -> None:
+        if error_code == ErrorCode.FENCED_LEADER_EPOCH:
+            self._followed.fail(one, f"broker {self._leader_id} has a newer epoch than {one.leader_epoch}")
+            return
+        self._followed.delay(one, self._now_s(), error_code)
+        if one.retries > LOUD_RETRIES:
+            self._log.warning("%s: broker %d answers %s with error %d", one.log.directory, self._leader_id, what, error_code)
+
+    @contextlib.contextmanager
+    def _guarded(self, one: FollowedPartition) -> Iterator[None]:
+        """Keep to a partition what goes wrong with it."""
+        log = one.log
+        try:
+            yield
+        except UnexpectedAppendOffsetError as error:
+            with self._guarded(one):
+                self._overlapped(one, error)
+        except StorageError as error:
+            if log.is_offline or log.local.is_closed:
+                self._followed.fail(one, str(error))
+            else:
+                self._log.warning("%s: %s", log.directory, error)
+                self._followed.delay(one, self._now_s())
+        except (CorruptDataError, InvalidOffsetError) as error:
+            self._log.warning("%s: broker %d has sent what is not appended: %s", log.directory, self._leader_id, error)
+            self._followed.delay(one, self._now_s())
+        except Exception as error:
+            logger.exception("%s: following broker %d failed", log.directory, self._leader_id)
+            self._followed.fail(one, repr(error))
+
+    def _overlapped(self, one: FollowedPartition, error: UnexpectedAppendOffsetError) -> None:
+        """The leader's batch begins before the log's end: the log was cut within what is a batch there."""
+        first_offset = error.first_offset
+        if first_offset < one.log.high_watermark:
+            self._followed.fail(one, f"broker {self._leader_id} contradicts what is committed: {error}")
+        else:
+            self._cut(one, Truncation(first_offset, True), f"a batch of the leader begins at {first_offset}")

@@ -1,0 +1,104 @@
+"""What a follower asks its leader besides records: where its log starts and ends, and where an epoch ends in it.
+
+One request each for all partitions at once; errors come back partition by partition. Raises what `Channel.call` raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol, TypeVar
+
+from tidelog.broker.cluster.channel import Channel
+from tidelog.model import EARLIEST, LATEST, TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from tidelog.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+MAX_LIST_OFFSETS_VERSION = 9
+
+P = TypeVar("P")
+
+
+class Ends(NamedTuple):
+    """Where a leader's log starts and ends, or why that is not known."""
+
+    error_code: int
+    start_offset: int = -1
+    end_offset: int = -1
+
+
+class EpochEnd(NamedTuple):
+    """The leader's last epoch at or below ours, and where it ends there; -1 for what it does not know."""
+
+    error_code: int
+    epoch: int = -1
+    end_offset: int = -1
+
+
+class _Led(Protocol):
+    key: TopicPartition
+    leader_epoch: int
+
+
+async def ask_ends(channel: Channel, replica_id: int, partitions: Iterable[_Led]) -> dict[TopicPartition, Ends]:
+    """Ask for the starts and ends of logs. A partition that the leader says nothing of has an error."""
+    asked = list(partitions)
+    version = min(channel.version_of(ListOffsetsRequest), MAX_LIST_OFFSETS_VERSION)
+
+    def request(timestamp: int) -> ListOffsetsRequest:
+        topics = [
+            ListOffsetsTopic(topic, [ListOffsetsPartition(one.key.partition, one.leader_epoch, timestamp) for one in ones])
+            for topic, ones in _by_topic(asked).items()
+        ]
+        return ListOffsetsRequest(replica_id=replica_id, topics=topics)
+
+    last, first = await asyncio.gather(
+        channel.call(request(LATEST), version=version), channel.call(request(EARLIEST), version=version)
+    )
+    ends, starts = _offsets(last), _offsets(first)
+    nothing = ErrorCode.UNKNOWN_SERVER_ERROR, -1
+    found = {}
+    for one in asked:
+        (error, end), (other_error, start) = ends.get(one.key, nothing), starts.get(one.key, nothing)
+        found[one.key] = Ends(error or other_error, start, end)
+    return found
+
+
+async def ask_epoch_ends(
+    channel: Channel, replica_id: int, partitions: Iterable[tuple[_Led, int]]
+) -> dict[TopicPartition, EpochEnd]:
+    """Ask where epochs end, each partition with the epoch of the follower's last record."""
+    asked = dict(partitions)
+    topics = [
+        OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(one.key.partition, one.leader_epoch, asked[one]) for one in ones])
+        for topic, ones in _by_topic(asked).items()
+    ]
+    response: OffsetForLeaderEpochResponse = await channel.call(OffsetForLeaderEpochRequest(replica_id=replica_id, topics=topics))
+    found = dict.fromkeys((one.key for one in asked), EpochEnd(ErrorCode.UNKNOWN_SERVER_ERROR))
+    for topic in response.topics:
+        for end in topic.partitions:
+            key = TopicPartition(topic.topic, end.partition)
+            if key in found:
+                found[key] = EpochEnd(end.error_code, end.leader_epoch, end.end_offset)
+    return found
+
+
+def _offsets(response: ListOffsetsResponse) -> dict[TopicPartition, tuple[int, int]]:
+    return {
+        TopicPartition(topic.name, one.partition_index): (one.error_code, one.offset)
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+def _by_topic(partitions: Iterable[_Led]) -> dict[str, list[_Led]]:
+    topics: dict[str, list[_Led]] = {}
+    for one in partitions:
+        topics.setdefault(one.key.topic, []).append(one)
+    return topics

@@ -1,0 +1,243 @@
+"""Fetches from one leader what this broker follows there: one connection, one request on its way at a time.
+
+| a round | |
+|---|---|
+| 1 partitions that are new | go on where the logs part: Fetch 12 and later tell that, before it OffsetForLeaderEpoch |
+| 2 partitions out of range | ListOffsets: where the leader's log starts and ends |
+| 3 a fetch | of what changed since the last one (`fetch_session_client`); the leader waits for up to replica.fetch.wait.max.ms |
+| 4 the answer | is appended, partition after partition, in slices of the loop (`turns`) |
+
+**The offset that is asked for says that all before it is kept here.** So nothing is asked before the last answer is in the log:
+asked ahead, while that is being appended, records would count as replicated that a crash still takes away.
+
+What fails: a partition is delayed or given up by itself (`followed_partition`); a connection that is lost, or an answer that is
+none, makes all of them wait, a little longer each time. Rules and order are those of Kafka's AbstractFetcherThread.
+
+Belongs to the loop's thread. Whatever is awaited, partitions come and go meanwhile: each is looked at again before it changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tidelog.broker.cluster.channel import Channel
+from tidelog.broker.cluster.metadata_plane import MetadataPlane
+from tidelog.broker.replicas.following.fetch_session_client import FetchSessionClient
+from tidelog.broker.replicas.following.followed_partition import FIRST_RETRY_S, Followed, FollowedPartition, FollowerState
+from tidelog.broker.replicas.following.followed_partitions import FollowedPartitions
+from tidelog.broker.replicas.following.leader_answers import LeaderAnswers
+from tidelog.broker.replicas.following.leader_ends import ask_ends, ask_epoch_ends
+from tidelog.broker.replicas.following.turns import Turns
+from tidelog.broker.replicas.replication_quota import ReplicationQuota
+from tidelog.broker.server.rate_limited_log import RateLimitedLog
+from tidelog.broker.settings.cluster_config import ClusterConfig
+from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+from tidelog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+
+logger = logging.getLogger("tidelog.broker")
+
+MAX_FETCH_VERSION = 17
+FIRST_WITH_DIVERGING_EPOCH = 12
+FIRST_WITH_REPLICA_STATE = 15
+
+SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+class Shared(NamedTuple):
+    """What all fetchers of a broker have in common."""
+
+    plane: MetadataPlane
+    config: ClusterConfig
+    quota: ReplicationQuota
+    turns: Turns
+    moved: Callable[[TopicPartition], None]
+    """Called where a log has more, or less, to read than before."""
+    log: RateLimitedLog
+    connect: Callable[..., Channel] = Channel
+    max_fetch_version: int = MAX_FETCH_VERSION
+
+
+class LeaderFetcher:
+    """Follows one leader. `index` counts the connections to it (num.replica.fetchers)."""
+
+    def __init__(self, leader_id: int, index: int, shared: Shared) -> None:
+        self.leader_id = leader_id
+        self._client_id = f"broker-{shared.plane.node_id}-fetcher-{index}"
+        self._shared = shared
+        self._backoff_s = shared.config.replica_fetch_backoff_ms / 1000
+        self._session = FetchSessionClient(shared.config.replica_fetch_max_bytes, f"broker {leader_id}")
+        self._followed = FollowedPartitions(shared.quota, self._backoff_s)
+        self._answers = LeaderAnswers(leader_id, self._followed, shared.quota, shared.log, shared.moved, _now_s)
+        self._wake = asyncio.Event()
+        self._channel: Channel | None = None
+        self._failures = 0
+        self._is_reported = False
+        self._task: asyncio.Task[None] | None = None
+
+    # --- partitions
+
+    @property
+    def partitions(self) -> dict[TopicPartition, FollowedPartition]:
+        """What is followed."""
+        return self._followed.by_key
+
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes of records that were appended so far."""
+        return self._answers.appended_bytes
+
+    def follow(self, followed: Followed) -> None:
+        """Follow a partition, or follow it in another epoch; no change if it is followed like that."""
+        if self._followed.follow(followed):
+            self._wake.set()
+
+    def leave(self, key: TopicPartition) -> None:
+        """Follow a partition no more. Idempotent."""
+        if self._followed.leave(key):
+            self._wake.set()
+
+    # --- running
+
+    def start(self) -> None:
+        """Begin. Idempotent."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"fetching from broker {self.leader_id}")
+
+    async def stop(self) -> None:
+        """End; what comes from now on is of no use. Idempotent."""
+        for key in tuple(self.partitions):
+            self.leave(key)
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._channel is not None:
+            self._channel.close()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._round()
+            except TidelogError as error:
+                await self._failed(str(error))
+            except Exception as error:
+                logger.exception("fetching from broker %d failed", self.leader_id)
+                await self._failed(repr(error))
+
+    async def _round(self) -> None:
+        channel = self._reachable()
+        if channel is None:
+            await self._pause(self._backoff_s)
+            return
+        await channel.connect()
+        version = min(channel.version_of(FetchRequest), self._shared.max_fetch_version)
+        if self._followed.has_unsettled:
+            await self._truncate(channel, version)
+            await self._find_range(channel)
+        self._followed.choose(self._session, _now_s())
+        asked = self._session.request(version)
+        if asked.is_empty:
+            await self._pause(self._followed.due_s(_now_s()))
+            return
+        config, plane = self._shared.config, self._shared.plane
+        request = FetchRequest(
+            max_wait_ms=self._wait_ms(),
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=asked.session_id,
+            session_epoch=asked.session_epoch,
+            topics=asked.topics,
+            forgotten_topics_data=asked.forgotten,
+        )
+        if version >= FIRST_WITH_REPLICA_STATE:
+            request.replica_state = ReplicaState(plane.node_id, plane.broker_epoch)
+        else:
+            request.replica_id = plane.node_id
+        try:
+            response: FetchResponse = await channel.call(request, version=version)
+        except BaseException:
+            self._session.failed()
+            raise
+        answers = self._session.answered(response)
+        if answers is None:
+            # A leader that was started again does not know the session: that is no failure.
+            is_usual = response.error_code in SESSION_ERRORS and not self._failures
+            await self._failed(f"error {response.error_code} for all", response.throttle_time_ms / 1000, is_usual=is_usual)
+            return
+        await self._shared.turns.run(self._answers.take(answers, self._session.told))
+        self._failures = 0
+        if self._is_reported:
+            self._is_reported = False
+            logger.info("fetching from broker %d goes on", self.leader_id)
+
+    def _reachable(self) -> Channel | None:
+        """Return the way to the leader, another one where it has moved; None as long as nobody knows where it is."""
+        place = self._shared.plane.endpoint(self.leader_id)
+        channel = self._channel
+        if channel is not None and place != (channel.host, channel.port):
+            channel.close()
+            self._channel = channel = None
+            self._session.failed()
+        if channel is None and place is not None:
+            timeout_s = self._shared.config.replica_socket_timeout_ms / 1000
+            self._channel = channel = self._shared.connect(*place, client_id=self._client_id, timeout_s=timeout_s)
+        return channel
+
+    async def _failed(self, reason: str, at_least_s: float = 0, *, is_usual: bool = False) -> None:
+        if not self._is_reported and not is_usual:
+            self._is_reported = True
+            logger.warning("fetching from broker %d: %s; it is tried again", self.leader_id, reason)
+        wait_s = min(FIRST_RETRY_S * 2 ** min(self._failures, 30), self._backoff_s)
+        self._failures += 1
+        await asyncio.sleep(max(wait_s, at_least_s))
+
+    async def _pause(self, wait_s: float | None) -> None:
+        """Wait until partitions come or go, so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
+
+    def _wait_ms(self) -> int:
+        """Return how long the leader may wait: partitions that are delayed do not wait for others longer than they have to."""
+        due_s = self._followed.due_s(_now_s())
+        most_ms = self._shared.config.replica_fetch_wait_max_ms
+        return most_ms if due_s is None else min(most_ms, int(due_s * 1000) + 1)
+
+    # --- before a fetch
+
+    async def _truncate(self, channel: Channel, version: int) -> None:
+        """Let partitions that are new go on where the logs part."""
+        asking: list[tuple[FollowedPartition, int]] = []
+        begin = self._answers.begin(
+            self._followed.waiting(FollowerState.TRUNCATING, _now_s()),
+            fetch_tells=version >= FIRST_WITH_DIVERGING_EPOCH,
+            knows_epochs=channel.offers(OffsetForLeaderEpochRequest),
+            asking=asking,
+        )
+        await self._shared.turns.run(begin)
+        if asking:
+            ends = await ask_epoch_ends(channel, self._shared.plane.node_id, asking)
+            await self._shared.turns.run(self._answers.truncate(asking, ends))
+
+    async def _find_range(self, channel: Channel) -> None:
+        """Let partitions whose offset the leader does not have go on where its log is."""
+        found = self._followed.waiting(FollowerState.OUT_OF_RANGE, _now_s())
+        if found:
+            ends = await ask_ends(channel, self._shared.plane.node_id, found)
+            await self._shared.turns.run(self._answers.find_range(found, ends))
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,39 @@
+"""Turns of the loop for those who follow leaders: one slice of a few milliseconds in a round of the loop.
+
+Ten leaders that answer with 10 MB each take no more of a round than one: their work is done in slices, one after the other, and
+everybody else in between. Requests of clients have turns of their own (`server.slices`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from time import perf_counter
+
+from tidelog.broker.server.slices import SLICE_S
+
+
+class Turns:
+    """Shared by all fetchers of a broker. Belongs to the loop's thread."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self.longest_s = 0.0
+        """The longest slice so far."""
+
+    async def run(self, steps: Iterator[object]) -> None:
+        """Do all `steps`, as many in a slice as fit; what is between two of them may change meanwhile. Raises what they raise."""
+        is_over = False
+        while not is_over:
+            async with self._lock:
+                began = perf_counter()
+                try:
+                    for _ in steps:
+                        if perf_counter() - began >= SLICE_S:
+                            break
+                    else:
+                        is_over = True
+                finally:
+                    self.longest_s = max(self.longest_s, perf_counter() - began)
+            if not is_over:
+                await asyncio.sleep(0)
