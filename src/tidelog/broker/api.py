@@ -86,6 +86,8 @@ class Request(Protocol):
 
 Answer: TypeAlias = "Message | Wide | Outcome"
 
+UsualHandler: TypeAlias = "Callable[[Node, Request, memoryview, int, int], bytes | Message | Outcome | None]"
+
 Handler: TypeAlias = "Callable[[Node, Any, Request], Answer | Work]"
 
 
@@ -97,3 +99,5 @@ class Api(NamedTuple):
     served: Versions
     """What each version changed is in the table of the module of `wire.messages` that has the messages, and nowhere else."""
     handle: Handler
+    answer_usual: UsualHandler | None = None
+    """Answers a request's bytes where that is the sooner; None is for all others, which are decoded and handled."""

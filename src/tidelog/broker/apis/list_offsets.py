@@ -70,6 +70,8 @@ DEBUGGER = -2
 """Asks a replica that does not lead, too."""
 _FIRST_WITH_EPOCHS = 4
 _FIRST_WITH_NOT_AVAILABLE = 5
+_SOON_SEEN = 1024
+"""So many partitions are looked through at once."""
 
 
 def handle(node: Node, message: ListOffsetsRequest, request: Request) -> ListOffsetsResponse | Outcome:
@@ -100,7 +102,7 @@ class _Lookups:
     def work(self) -> Work:
         """Return the answer, in slices."""
         message = self._message
-        if self._version and (len(message.topics) > 1 or (message.topics and len(message.topics[0].partitions) > 1)):
+        if self._version and not self._names_each_once():
             yield from self._find_what_is_named_twice()
         logs = self._node.manager.logs
         done: list[ListOffsetsTopicResponse] = []
@@ -122,6 +124,15 @@ class _Lookups:
         if count > AT_ONCE:
             yield from discarded(message)
         return ListOffsetsResponse(0, done)
+
+    def _names_each_once(self) -> bool:
+        """Whether no partition is named twice, where that is soon seen; else `_find_what_is_named_twice` has to look."""
+        topics = self._message.topics
+        if len(topics) != 1:
+            return not topics
+        partitions = topics[0].partitions
+        count = len(partitions)
+        return count <= _SOON_SEEN and (count == 1 or len({one.partition_index for one in partitions}) == count)
 
     def _find_what_is_named_twice(self) -> Generator[Elsewhere | None, None, None]:
         """Note the partitions that the request names more than once: to none of them it gets an answer."""

@@ -67,6 +67,7 @@ from tidelog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from tidelog.wire.usual_produce import FIRST_READ, LAST_READ, read_usual_fast, write_usual_fast
 
 SERVED = Versions(0, 11)
 """What each version changed: the table of `tidelog.wire.messages.produce`."""
@@ -126,6 +127,33 @@ def handle(node: Node, message: ProduceRequest, request: Request) -> ProduceResp
     response = node.slices.answer(request, _work(node, message, request))
     assert isinstance(response, ProduceResponse | Outcome)
     return response
+
+
+def answer_usual(
+    node: Node, request: Request, data: memoryview, position: int, end: int
+) -> bytes | ProduceResponse | Outcome | None:
+    """Answer the request in `data[position:end]` if it is as nearly all are; None: it is to be decoded, and nothing was done."""
+    version = request.api_version
+    if not FIRST_READ <= version <= LAST_READ:
+        return None
+    usual = read_usual_fast(version, data, position, end)
+    if usual is None:
+        return None
+    topic, partition, acks, timeout_ms, records = usual
+    if not acks or not first_look_fast(records, version):
+        return None
+    uncommitted: list[Uncommitted] = []
+    try:
+        answer = append(node, (topic, partition), records, USUAL, acks, request.client_id, None, uncommitted)
+    except TooMuchAtOnceError:
+        return None
+    if not (uncommitted or answer.error_code or node.flushes.pending):
+        written = write_usual_fast(version, request.correlation_id, topic, answer)
+        if written is not None:
+            return written
+    only = ProduceResponse([TopicProduceResponse(topic, NO_TOPIC_ID, [answer])])
+    message = ProduceRequest(None, acks, timeout_ms, [])
+    return _held(node, message, request, only, uncommitted, answer.error_code != _NONE)
 
 
 def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
@@ -379,4 +407,4 @@ def _refused_by_log(key: _Key, log: PartitionLog, error: Exception) -> Partition
     return answer
 
 
-API = Api(ProduceRequest, ProduceResponse, SERVED, handle)
+API = Api(ProduceRequest, ProduceResponse, SERVED, handle, answer_usual)

@@ -122,12 +122,13 @@ _HEADER = Struct(">iih")
 class Served:
     """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
 
-    __slots__ = ("bytes_at_once", "decode", "handle", "is_flexible", "metrics", "response", "version", "write")
+    __slots__ = ("answer_usual", "bytes_at_once", "decode", "handle", "is_flexible", "metrics", "response", "version", "write")
 
     def __init__(self, api: Api, version: int, metrics: ApiMetrics) -> None:
         self.version = version
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
         self.handle = api.handle
+        self.answer_usual = api.answer_usual
         self.bytes_at_once = sys.maxsize if api is produce.API else BYTES_AT_ONCE
         # Kafka skips what stands after a request, and librdkafka's metadata request has a byte too many.
         self.decode: Any = decoder(api.request, version, exact=False)
@@ -173,13 +174,20 @@ class Dispatcher:
                     return self._unsupported(connection, body)
             connection.served = served
             connection.api_version = served.version
+            if served.answer_usual is not None:
+                usual = served.answer_usual(self._node, connection, data, body, end)
+                if type(usual) is bytes:
+                    served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
+                    return [usual]
+                if usual is not None:
+                    return self._answer(connection, served, usual)
             if end - body > served.bytes_at_once:
                 return self._read_elsewhere(connection, served, connection.keep_frame(data, body, end))
             try:
                 message = served.decode(data, body, end, AT_ONCE)
             except TooManyElementsError:
                 return self._read_elsewhere(connection, served, connection.keep_frame(data, body, end))
-            return self._answer(connection, served, message)
+            return self._answer(connection, served, served.handle(self._node, message, connection))
         except ProtocolError as error:
             return self._refuse(connection, str(error))
         except Exception:
@@ -188,8 +196,8 @@ class Dispatcher:
             served.metrics.closed += 1
             return Outcome.CLOSE
 
-    def _answer(self, connection: Connection, served: Served, message: Message) -> list[Bytes] | Outcome:
-        answer: Any = served.handle(self._node, message, connection)
+    def _answer(self, connection: Connection, served: Served, answer: Any) -> list[Bytes] | Outcome:
+        """Return the bytes of what a handler has returned, or what else became of it."""
         if type(answer) is served.response:
             return served.finish(connection, answer)
         if type(answer) is GeneratorType:
@@ -227,7 +235,7 @@ class Dispatcher:
             try:
                 if isinstance(result, BaseException):
                     raise result
-                answer = self._answer(connection, served, result)
+                answer = self._answer(connection, served, served.handle(self._node, result, connection))
             except ProtocolError as error:
                 answer = self._refuse(connection, str(error))
             except Exception:
