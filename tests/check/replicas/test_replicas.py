@@ -23,7 +23,7 @@ from tidelog.check.replicas.partition_comparison import PartitionComparison
 from tidelog.check.replicas.replicas_verify import ReplicasReport, verify_replicas
 from tidelog.errors import DataDirNotFoundError, InvalidArgumentError, UnknownTopicOrPartitionError
 from tidelog.formats import names
-from tidelog.formats.leader_epochs import EpochEntry
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.records.batch import iter_headers
 from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
@@ -303,6 +303,14 @@ class TestCompacted:
         assert (one.is_equal, one.bytes_from, one.sha256) == (True, 10, hashlib.sha256(self.tail[0]).hexdigest())
         (found,) = one.findings
         assert "cleaned at different times up to 10: below it the latest record of each key is compared" in str(found)
+
+    def test_epochs_begin_later_in_what_was_copied_from_a_cleaned_log(self, tmp_path: Path) -> None:
+        a, b = self.folders(tmp_path, self.cleaned)
+        LeaderEpochs([EpochEntry(0, 0), EpochEntry(1, 3), EpochEntry(2, 10)]).write(a / "t-0" / names.LEADER_EPOCH_CHECKPOINT)
+        LeaderEpochs([EpochEntry(0, 0), EpochEntry(1, 7), EpochEntry(2, 10)]).write(b / "t-0" / names.LEADER_EPOCH_CHECKPOINT)
+        assert compared(a, b).is_equal
+        LeaderEpochs([EpochEntry(0, 0), EpochEntry(1, 7), EpochEntry(2, 11)]).write(b / "t-0" / names.LEADER_EPOCH_CHECKPOINT)
+        assert [one.offset for one in compared(a, b).differences] == [10]
 
     def test_the_same_bytes_need_no_excuse(self, tmp_path: Path) -> None:
         for name in "ab":

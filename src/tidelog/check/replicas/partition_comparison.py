@@ -76,7 +76,8 @@ def compare_replicas(replicas: Sequence[Replica]) -> PartitionComparison:
         whole = _compare_batches(replicas, found, found.cleaned_to)
     result.findings += whole.findings
     result.size_bytes, result.sha256 = whole.size_bytes, whole.sha256
-    result.differences += _leader_epochs(result, replicas, result.bytes_from, found.end)
+    # Who copies a cleaned log, or recovers one, sees an epoch begin at the first record of it that is left.
+    result.differences += _leader_epochs(result, replicas, max(result.bytes_from, found.cleaned_to), found.end)
     if whole.difference is not None:
         result.differences.append(whole.difference)
         if found.cleaned_to <= found.start and any(replica.is_compacted for replica in replicas):
