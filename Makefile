@@ -9,7 +9,7 @@ SOURCES := $(wildcard $(addprefix src/tidelog/records/kernel/*/,*.py *.pxd *.h))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study docs test check format interop soak bench lock clean
+.PHONY: help install demo cluster study docs test check format interop soak bench lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -29,6 +29,9 @@ $(STAMP): $(SOURCES)
 
 demo: $(STAMP) ## 336,776 real flights: import, find, read a day exactly, replay on Spark, draw
 	@$(BIN)/python demo/flights.py
+
+cluster: $(STAMP) ## three brokers under Apache Kafka's controllers: one is killed in a load, and what clients see (needs Java and Maven)
+	@$(BIN)/python demo/cluster.py $(if $(BROKERS),--brokers $(BROKERS))
 
 study: $(STAMP) ## the claims of KIP-32 and KIP-33, measured on Spark: study/report.html (a few minutes)
 	@$(BIN)/python -m studies --out study/report.html
