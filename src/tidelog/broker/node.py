@@ -6,6 +6,11 @@ Everything in here belongs to the loop's thread.
 from __future__ import annotations
 
 from tidelog.broker.api import Api
+from tidelog.broker.cluster.brokers import Brokers, SingleBroker
+from tidelog.broker.cluster.cluster_brokers import ClusterBrokers
+from tidelog.broker.cluster.cluster_topics import ClusterTopics
+from tidelog.broker.cluster.metadata_plane import MetadataPlane
+from tidelog.broker.cluster.topic_creation import TopicCreation
 from tidelog.broker.delays import Delays
 from tidelog.broker.fetch.delayed_fetches import DelayedFetches
 from tidelog.broker.fetch.fetch_reader import FetchReader
@@ -26,9 +31,11 @@ from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
 from tidelog.broker.transactions.transactions import Transactions
 from tidelog.clock import Clock
+from tidelog.metadata.delta import MetadataDelta
 from tidelog.model import TopicPartition
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.wire.messages.create_topics import CreatableTopic
 
 
 class Node:
@@ -42,13 +49,18 @@ class Node:
         timers: Timers,
         blocking: Blocking,
         heavy: Blocking | None = None,
+        plane: MetadataPlane | None = None,
     ) -> None:
-        """`heavy` is for what keeps a processor busy, so that nobody who waits for a disk waits for that; None: `blocking`."""
+        """`heavy` is for what keeps a processor busy, so that nobody who waits for a disk waits for that; None: `blocking`.
+
+        `plane` is a member's way to its cluster; None for a broker that is alone.
+        """
         self.manager = manager
         self.node_id = manager.owner.node_id
         self.cluster_id = manager.owner.cluster_id
         self.config = config
         """What the broker was started with, but for `dynamic_settings`."""
+        self.plane = plane
         self.clock = clock
         self.timers = timers
         self.blocking = blocking
@@ -62,7 +74,17 @@ class Node:
         self.flushes = Flushes(manager)
         self.leadership: Leadership = SingleLeadership(manager, self.delayed_fetches.appended, self.flushes.appended)
         self.fetch_reader = FetchReader(manager, self.leadership)
-        self.topics = Topics(self)
+        self.brokers: Brokers
+        self.topics: Topics
+        self.topic_creation: TopicCreation | None = None
+        """Has the controller create topics that somebody uses; None where they are created here."""
+        if plane is None:
+            self.brokers = SingleBroker(self.node_id, config.broker_rack)
+            self.topics = Topics(self)
+        else:
+            self.brokers = brokers = ClusterBrokers(plane)
+            self.topics = ClusterTopics(plane, brokers)
+            self.topic_creation = TopicCreation(plane, self._creatable)
         self.topic_changes = TopicChanges(self)
         self.dynamic_settings = DynamicSettings(self)
         self.configs = ConfigEntries(self)
@@ -80,11 +102,21 @@ class Node:
         self.groups.log.on_return(log)
         self.transactions.on_return(log)
 
+    def _creatable(self, name: str) -> CreatableTopic:
+        for log in (self.groups.log, self.transactions.log):
+            if name == log.topic:
+                return log.creatable
+        return CreatableTopic(name, self.config.num_partitions, self.config.default_replication_factor)
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """Take up what has changed in the cluster's metadata, for what clients get to see. Of a member."""
+        assert isinstance(self.topics, ClusterTopics)
+        self.topics.changed(delta)
+
     def endpoint_of(self, broker_id: int, listener: Listener) -> tuple[str, int, str | None] | None:
         """Return the host, the port and the rack of a broker for clients of a listener; None where they are not known."""
-        if broker_id == self.node_id:
-            return listener.advertised_host, listener.advertised_port, self.config.broker_rack
-        return None
+        found = self.brokers.find(broker_id, listener)
+        return None if found is None else (found.host, found.port, found.rack)
 
     def leader_epoch(self, key: TopicPartition) -> int:
         """Return the epoch in which this broker leads a partition, -1 if it does not; see `leadership`."""

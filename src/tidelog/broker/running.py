@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tidelog.broker.api import Api
+from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.node import Node
 from tidelog.broker.server.broker_server import BrokerServer
 from tidelog.broker.server.dispatch import APIS
@@ -52,15 +53,24 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    manager: LogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
+    manager: LogManager,
+    config: BrokerConfig,
+    clock: Clock,
+    *,
+    grace_s: float = GRACE_S,
+    apis: Iterable[Api] = APIS,
+    plane: MetadataPlane | None = None,
 ) -> AsyncIterator[Running]:
-    """Serve the logs of a manager that was started, and stays the caller's. Raises InvalidArgumentError for an address."""
+    """Serve the logs of a manager that was started, and stays the caller's. Raises InvalidArgumentError for an address.
+
+    `plane` is a member's way to its cluster, which stays the caller's, too.
+    """
     loop = asyncio.get_running_loop()
     threads = LoopThreads(loop)
     heavy = LoopThreads(loop, 1, "tidelog-heavy")
     syncing = LoopThreads(loop, 4, "tidelog-syncing")
     manager.scheduler.elsewhere = syncing.run
-    node = Node(manager, config, clock, LoopTimers(loop), threads, heavy)
+    node = Node(manager, config, clock, LoopTimers(loop), threads, heavy, plane)
     ticker = Ticker(loop, manager, clock, syncing, node.metrics.counters)
     server = BrokerServer(node, apis)
     search = HoleSearch(manager.directory)

@@ -36,6 +36,7 @@ from tidelog.storage.partition.log_flusher import Flushed
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
@@ -98,6 +99,12 @@ class StateLog:
         """How many partitions the topic has, or will have. Of a cluster's topic a folder may have some: the last one says."""
         view = self._node.topics.get(self.topic)
         return self._partitions if view is None else view.partitions[-1].partition + 1
+
+    @property
+    def creatable(self) -> CreatableTopic:
+        """How a controller is to create the topic where it is missing."""
+        configs = [CreatableTopicConfig(name, str(value)) for name, value in self._properties.items()]
+        return CreatableTopic(self.topic, self._partitions, self._replication_factor, configs=configs)
 
     def partition_of(self, identity: str) -> int:
         """Return the partition that keeps what belongs to an id."""

@@ -1,4 +1,5 @@
-"""The topics as a client sees them: which there are, who leads them. One broker, so it leads whatever can be read.
+"""The topics as a client sees them: which there are, who leads them. One broker, so it leads whatever can be read; those of a
+cluster are `cluster.cluster_topics`.
 
 | a partition | leader | error | offline replicas |
 |---|---|---|---|
@@ -15,7 +16,7 @@ Views are kept until the manager says that a topic has changed: asking for one c
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.config import PropertyValue
@@ -24,9 +25,11 @@ from tidelog.model import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH, TopicPartition
 from tidelog.storage.log_manager import KEEP_EVERYTHING
 from tidelog.storage.steps import Steps, run_steps
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.broker.server.listeners import Listener
     from tidelog.storage.topics.topic import Topic
 
 NO_TOPIC_ID = uuid.UUID(int=0)
@@ -92,8 +95,8 @@ class Topics:
             self._look()
         return self._by_id.get(topic_id)
 
-    def all(self) -> list[TopicView]:
-        """Return all topics, by name. The list is not the caller's to change."""
+    def all(self) -> Iterable[TopicView]:
+        """Return all topics, by name. They are not the caller's to change."""
         if self._changed:
             self._look()
         if self._in_order is None:
@@ -112,6 +115,34 @@ class Topics:
         if topic is None:
             return {key: str(value) for key, value in KEEP_EVERYTHING.items()}
         return dict(topic.properties)
+
+    def leader_of(self, name: str, partition: int) -> int:
+        """Return this broker: it leads whatever there is."""
+        return self._node.node_id
+
+    def described(self, view: TopicView, listener: Listener, version: int) -> MetadataResponseTopic:
+        """Return what Metadata answers about a topic; made once, as many clients ask for it again and again."""
+        described = view.metadata
+        if not isinstance(described, MetadataResponseTopic):
+            described = view.metadata = MetadataResponseTopic(
+                error_code=ErrorCode.NONE,
+                name=view.name,
+                topic_id=view.topic_id,
+                is_internal=view.is_internal,
+                partitions=[
+                    MetadataResponsePartition(
+                        error_code=one.error_code,
+                        partition_index=one.partition,
+                        leader_id=one.leader_id,
+                        leader_epoch=one.leader_epoch,
+                        replica_nodes=one.replicas,
+                        isr_nodes=one.isr,
+                        offline_replicas=one.offline_replicas,
+                    )
+                    for one in view.partitions
+                ],
+            )
+        return described
 
     # --- changing
 

@@ -1,6 +1,7 @@
 """DescribeCluster (60): the cluster's id, its brokers, its controller (KIP-700).
 
-Endpoint type 1 asks for brokers, 2 for controllers, which Kafka answers elsewhere.
+Endpoint type 1 asks for brokers, 2 for controllers, which Kafka answers elsewhere. Brokers that are fenced are shown to those who
+ask for them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tidelog.wire.messages.describe_cluster import DescribeClusterBroker, Descri
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
 
-SERVED = Versions(0, 1)
+SERVED = Versions(0, 2)
 """What each version changed: the table of `tidelog.wire.messages.describe_cluster`."""
 
 BROKERS = 1
@@ -30,14 +31,13 @@ def handle(node: Node, message: DescribeClusterRequest, request: Request) -> Des
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=f"there is no endpoint of type {message.endpoint_type}"
         )
-    listener = request.listener
+    brokers = node.brokers.registered if message.include_fenced_brokers else node.brokers.alive
     return DescribeClusterResponse(
         cluster_id=node.cluster_id or "",
-        controller_id=node.node_id,
+        controller_id=node.brokers.controller_id(request.listener),
         brokers=[
-            DescribeClusterBroker(
-                broker_id=node.node_id, host=listener.advertised_host, port=listener.advertised_port, rack=node.config.broker_rack
-            )
+            DescribeClusterBroker(broker_id=one.node_id, host=one.host, port=one.port, rack=one.rack, is_fenced=one.is_fenced)
+            for one in brokers(request.listener)
         ],
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_ASKED_FOR,
     )

@@ -2,8 +2,9 @@
 
 Share groups are COORDINATOR_NOT_AVAILABLE, as in Kafka 3.9 while they are not configured.
 
-This broker keeps all of them. The topic that they are kept in is made when somebody first asks, and is there at once; Kafka
-answers COORDINATOR_NOT_AVAILABLE until its controller has made it.
+A broker that is alone keeps all of them. The topic that they are kept in is made when somebody first asks, and is there at once.
+In a cluster who leads the partition of the group or id is its coordinator; COORDINATOR_NOT_AVAILABLE is answered while nobody
+does, and until the controller has made the topic.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorR
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
+    from tidelog.broker.state_log import StateLog
 
 SERVED = Versions(0, 6)
 """What each version changed: the table of `tidelog.wire.messages.find_coordinator`."""
@@ -39,31 +41,47 @@ def handle(node: Node, message: FindCoordinatorRequest, request: Request) -> Wor
 def _work(node: Node, message: FindCoordinatorRequest, request: Request) -> Work:
     is_batched = request.api_version >= _FIRST_BATCHED
     keys = message.coordinator_keys if is_batched else [message.key]
-    code, reason = yield from _look(node, message.key_type, request.api_version)
-    found = yield from slowly((_coordinator(node, request, key, code, reason) for key in keys), 64)
+    log = {GROUP: node.groups.log, TRANSACTION: node.transactions.log}.get(message.key_type)
+    if log is None:
+        code, reason = _refusal(message.key_type, request.api_version)
+    else:
+        code, reason = (yield from _there(node, log)), ""
+    found = yield from slowly((_coordinator(node, request, log, key, code, reason) for key in keys), 64)
     if is_batched:
         return FindCoordinatorResponse(coordinators=found)
     one = found[0]
     return FindCoordinatorResponse(
-        error_code=code, error_message=reason or code.name, node_id=one.node_id, host=one.host, port=one.port
+        error_code=one.error_code,
+        error_message=one.error_message or ErrorCode(one.error_code).name,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
     )
 
 
-def _look(node: Node, key_type: int, version: int) -> Generator[Elsewhere | Until | None, Any, tuple[ErrorCode, str]]:
-    if key_type == GROUP:
-        return (yield from node.groups.log.ensuring()), ""
-    if key_type == TRANSACTION:
-        return (yield from node.transactions.log.ensuring()), ""
+def _refusal(key_type: int, version: int) -> tuple[ErrorCode, str]:
     if key_type == SHARE:
         return (ErrorCode.INVALID_REQUEST if version < _FIRST_WITH_SHARES else ErrorCode.COORDINATOR_NOT_AVAILABLE), ""
     return ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}"
 
 
-def _coordinator(node: Node, request: Request, key: str, code: ErrorCode, reason: str) -> Coordinator:
-    if code:
+def _there(node: Node, log: StateLog) -> Generator[Elsewhere | Until | None, Any, ErrorCode]:
+    """Have the topic made where it is missing: here, or by the controller, who is not waited for."""
+    if node.topic_creation is None:
+        return (yield from log.ensuring())
+    if node.topics.get(log.topic) is None:
+        node.topic_creation.ask_own(log.topic)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
+def _coordinator(node: Node, request: Request, log: StateLog | None, key: str, code: ErrorCode, reason: str) -> Coordinator:
+    if log is None or code:
         return Coordinator(key, -1, "", -1, code, reason)
-    listener = request.listener
-    return Coordinator(key, node.node_id, listener.advertised_host, listener.advertised_port, code, reason)
+    broker = node.brokers.find(node.topics.leader_of(log.topic, log.partition_of(key)), request.listener)
+    if broker is None:
+        return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+    return Coordinator(key, broker.node_id, broker.host, broker.port, code, reason)
 
 
 API = Api(FindCoordinatorRequest, FindCoordinatorResponse, SERVED, handle)

@@ -1,7 +1,7 @@
 """Metadata (3): which brokers there are, which topics, who leads their partitions.
 
-If one topic is asked for by its id, no names are looked at. Every operation is authorized. Every listener is on this one broker:
-LISTENER_NOT_FOUND is never answered.
+If one topic is asked for by its id, no names are looked at. Every operation is authorized. What is answered about a topic is
+`topics`' (alone) or `cluster.cluster_topics`'.
 
 A topic that does not exist and may be created (auto.create.topics.enable) is answered with UNKNOWN_TOPIC_OR_PARTITION, as Kafka
 answers before its controller has acted, and is there when the client asks again.
@@ -18,7 +18,7 @@ from tidelog.broker.api import Api, Request, Wide
 from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topic_changes import Job
-from tidelog.broker.topics import NO_TOPIC_ID, TopicView, why_invalid
+from tidelog.broker.topics import NO_TOPIC_ID, why_invalid
 from tidelog.errors import InvalidArgumentError, TidelogError
 from tidelog.model import INTERNAL_TOPICS
 from tidelog.storage.steps import Steps
@@ -28,7 +28,6 @@ from tidelog.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 
@@ -59,13 +58,13 @@ def handle(node: Node, message: MetadataRequest, request: Request) -> Work:
 
 
 def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
-    version = request.api_version
+    version, listener = request.api_version, request.listener
     asked = message.topics
     names: dict[str, None] = {}
     ids: dict[uuid.UUID, None] = {}
     is_all = asked is None or (version == 0 and not asked)
     if is_all:
-        topics = yield from slowly(map(_topic, list(node.topics.all())), 4)
+        topics = yield from slowly((node.topics.described(view, listener, version) for view in node.topics.all()), 4)
     else:
         assert asked is not None
         has_ids = has_nulls = False
@@ -85,27 +84,25 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
                     ids[topic.topic_id] = None
                 if count % 64 == 63:
                     yield None
-            topics = yield from slowly((_topic_of_id(node, topic_id) for topic_id in ids), 16)
+            topics = yield from slowly((_topic_of_id(node, topic_id, request) for topic_id in ids), 16)
         elif has_nulls:
             # Neither id nor name: Kafka fails over it.
             return (yield from _refusal(message, ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             may_create = node.config.auto_create_topics_enable and message.allow_auto_topic_creation
-            topics = yield from _topics_of_names(node, names, may_create=may_create)
+            topics = yield from _topics_of_names(node, names, request, may_create=may_create)
     cluster_operations = NOT_ASKED_FOR
     if message.include_cluster_authorized_operations:
         cluster_operations = ALL_CLUSTER_OPERATIONS
     if message.include_topic_authorized_operations:
         topics = yield from slowly(map(_with_operations, topics), 64)
-    listener = request.listener
     response = MetadataResponse(
         brokers=[
-            MetadataResponseBroker(
-                node_id=node.node_id, host=listener.advertised_host, port=listener.advertised_port, rack=node.config.broker_rack
-            )
+            MetadataResponseBroker(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack)
+            for one in node.brokers.alive(listener)
         ],
         cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        controller_id=node.brokers.controller_id(listener),
         topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
@@ -118,7 +115,7 @@ def _work(node: Node, message: MetadataRequest, request: Request) -> Work:
 
 
 def _topics_of_names(
-    node: Node, names: Collection[str], *, may_create: bool
+    node: Node, names: Collection[str], request: Request, *, may_create: bool
 ) -> Generator[Elsewhere | Until | None, Any, list[MetadataResponseTopic]]:
     topics = []
     missing = []
@@ -127,7 +124,7 @@ def _topics_of_names(
             yield None
         view = node.topics.get(name)
         if view is not None:
-            topics.append(_topic(view))
+            topics.append(node.topics.described(view, request.listener, request.api_version))
             continue
         is_invalid = why_invalid(name) is not None
         topics.append(
@@ -142,6 +139,10 @@ def _topics_of_names(
     if missing:
         if len(missing) * (1 + node.config.num_partitions) > MAX_SIZE:
             logger.warning("somebody asked for %d topics that are not there: too many to create them at once", len(missing))
+        elif node.topic_creation is not None:
+            node.topic_creation.ask(
+                missing, client_host=request.peer_host, client_id=request.client_id, correlation_id=request.correlation_id
+            )
         else:
             yield from node.topic_changes.side_by_side(Job(name, _create(node, name)) for name in missing)
     return topics
@@ -165,36 +166,11 @@ def _create(node: Node, name: str) -> Steps[None]:
         logger.warning("could not create topic %s, which somebody asked for: %s", name, error)
 
 
-def _topic_of_id(node: Node, topic_id: uuid.UUID) -> MetadataResponseTopic:
+def _topic_of_id(node: Node, topic_id: uuid.UUID, request: Request) -> MetadataResponseTopic:
     view = node.topics.by_id(topic_id)
     if view is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-    return _topic(view)
-
-
-def _topic(view: TopicView) -> MetadataResponseTopic:
-    """Return the answer's part about a topic; made once, as many clients ask for it again and again."""
-    view_metadata = view.metadata
-    if not isinstance(view_metadata, MetadataResponseTopic):
-        view_metadata = view.metadata = MetadataResponseTopic(
-            error_code=ErrorCode.NONE,
-            name=view.name,
-            topic_id=view.topic_id,
-            is_internal=view.is_internal,
-            partitions=[
-                MetadataResponsePartition(
-                    error_code=one.error_code,
-                    partition_index=one.partition,
-                    leader_id=one.leader_id,
-                    leader_epoch=one.leader_epoch,
-                    replica_nodes=one.replicas,
-                    isr_nodes=one.isr,
-                    offline_replicas=one.offline_replicas,
-                )
-                for one in view.partitions
-            ],
-        )
-    return view_metadata
+    return node.topics.described(view, request.listener, request.api_version)
 
 
 def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:

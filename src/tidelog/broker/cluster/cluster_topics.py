@@ -1,0 +1,213 @@
+"""All topics of a cluster, as one of its brokers shows them: also those of which it has no replica (Kafka's KRaftMetadataCache).
+
+| a partition | leader | error |
+|---|---|---|
+| has a leader | it | |
+| has none, or one that was unregistered | none (-1) | LEADER_NOT_AVAILABLE |
+| is led by a broker without the client's listener | none (-1) | LISTENER_NOT_FOUND; before version 6 of Metadata as above |
+| has replicas that are not reachable, in version 0 | it | REPLICA_NOT_AVAILABLE, and these are left out |
+
+Replicas are offline whose broker is fenced or gone, or whose disk is.
+
+A view is made when somebody asks for it first, and kept until the metadata says that its topic has changed (`changed`); what
+Metadata answers about it also until a broker's registration changes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from tidelog.broker.cluster.brokers import NO_BROKER
+from tidelog.broker.topics import PartitionView, Topics, TopicView
+from tidelog.errors import InvalidArgumentError
+from tidelog.storage.steps import Steps
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+
+if TYPE_CHECKING:
+    from tidelog.broker.cluster.cluster_brokers import ClusterBrokers
+    from tidelog.broker.cluster.metadata_plane import MetadataPlane
+    from tidelog.broker.server.listeners import Listener
+    from tidelog.config import PropertyValue
+    from tidelog.metadata.delta import MetadataDelta
+    from tidelog.metadata.image import TopicImage
+    from tidelog.metadata.records import PartitionRecord
+    from tidelog.storage.topics.topic import Topic
+
+_FIRST_WITH_ALL_REPLICAS = 1
+_FIRST_LISTENER_NOT_FOUND = 6
+
+Described = dict[tuple[str, bool, bool], MetadataResponseTopic]
+
+
+class ClusterTopics(Topics):
+    """The topics of a cluster. They are the controllers' to change: what changes them is forwarded, or refused here."""
+
+    def __init__(self, plane: MetadataPlane, brokers: ClusterBrokers) -> None:
+        self._plane = plane
+        self._brokers = brokers
+        self._views: dict[str, TopicView] = {}
+        self._by_id: dict[uuid.UUID, TopicView] = {}
+        self._names: list[str] | None = None
+
+    def changed(self, delta: MetadataDelta) -> None:
+        """Forget the views of topics that have changed, after the image has."""
+        for name in delta.deleted_topics.values():
+            self._forget(name)
+        for name in delta.created_topics.values():
+            self._forget(name)
+        if delta.deleted_topics or delta.created_topics:
+            self._names = None
+        for topic_id in delta.partitions:
+            topic = self._plane.image.topics_by_id.get(topic_id)
+            if topic is not None:
+                self._forget(topic.name)
+        if delta.brokers:
+            self._brokers.changed()
+
+    # --- asking
+
+    def get(self, name: str) -> TopicView | None:
+        """Return a topic, None if there is none of that name."""
+        view = self._views.get(name)
+        if view is None:
+            topic = self._plane.image.topics.get(name)
+            # Between its two records a topic has no partitions.
+            if topic is None or not topic.partitions:
+                return None
+            view = self._view_of(topic)
+            self._views[name] = self._by_id[view.topic_id] = view
+        return view
+
+    def by_id(self, topic_id: uuid.UUID) -> TopicView | None:
+        """Return the topic of an id, None if there is none."""
+        view = self._by_id.get(topic_id)
+        if view is None:
+            topic = self._plane.image.topics_by_id.get(topic_id)
+            return None if topic is None else self.get(topic.name)
+        return view
+
+    def all(self) -> Iterable[TopicView]:
+        """Yield all topics, by name: each is looked up when it is its turn."""
+        if self._names is None:
+            self._names = sorted(self._plane.image.topics)
+        return self._each(self._names)
+
+    def _each(self, names: list[str]) -> Iterator[TopicView]:
+        for name in names:
+            view = self.get(name)
+            if view is not None:
+                yield view
+
+    def colliding(self, name: str) -> str | None:
+        """Return None: the controller says which names collide."""
+        return None
+
+    def leader_of(self, name: str, partition: int) -> int:
+        """Return the broker that leads a partition, NO_BROKER if none does."""
+        topic = self._plane.image.topics.get(name)
+        record = None if topic is None else topic.partitions.get(partition)
+        return NO_BROKER if record is None else record.leader
+
+    def properties(self, name: str) -> dict[str, str]:
+        """Return a topic's own properties."""
+        return self._plane.image.topic_config(name)
+
+    def described(self, view: TopicView, listener: Listener, version: int) -> MetadataResponseTopic:
+        """Return what a version of Metadata answers about a topic; made once for each of the three ways there are."""
+        generation, known = view.metadata if isinstance(view.metadata, tuple) else (-1, {})
+        if generation != self._brokers.generation:
+            known = {}
+            view.metadata = self._brokers.generation, known
+        kind = listener.name, version >= _FIRST_WITH_ALL_REPLICAS, version >= _FIRST_LISTENER_NOT_FOUND
+        found = known.get(kind)
+        if found is None:
+            found = known[kind] = self._described(view, *kind)
+        assert isinstance(found, MetadataResponseTopic)
+        return found
+
+    # --- changing: the controllers' work
+
+    def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
+        """Raise InvalidArgumentError."""
+        raise _not_here()
+
+    def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
+        """Raise InvalidArgumentError."""
+        raise _not_here()
+
+    def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
+        """Raise InvalidArgumentError."""
+        raise _not_here()
+
+    def deletion(self, view: TopicView) -> Steps[None]:
+        """Raise InvalidArgumentError."""
+        raise _not_here()
+
+    def finishing(self, name: str) -> Steps[None]:
+        """Raise InvalidArgumentError."""
+        raise _not_here()
+
+    # --- inside
+
+    def _forget(self, name: str) -> None:
+        view = self._views.pop(name, None)
+        if view is not None:
+            self._by_id.pop(view.topic_id, None)
+
+    def _view_of(self, topic: TopicImage) -> TopicView:
+        partitions = sorted(topic.partitions.items())
+        return TopicView(topic.name, topic.topic_id, [_partition_view(number, record) for number, record in partitions])
+
+    def _described(
+        self, view: TopicView, listener_name: str, has_all_replicas: bool, has_listener_error: bool
+    ) -> MetadataResponseTopic:
+        topic = self._plane.image.topics_by_id.get(view.topic_id)
+        records = {} if topic is None else topic.partitions
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=view.name,
+            topic_id=view.topic_id,
+            is_internal=view.is_internal,
+            partitions=[
+                self._partition_of(one.partition, records[one.partition], listener_name, has_all_replicas, has_listener_error)
+                for one in view.partitions
+                if one.partition in records
+            ],
+        )
+
+    def _partition_of(
+        self, number: int, record: PartitionRecord, listener_name: str, has_all_replicas: bool, has_listener_error: bool
+    ) -> MetadataResponsePartition:
+        brokers = self._brokers
+        replicas, isr, leader = record.replicas, record.isr, record.leader
+        if not has_all_replicas:
+            replicas = [one for one in replicas if brokers.is_reachable(one, listener_name)]
+            isr = [one for one in isr if brokers.is_reachable(one, listener_name)]
+        code = ErrorCode.NONE
+        if not brokers.has_endpoint(leader, listener_name):
+            is_there = has_listener_error and leader in self._plane.image.brokers
+            code = ErrorCode.LISTENER_NOT_FOUND if is_there else ErrorCode.LEADER_NOT_AVAILABLE
+            leader = NO_BROKER
+        elif len(replicas) < len(record.replicas) or len(isr) < len(record.isr):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=code,
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=record.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=brokers.offline(record, listener_name),
+        )
+
+
+def _partition_view(number: int, record: PartitionRecord) -> PartitionView:
+    code = ErrorCode.NONE if record.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+    return PartitionView(number, code, record.leader, record.leader_epoch, record.replicas, record.isr, [])
+
+
+def _not_here() -> InvalidArgumentError:
+    return InvalidArgumentError("the topics of a cluster are its controllers' to change")

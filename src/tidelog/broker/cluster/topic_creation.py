@@ -1,0 +1,104 @@
+"""Topics that are created because somebody uses them: asked for at the controller, as in Kafka's DefaultAutoTopicCreationManager.
+
+| asked for by | sent | so that |
+|---|---|---|
+| a client's Metadata | in an Envelope with the client's address | the controller judges by who wants the topic |
+| a coordinator, for its own topic | as this broker's own request | |
+
+Nobody waits for the answer: clients are answered UNKNOWN_TOPIC_OR_PARTITION or COORDINATOR_NOT_AVAILABLE, and ask again. A topic
+that was asked for is not asked for once more before the controller has answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+from tidelog.broker.server.rate_limited_log import RateLimitedLog
+from tidelog.errors import TidelogError
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.headers import read_response, request_chunks
+from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.cluster.metadata_plane import MetadataPlane
+
+logger = logging.getLogger("tidelog.broker")
+
+VERSION = 7
+"""Of CreateTopics: every controller of a KRaft cluster takes it."""
+
+MAX_ASKED = 10_000
+"""Topics that are asked for at a time; more are asked for when a client asks again."""
+
+TIMEOUT_S = 30.0
+
+_EXPECTED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+class TopicCreation:
+    """Asks the controller for topics. Belongs to the loop's thread."""
+
+    def __init__(self, plane: MetadataPlane, creatable: Callable[[str], CreatableTopic]) -> None:
+        """`creatable` says how the topic of a name is to be created."""
+        self._plane = plane
+        self._creatable = creatable
+        self._asked: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = RateLimitedLog(logger)
+
+    def ask(self, names: Iterable[str], *, client_host: str, client_id: str | None, correlation_id: int) -> None:
+        """Ask for topics on behalf of a client; the id is that of its request."""
+        topics = [self._creatable(name) for name in self._not_asked(names)]
+        message = CreateTopicsRequest(topics, timeout_ms=int(TIMEOUT_S * 1000))
+        chunks = request_chunks(message, VERSION, correlation_id, client_id)
+
+        async def forwarded() -> CreateTopicsResponse:
+            frame = b"".join(chunks)[4:]
+            answer = await self._plane.forward(frame, client_host=client_host, timeout_s=TIMEOUT_S)
+            return read_response(CreateTopicsResponse, VERSION, answer)[1]
+
+        self._begin([one.name for one in topics], forwarded)
+
+    def ask_own(self, name: str) -> None:
+        """Ask for a topic that the broker itself needs."""
+        names = self._not_asked((name,))
+        message = CreateTopicsRequest([self._creatable(name) for name in names], timeout_ms=int(TIMEOUT_S * 1000))
+        self._begin(names, lambda: self._plane.call(message, timeout_s=TIMEOUT_S))
+
+    def stop(self) -> None:
+        """Forget what is asked for."""
+        for task in self._tasks:
+            task.cancel()
+
+    # --- inside
+
+    def _not_asked(self, names: Iterable[str]) -> list[str]:
+        """Return those that nobody has asked for, as far as there is room, and note that they are asked for now."""
+        new = [name for name in names if name not in self._asked][: MAX_ASKED - len(self._asked)]
+        self._asked.update(new)
+        return new
+
+    def _begin(self, names: Collection[str], send: Callable[[], Awaitable[CreateTopicsResponse]]) -> None:
+        if not names:
+            return
+
+        async def asked() -> None:
+            try:
+                answer = await send()
+            except TidelogError as error:
+                self._log.warning("%d topics that somebody uses, %s among them, are not created: %s", len(names), first, error)
+                return
+            finally:
+                self._asked.difference_update(names)
+            for one in answer.topics:
+                if one.error_code not in _EXPECTED:
+                    reason = one.error_message or ErrorCode(one.error_code).name
+                    self._log.warning("topic %s, which somebody uses, is not created: %s", one.name, reason)
+
+        first = next(iter(names))
+        task = asyncio.get_running_loop().create_task(asked(), name="tidelog-topic-creation")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
