@@ -5,8 +5,8 @@ batch can show it; the headers of all batches before it can. A log has one budge
 search costs more for it, in a log of a gigabyte, is less than the start of a process. In a log that is larger still the rest is
 believed where neighbours agree, and `WalkBudget.note_end` says so.
 
-Headers are read by the walk kernel, one `pread` each. Where they do not come from memory, the system is asked to read ahead:
-single headers from a disk would take many times longer than all of the log.
+Headers are read by the walk kernel, one `pread` each; where there are many, by two threads (`formats.walk_ahead`). Where they do
+not come from memory, the system is asked to read ahead: single headers from a disk would take longer than all of the log.
 
 What was walked stays known: for each batch's position, the largest timestamp before it.
 """
@@ -17,12 +17,14 @@ import os
 import time
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.batch_walk import Readable, iter_times
 from tidelog.formats.files import Notices, ReadOnlyFile
+from tidelog.formats.walk_ahead import WalkAhead
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_BYTES
 from tidelog.records.kernel import COMPILED, walk_times
@@ -32,9 +34,12 @@ MAX_BATCHES = 256 * 1024
 
 _CHUNK = 512
 """Batches that the kernel follows at a time."""
+_PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _SLOW_S = 20e-6
 """A header that took longer on average did not come from memory."""
 _AHEAD_BYTES = 16 * 1024 * 1024
+_SHARED_BYTES = 64 * 1024 * 1024
+"""From so many bytes on a walk is worth a second thread."""
 
 
 class WalkBudget:
@@ -59,8 +64,16 @@ class WalkBudget:
 class ProvenHead:
     """The batches of one segment from its start on, as far as they were walked."""
 
-    def __init__(self, file: Readable, base_offset: int, budget: WalkBudget) -> None:
+    def __init__(
+        self,
+        file: Readable,
+        base_offset: int,
+        budget: WalkBudget,
+        claimed_after: Callable[[int], int | None] = lambda position: None,
+    ) -> None:
+        """`claimed_after` says where a batch may begin at or after a byte position; it may be wrong, or know none (None)."""
         self.budget = budget
+        self._claimed_after = claimed_after
         self._file = file
         self._next_offset = base_offset
         self._positions = array("q", [0])
@@ -92,16 +105,53 @@ class ProvenHead:
         budget, positions = self.budget, self._positions
         if position - positions[-1] > budget.bytes:
             return False
-        while positions[-1] < position:
-            room = min(_CHUNK, budget.batches)
-            if not room:
-                return False
-            start, known = positions[-1], len(positions)
-            if not self._follow(position, room):
-                self._step(position, room)
-            budget.batches -= len(positions) - known
-            budget.bytes -= positions[-1] - start
-        return True
+        ahead: WalkAhead | None = None
+        is_shared = False
+        try:
+            while positions[-1] < position:
+                if ahead is not None and positions[-1] >= ahead.start:
+                    self._take(ahead)
+                    ahead = None
+                    continue
+                room = min(_CHUNK, budget.batches)
+                if not room:
+                    return False
+                start, known = positions[-1], len(positions)
+                follows = ahead is not None and self._follow(ahead.start, room) > 0
+                if not follows and not self._follow(position, room):
+                    self._step(position, room)
+                budget.batches -= len(positions) - known
+                budget.bytes -= positions[-1] - start
+                if not is_shared and not self._is_slow:
+                    is_shared = True
+                    ahead = self._shared(position)
+            return True
+        finally:
+            if ahead is not None:
+                ahead.stop()
+
+    def _shared(self, position: int) -> WalkAhead | None:
+        """Begin a second walk up to `position` where it is far; the first batches came from memory."""
+        start = self._positions[-1]
+        if position - start < _SHARED_BYTES or not COMPILED or not isinstance(self._file, ReadOnlyFile) or _PROCESSORS < 2:
+            return None
+        middle = self._claimed_after((start + position) // 2)
+        if middle is None or not start < middle < position:
+            return None
+        return WalkAhead(self._file.descriptor(), middle, position, self.budget.batches)
+
+    def _take(self, ahead: WalkAhead) -> None:
+        """Take over what the second walk has found, as far as the budget goes."""
+        found = ahead.take(self._positions[-1], self._next_offset, self._largest[-1])
+        if found is None or len(found[0]) > self.budget.batches:
+            return
+        assert isinstance(self._file, ReadOnlyFile)
+        ends, largest, self._next_offset = found
+        self._positions += ends
+        self._largest += largest
+        self.budget.batches -= len(ends)
+        self.budget.bytes -= ends[-1] - ahead.start
+        self._file.bytes_read += len(ends) * HEADER_BYTES
 
     def _follow(self, position: int, room: int) -> int:
         """Let the kernel follow up to `room` batches up to `position`; return how many it did."""

@@ -67,7 +67,7 @@ class Segment:
         self._indexes: dict[str, IndexEntries | None] = {}
         self._bytes_of_distrusted = 0
         self._end: SegmentEnd | None = None
-        self.head = ProvenHead(self._file, file.base_offset, budget or WalkBudget())
+        self.head = ProvenHead(self._file, file.base_offset, budget or WalkBudget(), self._claimed_after)
         self.largest: LargestTimestamp | None = None
 
     @classmethod
@@ -267,6 +267,15 @@ class Segment:
     def offset_index(self) -> OffsetIndex | None:
         """The offset index; None if there is none, or none that is of use."""
         return self._index(names.INDEX_SUFFIX, OffsetIndex)
+
+    def _claimed_after(self, position: int) -> int | None:
+        """Return where the offset index says that a batch begins, at or after a byte position; None if it says nothing."""
+        index = self.offset_index
+        try:
+            slot = 0 if index is None else index.entries_before(position)
+            return None if index is None or slot >= index.entries else index.entry(slot).position
+        except (CorruptIndexError, SegmentChangedError):
+            return None
 
     @property
     def time_index(self) -> TimeIndex | None:
