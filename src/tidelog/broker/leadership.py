@@ -7,16 +7,17 @@
 
 APIs ask a `Leadership`, never which of both it is. Everything in here belongs to the loop's thread.
 
-A leader's epoch (KIP-101, KIP-320) shows followers and consumers whether the log that they know may have been cut since. It is in
-the metadata log, and never goes back. A start of a single broker writes only what changes (`leading`): a partition is led in the
-next epoch where the last end was not clean and its log holds something, or where another led it. A new partition's epoch is 0.
+A leader's epoch (KIP-101, KIP-320) shows followers and consumers whether the log that they know may have been cut since. It is
+in the metadata log, and never goes back. A start of a single broker writes only what changes (`leading`): a partition is led in
+the next epoch where the last end was not clean and its log holds something, or where another led it. A new partition's epoch is
+0.
 
-A topic that a single broker's metadata does not know has the newest epoch that its log knows, and the next one after an end that
-was not clean.
+A topic that a single broker's metadata does not know has the newest epoch that its log knows, and the next one after an end
+that was not clean.
 
 In Kafka a leader notes its epoch in each log as soon as it leads it, at the log's end. A single broker notes it with the first
-append, so that a start writes nothing; answers about epochs (`end_offset_for_epoch`, `epoch_at_start`) are as they are after such
-a note.
+append, so that a start writes nothing; answers about epochs (`end_offset_for_epoch`, `epoch_at_start`) are as they are after
+such a note.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from tidelog.broker.server.listeners import Listener
 from tidelog.config import INT32_MAX
 from tidelog.errors import LogOfflineError, StorageError, UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
@@ -71,7 +73,7 @@ class Leadership(Protocol):
     def reading_refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
         """Return the same where any replica will do, a follower as well: for consumers since Fetch 11 (KIP-392)."""
 
-    def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int) -> ErrorCode:
+    def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
         """Return the same for a follower's fetch, which only the leader answers, and only to the partition's replicas."""
 
     def check_in_sync(self, log: PartitionLog) -> ErrorCode:
@@ -102,6 +104,9 @@ class Leadership(Protocol):
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
         """Note that a follower has all below `offset`, and where its log starts: its fetch says so."""
+
+    def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
+        """Return the broker that a consumer in a rack shall read a partition from instead, None for this one (KIP-392)."""
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
         """Take up a partition again that was offline; `has_lost` if its disk has lost its end."""
@@ -170,7 +175,7 @@ class SingleLeadership:
 
     reading_refusal = refusal
 
-    def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int) -> ErrorCode:
+    def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
         """Nobody follows a single broker."""
         if current_leader_epoch == NO_EPOCH:
             return self.refusal(key) or ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -215,6 +220,10 @@ class SingleLeadership:
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
         """Nobody follows a single broker."""
+
+    def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
+        """There is no other broker."""
+        return None
 
     def on_return(self, log: PartitionLog, has_lost: bool) -> None:
         """Lead a partition that was offline again; a new epoch shows consumers where its disk has lost its end."""

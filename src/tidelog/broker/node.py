@@ -19,11 +19,15 @@ from tidelog.broker.flushes import Flushes
 from tidelog.broker.groups.groups import Groups
 from tidelog.broker.leadership import Leadership, SingleLeadership
 from tidelog.broker.metrics import Metrics
+from tidelog.broker.replicas.cluster_leadership import ClusterLeadership
+from tidelog.broker.replicas.fetchers import Fetchers
+from tidelog.broker.replicas.replicas import Replicas
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.server.slices import Slices
 from tidelog.broker.server.unsent_bytes import UnsentBytes
 from tidelog.broker.server.wide_requests import WideRequests
 from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.cluster_config import ReplicaSelector
 from tidelog.broker.settings.config_entries import ConfigEntries
 from tidelog.broker.settings.dynamic_settings import DynamicSettings
 from tidelog.broker.timers import Blocking, Timers
@@ -61,6 +65,7 @@ class Node:
         self.config = config
         """What the broker was started with, but for `dynamic_settings`."""
         self.plane = plane
+        """A member's way to its cluster, None for a broker that is alone."""
         self.clock = clock
         self.timers = timers
         self.blocking = blocking
@@ -72,7 +77,10 @@ class Node:
         self.delayed_fetches = DelayedFetches(timers)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
         self.flushes = Flushes(manager)
-        self.leadership: Leadership = SingleLeadership(manager, self.delayed_fetches.appended, self.flushes.appended)
+        self.fetchers: Fetchers | None = None
+        self.replicas: Replicas | None = None
+        """Those of a member."""
+        self.leadership: Leadership = self._leadership(manager, plane)
         self.fetch_reader = FetchReader(manager, self.leadership)
         self.brokers: Brokers
         self.topics: Topics
@@ -96,6 +104,16 @@ class Node:
         """What is served, told by `dispatch`."""
         self.listeners: tuple[Listener, ...] = config.listeners
         """Where it listens, with the ports that were found once it does."""
+
+    def _leadership(self, manager: LogManager, plane: MetadataPlane | None) -> Leadership:
+        wake_fetches, when_flushed = self.delayed_fetches.appended, self.flushes.appended
+        cluster = self.config.cluster
+        if plane is None or cluster is None:
+            return SingleLeadership(manager, wake_fetches, when_flushed)
+        self.fetchers = Fetchers(self, plane)
+        self.replicas = Replicas(self, plane, self.fetchers)
+        has_selector = cluster.replica_selector is ReplicaSelector.RACK_AWARE
+        return ClusterLeadership(self.replicas, wake_fetches, when_flushed, has_selector=has_selector)
 
     def _returned(self, log: PartitionLog, has_lost: bool) -> None:
         self.leadership.on_return(log, has_lost)

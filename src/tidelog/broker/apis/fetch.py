@@ -1,6 +1,6 @@
 """Fetch (1): records from logs, at once or as soon as there are enough.
 
-Older versions get records of older formats: see `down_conversion`. There is no preferred replica, and nothing in tiered storage.
+Older versions get records of older formats: see `down_conversion`. Nothing is in tiered storage.
 When it is answered, and how: see `fetch`; what of one partition: `fetch_reader`.
 """
 

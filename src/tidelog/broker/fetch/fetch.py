@@ -4,7 +4,7 @@
 |---|---|
 | it has `min_bytes`, or does not want to wait | |
 | none of its partitions is there | those that are not keep nobody from waiting for the others |
-| reading met an error, or found logs that part | |
+| reading met an error, or found logs that part, or a replica to read from instead | |
 
 Else it waits (`delayed_fetches`) until `min_bytes` lie after its offsets, or an offset has come to lie in an older segment,
 or after the log's end, or its log is gone, or would be refused. After `max_wait_ms` it gets what there is. Either way all is read
@@ -113,7 +113,16 @@ class Fetch:
         min_bytes = min(message.min_bytes, max_bytes)
         replica_epoch = -1 if version < _FIRST_WITH_REPLICA_EPOCH else message.replica_state.replica_epoch
         self._params = FetchParams(
-            version, replica_id >= 0, isolation, min_bytes, max_bytes, message.max_wait_ms, replica_id, replica_epoch
+            version,
+            replica_id >= 0,
+            isolation,
+            min_bytes,
+            max_bytes,
+            message.max_wait_ms,
+            replica_id,
+            replica_epoch,
+            "" if replica_id >= 0 else message.rack_id,
+            request.listener,
         )
         self._request = request
         self._session = session
@@ -196,6 +205,8 @@ class Fetch:
                 nothing = idle(wanted, params)
                 if nothing is not None:
                     reads.append(nothing)
+                    if params.is_follower:
+                        self._note_follower(wanted, nothing)
                     if not turns % 256:
                         yield None
                     continue
@@ -209,6 +220,8 @@ class Fetch:
                 except NotCachedError as missing:
                     yield missing
             reads.append(read)
+            if params.is_follower:
+                self._note_follower(wanted, read)
             if not turns % 8:
                 yield None
             size = read.size_bytes
@@ -219,6 +232,13 @@ class Fetch:
                     self._held_bytes += size
                     unsent.add(size)
 
+    def _note_follower(self, wanted: FetchedPartition, read: PartitionRead) -> None:
+        """Note how far a follower has come, as its request says; not when it is read again, as the log may have more since."""
+        log, place = read.log, read.place
+        if not self._is_final and log is not None and place is not None and read.answer.diverging_epoch.end_offset < 0:
+            params = self._params
+            self._node.leadership.follower_fetched(log, params.replica_id, params.replica_epoch, place, wanted.log_start_offset)
+
     def _is_enough(self) -> bool:
         params, reads = self._params, self._reads
         if params.max_wait_ms <= 0 or not reads:
@@ -226,7 +246,7 @@ class Fetch:
         size = 0
         for read in reads:
             answer = read.answer
-            if answer.error_code or answer.diverging_epoch.end_offset >= 0:
+            if answer.error_code or answer.diverging_epoch.end_offset >= 0 or answer.preferred_read_replica >= 0:
                 return True
             size += read.size_bytes
         return size >= params.min_bytes

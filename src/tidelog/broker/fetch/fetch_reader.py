@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from tidelog.broker.fetch.fetch_sessions import NO_ID, FetchedPartition
 from tidelog.broker.leadership import NO_EPOCH, Leadership
+from tidelog.broker.server.listeners import Listener
 from tidelog.errors import InvalidArgumentError, OffsetOutOfRangeError, TidelogError
 from tidelog.formats.non_blocking_read import NotCachedError
 from tidelog.storage.log_manager import LogManager
@@ -58,6 +59,10 @@ class FetchParams(NamedTuple):
     replica_id: int = -1
     replica_epoch: int = -1
     """A follower's broker epoch, -1 where it does not say."""
+    rack: str = ""
+    """A consumer's, where it says."""
+    listener: Listener | None = None
+    """Where it came in."""
 
 
 class PartitionRead(NamedTuple):
@@ -98,6 +103,8 @@ class FetchReader:
         if log is None:
             return None
         marks = log.watermarks
+        if params.is_follower:
+            return self._idle_follower(wanted, params, log)
         if (
             wanted.fetch_offset == wanted.last_high_watermark == marks.high_watermark
             and wanted.last_log_start_offset == marks.log_start_offset
@@ -106,6 +113,22 @@ class FetchReader:
             and not self.refusal(wanted, params, log)
         ):
             return PartitionRead(NOTHING_NEW, 0, marks.fetch_high_watermark_metadata(), log)
+        return None
+
+    def _idle_follower(self, wanted: FetchedPartition, params: FetchParams, log: PartitionLog) -> PartitionRead | None:
+        marks, latest = log.watermarks, log.leader_epochs.latest
+        end = log.log_end_offset_metadata
+        if (
+            wanted.fetch_offset == end.message_offset
+            and wanted.last_high_watermark == marks.high_watermark
+            and wanted.last_log_start_offset == marks.log_start_offset
+            and latest is not None
+            # Nothing was written since the epoch of its last record, so its log is the same.
+            and (wanted.last_fetched_epoch == latest.epoch or latest.start_offset == end.message_offset)
+            and wanted.last_fetched_epoch in (latest.epoch, log.leader_epochs.previous_epoch)
+            and not self.refusal(wanted, params, log)
+        ):
+            return PartitionRead(NOTHING_NEW, 0, end, log)
         return None
 
     def read(self, wanted: FetchedPartition, params: FetchParams, max_bytes: int, min_one_message: bool) -> PartitionRead:
@@ -119,6 +142,10 @@ class FetchReader:
             refusal = self.refusal(wanted, params, log)
             if refusal:
                 return _nothing(wanted, refusal)
+            if params.rack and params.listener is not None:
+                other = self._leadership.preferred_replica(key, params.rack, wanted.fetch_offset, params.listener)
+                if other is not None:
+                    return _read_elsewhere(wanted, log, other)
             return self._read(wanted, params, log, min(max_bytes, wanted.max_bytes), min_one_message)
         except NotCachedError:
             raise
@@ -142,7 +169,7 @@ class FetchReader:
         if epoch < 0:
             epoch = NO_EPOCH
         if params.is_follower:
-            return self._leadership.follower_refusal(log.topic_partition, epoch, params.replica_id)
+            return self._leadership.follower_refusal(log.topic_partition, epoch, params.replica_id, params.replica_epoch)
         if params.version < _FIRST_FROM_FOLLOWERS:
             return self._leadership.refusal(log.topic_partition, epoch)
         return self._leadership.reading_refusal(log.topic_partition, epoch)
@@ -204,6 +231,15 @@ def error_answer(wanted: FetchedPartition, code: int) -> PartitionData:
     answer = PartitionData(wanted.name[1], code, -1)
     answer.records = b""
     return answer
+
+
+def _read_elsewhere(wanted: FetchedPartition, log: PartitionLog, broker_id: int) -> PartitionRead:
+    """Return an answer that sends a consumer to another replica, and has no records."""
+    answer = PartitionData(wanted.name[1], _NO_ERROR, log.high_watermark, log.watermarks.last_stable_offset, log.log_start_offset)
+    answer.aborted_transactions = None
+    answer.records = b""
+    answer.preferred_read_replica = broker_id
+    return PartitionRead(answer, 0, None, log)
 
 
 def _nothing(wanted: FetchedPartition, code: int, *, is_read: bool = True) -> PartitionRead:

@@ -99,6 +99,8 @@ class FetchedPartition:
             # So that it is sent again once the error is gone.
             self.last_high_watermark = -1
             is_news = True
+        if answer.preferred_read_replica >= 0:
+            is_news = True
         return is_news or answer.diverging_epoch.end_offset >= 0 or answer.diverging_epoch.epoch >= 0
 
 

@@ -1,7 +1,7 @@
 """All that this broker follows: which partitions, from which leaders.
 
-To each leader there are ``num.replica.fetchers`` connections, one unless that says more; a partition always goes by the same one.
-A fetcher begins with its first partition and ends with its last. Kafka's ReplicaFetcherManager.
+To each leader there are ``num.replica.fetchers`` connections, one unless that says more; a partition always goes by the same
+one. A fetcher begins with its first partition and ends with its last. Kafka's ReplicaFetcherManager.
 
 Belongs to the loop's thread.
 """

@@ -217,6 +217,15 @@ class Partition:
         return log is not None and len(self.isr) < min(log.config.min_insync_replicas, len(self.followers) + 1)
 
     @property
+    def commit_code(self) -> ErrorCode:
+        """What a producer with acks=all gets whose records are committed now."""
+        log = self.log
+        assert log is not None
+        if len(self.maximal_isr) < min(log.config.min_insync_replicas, len(self.followers) + 1):
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    @property
     def low_watermark(self) -> int:
         """Where the logs of all live replicas start, or later, as a leader knows it (KIP-107)."""
         assert self.log is not None

@@ -1,0 +1,222 @@
+"""`Leadership` of a broker in a cluster: what the metadata says of each partition, and what its followers have (`Replicas`).
+
+| a partition | requests for its leader | requests for any replica |
+|---|---|---|
+| is led here, and the epoch is the request's | served | served |
+| is followed here | NOT_LEADER_OR_FOLLOWER | served |
+| … in an older, a newer epoch than the request's | UNKNOWN_LEADER_EPOCH, FENCED_LEADER_EPOCH | the same |
+| is offline here | KAFKA_STORAGE_ERROR | the same |
+| has no replica here | NOT_LEADER_OR_FOLLOWER | the same |
+| is not in the metadata | UNKNOWN_TOPIC_OR_PARTITION | the same |
+
+As in Kafka the epoch is looked at first. A follower whose broker was restarted since it fetched is NOT_LEADER_OR_FOLLOWER
+(KIP-903): its log may be shorter than it was. Belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from tidelog.broker.leadership import NO_EPOCH, Committed, Deleted, Flushed
+from tidelog.broker.replicas.partition import Partition
+from tidelog.broker.replicas.replica_selector import ReplicaView, preferred_replica
+from tidelog.broker.replicas.replicas import Replicas
+from tidelog.broker.server.listeners import Listener
+from tidelog.metadata.records import NO_LEADER
+from tidelog.model import TopicPartition
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.leadership import Leadership
+
+_NONE = ErrorCode.NONE
+
+
+class ClusterLeadership:
+    """A cluster's. `has_selector` if consumers are sent to replicas in their racks; the callables are those of a node's parts."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        wake_fetches: Callable[[TopicPartition], None],
+        when_flushed: Callable[[PartitionLog, Flushed], None],
+        *,
+        has_selector: bool,
+    ) -> None:
+        self._replicas = replicas
+        self._plane = replicas.plane
+        self._get = replicas.get
+        self._wake_fetches = wake_fetches
+        self._when_flushed = when_flushed
+        self._has_selector = has_selector
+
+    # --- may it be done here?
+
+    def epoch_of(self, key: TopicPartition) -> int:
+        """Return the epoch in which this broker leads a partition, NO_EPOCH if it does not."""
+        partition = self._get(key)
+        return partition.leader_epoch if partition is not None and partition.is_leader else NO_EPOCH
+
+    def leader_of(self, key: TopicPartition) -> tuple[int, int]:
+        """Return a partition's leader and its epoch: as this broker's replica knows it, else as the metadata does."""
+        partition = self._get(key)
+        if partition is not None and partition.log is not None:
+            return partition.leader_id, partition.leader_epoch
+        record = self._replicas.record(key)
+        return (NO_LEADER, NO_EPOCH) if record is None else (record.leader, record.leader_epoch)
+
+    def refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
+        """Return why this broker does not lead a partition in that epoch, NONE if it does."""
+        partition = self._get(key)
+        return self._why_missing(key) if partition is None else partition.refusal(current_leader_epoch)
+
+    def reading_refusal(self, key: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> ErrorCode:
+        """Return why this broker has no replica of a partition in that epoch, NONE if it has."""
+        partition = self._get(key)
+        if partition is None:
+            return self._why_missing(key)
+        return partition.refusal(current_leader_epoch, by_any_replica=True)
+
+    def follower_refusal(self, key: TopicPartition, current_leader_epoch: int, replica_id: int, replica_epoch: int) -> ErrorCode:
+        """Return why a broker's fetch as a follower is refused."""
+        partition = self._get(key)
+        if partition is None:
+            return self._why_missing(key)
+        code = partition.refusal(current_leader_epoch)
+        if code:
+            return code
+        if replica_id not in partition.followers:
+            # It may have become one, and this broker not know yet.
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if current_leader_epoch == NO_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if replica_epoch != NO_EPOCH and self._plane.is_alive(replica_id):
+            registered = self._plane.image.broker_epoch(replica_id)
+            if registered is not None and registered > replica_epoch:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return _NONE
+
+    def check_in_sync(self, log: PartitionLog) -> ErrorCode:
+        """Return NOT_ENOUGH_REPLICAS where fewer are in sync than the topic asks for."""
+        partition = self._get(log.topic_partition)
+        if partition is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NOT_ENOUGH_REPLICAS if partition.is_under_min_isr else _NONE
+
+    def check_latest_known(self, log: PartitionLog) -> ErrorCode:
+        """Return OFFSET_NOT_AVAILABLE while the high watermark is below the start of this leader's epoch."""
+        partition = self._get(log.topic_partition)
+        start = None if partition is None else partition.epoch_start_offset
+        return _NONE if start is None or start <= log.high_watermark else ErrorCode.OFFSET_NOT_AVAILABLE
+
+    def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
+        """Return the in-sync follower in the consumer's rack that has the offset, None if there is none or none is looked for."""
+        partition = self._get(key)
+        if not self._has_selector or partition is None or not partition.is_leader:
+            return None
+        brokers = self._plane.image.brokers
+        in_sync = [
+            ReplicaView(
+                one.broker_id, brokers[one.broker_id].rack, one.log_start_offset, one.end.message_offset, one.last_caught_up_s
+            )
+            for one in partition.followers.values()
+            if one.broker_id in partition.isr and self._plane.endpoint(one.broker_id, listener.name) is not None
+        ]
+        me = brokers.get(self._plane.node_id)
+        return preferred_replica(client_rack, None if me is None else me.rack, in_sync, fetch_offset)
+
+    # --- it was done
+
+    def appended(self, log: PartitionLog) -> bool:
+        """Note an append: followers that wait get it, and it may be committed already."""
+        partition = self._get(log.topic_partition)
+        if log.is_flush_awaited:
+            self._when_flushed(log, self._flushed)
+        elif partition is not None and partition.is_leader:
+            self._replicas.advance(partition)
+        self._wake_fetches(log.topic_partition)
+        return log.high_watermark >= log.log_end_offset
+
+    def _flushed(self, log: PartitionLog, end: LogOffsetMetadata) -> None:
+        partition = self._get(log.topic_partition)
+        if partition is not None and partition.is_leader and partition.log is log:
+            self._replicas.advance(partition)
+
+    def when_committed(self, log: PartitionLog, end_offset: int, timeout_ms: int | None, done: Committed) -> bool:
+        """Wait until all in-sync replicas have what is below `end_offset`."""
+        partition, code = self._led(log)
+        if partition is None:
+            done(code)
+            return False
+        if log.high_watermark >= end_offset:
+            code = partition.commit_code
+            if code:
+                done(code)
+            return not code
+        self._replicas.committed.add(log.topic_partition, end_offset, timeout_ms, done)
+        if log.is_flush_awaited:
+            log.when_flushed(partial(self._flush_over, log.topic_partition))
+        return False
+
+    def _flush_over(self, key: TopicPartition, has_failed: bool) -> None:
+        if has_failed:
+            self._replicas.committed.end(key, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def when_low_watermark(self, log: PartitionLog, offset: int, timeout_ms: int, done: Deleted) -> int | None:
+        """Wait until the logs of all live replicas start at `offset`, or later."""
+        partition, code = self._led(log)
+        if partition is None:
+            done(code, -1)
+            return None
+        low_watermark = partition.low_watermark
+        if low_watermark >= offset:
+            return low_watermark
+        self._replicas.deleted.add(log.topic_partition, offset, timeout_ms, partial(_deleted, partition, done))
+        return None
+
+    def _led(self, log: PartitionLog) -> tuple[Partition | None, ErrorCode]:
+        """Return the partition of a log if this broker leads it, else why not."""
+        partition = self._get(log.topic_partition)
+        if partition is None or partition.log is not log:
+            return None, self._why_missing(log.topic_partition)
+        code = partition.refusal()
+        return (None if code else partition), code
+
+    def follower_fetched(
+        self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
+    ) -> None:
+        """Note how far a follower has come: see `Replicas.follower_fetched`."""
+        self._replicas.follower_fetched(log.topic_partition, replica_id, replica_epoch, offset, log_start_offset, monotonic())
+
+    def on_return(self, log: PartitionLog, has_lost: bool) -> None:
+        """Take up a partition that was offline: see `Replicas.on_return`."""
+        self._replicas.on_return(log, has_lost)
+
+    # --- epochs
+
+    def end_offset_for_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int] | None:
+        """Return (epoch, end offset) of a log's last epoch at or below `epoch`: a leader's log knows its own epoch, too."""
+        return None if epoch < 0 else log.end_offset_for_epoch(epoch)
+
+    def epoch_at_start(self, log: PartitionLog, known: int) -> int:
+        """Return what the log knows: a leader notes its epoch when it begins to lead."""
+        return known
+
+    # --- inside
+
+    def _why_missing(self, key: TopicPartition) -> ErrorCode:
+        is_known = self._replicas.record(key) is not None
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _deleted(partition: Partition, done: Deleted, code: ErrorCode) -> None:
+    done(code, -1 if code or partition.log is None else partition.low_watermark)
+
+
+if TYPE_CHECKING:
+
+    def _is_leadership(one: ClusterLeadership) -> Leadership:
+        return one

@@ -1,0 +1,143 @@
+"""Proposals of other in-sync replicas on their way to the controller: AlterPartition (KIP-497; broker epochs, KIP-903).
+
+One request at a time has all that was proposed since the last one, one proposal a partition. What fails as a whole is sent
+again, without end, but what its partition has given up meanwhile. What the controller answers goes to the partition.
+
+Belongs to the loop's thread. Kafka's AlterPartitionManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from tidelog.broker.replicas.partition import CommittedIsr, IsrChange, Partition
+from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    PartitionDataResult,
+    TopicData,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.cluster.metadata_plane import MetadataPlane
+
+logger = logging.getLogger("tidelog.broker")
+
+RETRY_S = 0.05
+"""After a request that failed as a whole, or a proposal that is to be sent again."""
+
+AT_ONCE = 1000
+"""Proposals in one request."""
+
+_RECOVERED = 0
+"""The leader recovery state of a leader that has taken the partition up, whatever election it came from (KIP-704)."""
+
+
+class IsrChanges:
+    """Sends proposals. `answered` is called with each partition that got an answer, and whether its high watermark moved."""
+
+    def __init__(self, plane: MetadataPlane, answered: Callable[[Partition, bool], None]) -> None:
+        self._plane = plane
+        self._answered = answered
+        self._unsent: dict[TopicPartition, tuple[Partition, IsrChange, uuid.UUID]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    def propose(self, partition: Partition, change: IsrChange, topic_id: uuid.UUID) -> None:
+        """Send a proposal soon; one of that partition that was not sent yet is obsolete."""
+        if self._is_stopped:
+            return
+        self._unsent[change.key] = partition, change, topic_id
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="tidelog-isr-changes")
+
+    async def stop(self) -> None:
+        """Send nothing any more."""
+        self._is_stopped = True
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self._unsent:
+            sent = {}
+            for key in list(self._unsent)[:AT_ONCE]:
+                partition, change, topic_id = self._unsent.pop(key)
+                if partition.pending is change:
+                    sent[key] = partition, change, topic_id
+            if sent and not await self._send(sent):
+                await asyncio.sleep(RETRY_S)
+        self._task = None
+
+    async def _send(self, sent: dict[TopicPartition, tuple[Partition, IsrChange, uuid.UUID]]) -> bool:
+        """Send proposals together; False if there is something to be sent again."""
+        try:
+            response: AlterPartitionResponse = await self._plane.call(self._request(sent))
+            code, why = code_of(response.error_code), ""
+        except TidelogError as error:
+            response, code, why = AlterPartitionResponse(), ErrorCode.NETWORK_EXCEPTION, str(error)
+        except Exception:
+            logger.exception("in-sync replicas cannot be proposed")
+            response, code = AlterPartitionResponse(), ErrorCode.UNKNOWN_SERVER_ERROR
+        if code:
+            logger.warning("the controller takes no in-sync replicas (%s %s), they are proposed again", code.name, why)
+        results = {
+            (topic.topic_id, one.partition_index): one for topic in response.topics for one in topic.partitions if not code
+        }
+        has_all = True
+        for key, (partition, change, topic_id) in sent.items():
+            result = results.get((topic_id, key.partition))
+            if result is not None:
+                self._take(partition, change, result)
+            elif partition.pending is change:
+                self._unsent.setdefault(key, (partition, change, topic_id))
+                has_all = False
+        return has_all and not any(key in self._unsent and self._unsent[key][1] is sent[key][1] for key in sent)
+
+    def _request(self, sent: dict[TopicPartition, tuple[Partition, IsrChange, uuid.UUID]]) -> AlterPartitionRequest:
+        topics: dict[uuid.UUID, TopicData] = {}
+        for key, (_, change, topic_id) in sent.items():
+            topic = topics.setdefault(topic_id, TopicData(key.topic, topic_id))
+            topic.partitions.append(
+                PartitionData(
+                    key.partition,
+                    change.leader_epoch,
+                    [broker_id for broker_id, _ in change.isr],
+                    [BrokerState(broker_id, self._epoch(broker_id, epoch)) for broker_id, epoch in change.isr],
+                    _RECOVERED,
+                    change.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(self._plane.node_id, self._plane.broker_epoch, list(topics.values()))
+
+    def _epoch(self, broker_id: int, epoch: int) -> int:
+        return self._plane.broker_epoch if broker_id == self._plane.node_id else epoch
+
+    def _take(self, partition: Partition, change: IsrChange, result: PartitionDataResult) -> None:
+        answer: CommittedIsr | ErrorCode = code_of(result.error_code)
+        if answer is ErrorCode.NONE:
+            answer = CommittedIsr(result.leader_epoch, result.partition_epoch, tuple(result.isr))
+            if partition.pending is change:
+                logger.info("%s-%d: in-sync replicas %s, partition epoch %d", *change.key, result.isr, result.partition_epoch)
+        else:
+            logger.info("%s-%d: in-sync replicas %s refused: %s", *change.key, [one for one, _ in change.isr], answer)
+        self._answered(partition, partition.isr_answered(change, answer, monotonic()))
+
+
+def code_of(number: int) -> ErrorCode:
+    """Return an error code, UNKNOWN_SERVER_ERROR for one that these tables do not know."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

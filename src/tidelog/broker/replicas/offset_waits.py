@@ -1,0 +1,87 @@
+"""What waits until an offset of a partition is reached: its high watermark (acks=all), or its low watermark (DeleteRecords).
+
+Each wait ends once: its offset is reached, its time is over, or the partition is not this broker's to lead any more. Those that
+end together are called in turn, a slice of them in one round of the loop: a leader's death ends thousands.
+
+Belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.timers import Timer, Timers
+
+_by_offset = attrgetter("offset")
+
+
+class _Wait:
+    __slots__ = ("done", "offset", "timer")
+
+    def __init__(self, offset: int, done: Callable[[ErrorCode], None]) -> None:
+        self.offset = offset
+        self.done = done
+        self.timer: Timer | None = None
+
+
+class OffsetWaits:
+    """Waits by partition. `soon` has a call made in one of the loop's next rounds (`Slices.soon`)."""
+
+    def __init__(self, timers: Timers, soon: Callable[[Callable[[], None]], None]) -> None:
+        self._timers = timers
+        self._soon = soon
+        self._waits: dict[TopicPartition, list[_Wait]] = {}
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._waits
+
+    def add(self, key: TopicPartition, offset: int, timeout_ms: int | None, done: Callable[[ErrorCode], None]) -> None:
+        """Have `done` called, once, when `offset` is reached, when `timeout_ms` is over (None: never), or it `end`s."""
+        wait = _Wait(offset, done)
+        waits = self._waits.get(key)
+        if waits is None:
+            self._waits[key] = [wait]
+        elif waits[-1].offset <= offset:
+            waits.append(wait)
+        else:
+            insort(waits, wait, key=_by_offset)
+        if timeout_ms is not None:
+            wait.timer = self._timers.call_later(max(timeout_ms, 0), lambda: self._timed_out(key, wait))
+
+    def reached(self, key: TopicPartition, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
+        """End what waits for `offset` or less, with `code`."""
+        waits = self._waits.get(key)
+        if waits is None or waits[0].offset > offset:
+            return
+        count = bisect_right(waits, offset, key=_by_offset)
+        ended = waits[:count]
+        del waits[:count]
+        if not waits:
+            del self._waits[key]
+        self._end(ended, code)
+
+    def end(self, key: TopicPartition, code: ErrorCode) -> None:
+        """End all that waits for anything of a partition, with `code`."""
+        self._end(self._waits.pop(key, ()), code)
+
+    def _end(self, ended: list[_Wait] | tuple[()], code: ErrorCode) -> None:
+        for wait in ended:
+            if wait.timer is not None:
+                wait.timer.cancel()
+            self._soon(lambda done=wait.done: done(code))  # type: ignore[misc]
+
+    def _timed_out(self, key: TopicPartition, wait: _Wait) -> None:
+        waits = self._waits.get(key)
+        if waits is not None and wait in waits:
+            waits.remove(wait)
+            if not waits:
+                del self._waits[key]
+            wait.timer = None
+            wait.done(ErrorCode.REQUEST_TIMED_OUT)

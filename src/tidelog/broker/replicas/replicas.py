@@ -1,0 +1,383 @@
+"""The replicas on this broker: they follow the cluster's metadata, change by change (Kafka's ReplicaManager).
+
+| a change of the metadata | here |
+|---|---|
+| a partition is deleted, or moves to other brokers | nobody is served any more, waits end; its folder goes |
+| this broker gets a replica | its log is made |
+| this broker leads, in a newer leader epoch | it is followed no more; `on_leading` |
+| another broker leads, or none | waits end, it is followed from its leader; `on_not_leading` if this one has led it |
+| other in-sync replicas | the high watermark may move |
+| settings of topics, or of brokers | logs get them |
+| brokers come, go, are fenced | what waits for the low watermark looks again |
+
+Changes are applied one after the other, in slices of the loop. A replica that the disk refuses is offline, with the reason in
+the log, and the others go on.
+
+Belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+from tidelog.broker.replicas.following.followed_partition import Followed
+from tidelog.broker.replicas.isr_changes import IsrChanges
+from tidelog.broker.replicas.offset_waits import OffsetWaits
+from tidelog.broker.replicas.partition import IsrChange, Partition
+from tidelog.broker.server.slices import Until
+from tidelog.errors import TidelogError
+from tidelog.metadata.delta import MetadataDelta
+from tidelog.metadata.records import BROKER_RESOURCE, NO_LEADER, TOPIC_RESOURCE, PartitionRecord
+from tidelog.model import TopicPartition
+from tidelog.storage.member_log_manager import MemberLogManager
+from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
+from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.storage.steps import Steps
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.cluster.metadata_plane import MetadataPlane
+    from tidelog.broker.node import Node
+    from tidelog.broker.timers import Timer
+
+T = TypeVar("T")
+
+logger = logging.getLogger("tidelog.broker")
+
+Changing: TypeAlias = Generator[Until | None, Any, None]
+"""A change that is applied in slices of the loop."""
+
+AT_ONCE = 16
+"""So many partitions change in one go; then others have their turn."""
+
+
+class Fetchers(Protocol):
+    """What follows leaders: `replicas.fetchers.Fetchers`."""
+
+    def follow(self, leader_id: int, partitions: Iterable[Followed]) -> None:
+        """Follow partitions from a leader, wherever they were followed from before."""
+
+    def leave(self, keys: Iterable[TopicPartition]) -> None:
+        """Follow partitions no more."""
+
+
+class Replicas:
+    """The partitions that this broker has a replica of."""
+
+    def __init__(self, node: Node, plane: MetadataPlane, fetchers: Fetchers) -> None:
+        assert isinstance(node.manager, MemberLogManager)
+        self.plane = plane
+        self.committed = OffsetWaits(node.timers, node.slices.soon)
+        """What waits for a high watermark."""
+        self.deleted = OffsetWaits(node.timers, node.slices.soon)
+        """What waits for a low watermark."""
+        self.on_leading: list[Callable[[PartitionLog, int], object]] = []
+        """Called with a log and the leader epoch in which this broker begins to lead it."""
+        self.on_not_leading: list[Callable[[TopicPartition], object]] = []
+        """Called with a partition that this broker leads no more."""
+        self.isr_changes = IsrChanges(plane, self._isr_changed)
+        self._node = node
+        self._manager = node.manager
+        self._fetchers = fetchers
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
+        self._lost: dict[TopicPartition, int] = {}
+        """Leader epochs in which this broker must not lead: its disk has lost records that others may have."""
+        cluster = node.config.cluster
+        self._max_lag_ms = 30_000 if cluster is None else cluster.replica_lag_time_max_ms
+        self._lag_timer: Timer | None = None
+        self._turn = asyncio.Lock()
+
+    # --- asking
+
+    def get(self, key: TopicPartition) -> Partition | None:
+        """Return the partition if this broker has a replica of it."""
+        return self._partitions.get(key)
+
+    @property
+    def partitions(self) -> Iterable[Partition]:
+        """All of them."""
+        return self._partitions.values()
+
+    def record(self, key: TopicPartition) -> PartitionRecord | None:
+        """Return what the metadata says of any partition of the cluster."""
+        topic = self.plane.image.topics.get(key[0])
+        return None if topic is None else topic.partitions.get(key[1])
+
+    # --- start and stop
+
+    def start(self) -> None:
+        """Begin to look for followers that are late."""
+        self._lag_timer = self._node.timers.call_later(self._max_lag_ms / 2, self._check_lag)
+
+    async def stop(self) -> None:
+        """Propose nothing any more."""
+        if self._lag_timer is not None:
+            self._lag_timer.cancel()
+        await self.isr_changes.stop()
+
+    def _check_lag(self) -> None:
+        self._lag_timer = self._node.timers.call_later(self._max_lag_ms / 2, self._check_lag)
+        now_s = monotonic()
+        for partition in list(self._partitions.values()):
+            partition.maybe_shrink(now_s)
+
+    # --- the metadata changes
+
+    async def published(self, delta: MetadataDelta) -> None:
+        """Apply a change, and return when it is done. One after the other. Raises nothing that a single replica's disk does."""
+        async with self._turn:
+            await _driven(self.apply(delta))
+
+    def apply(self, delta: MetadataDelta) -> Changing:
+        """Do the same as a work of `slices`."""
+        gone, staying = [], []
+        me = self.plane.node_id
+        if delta.deleted_topics:
+            gone += [key for key, topic_id in self._topic_ids.items() if topic_id in delta.deleted_topics]
+        for count, (topic, record) in enumerate(delta.changed_partitions()):
+            key = TopicPartition(topic.name, record.partition_id)
+            if me in record.replicas:
+                staying.append((key, topic.topic_id))
+            elif key in self._partitions and self._topic_ids[key] == topic.topic_id:
+                gone.append(key)
+            if count % 256 == 255:
+                yield None
+        yield from self._delete(gone)
+        yield from self._create(staying)
+        yield from self._take_over(staying)
+        yield from self._configure(delta)
+        if delta.brokers:
+            for key, partition in self._partitions.items():
+                if key in self.deleted and partition.is_leader:
+                    self.deleted.reached(key, partition.low_watermark)
+
+    def _delete(self, keys: list[TopicPartition]) -> Changing:
+        for some in _cut(keys):
+            self._fetchers.leave(some)
+            for key in some:
+                partition = self._partitions.pop(key)
+                del self._topic_ids[key]
+                self._resigned(key, was_led=partition.is_leader)
+                partition.delete()
+            yield None
+        if keys:
+            try:
+                yield from self._off_the_loop(self._manager.replicas.deletion(keys))
+            except TidelogError as error:
+                logger.error("%s", error)
+
+    def _create(self, wanted: list[tuple[TopicPartition, uuid.UUID]]) -> Changing:
+        missing = {
+            key: topic_id for key, topic_id in wanted if key not in self._manager.logs or self._topic_ids.get(key) != topic_id
+        }
+        if missing:
+            try:
+                yield from self._off_the_loop(self._manager.replicas.creations(missing))
+            except TidelogError as error:
+                logger.error("%s", error)
+
+    def _take_over(self, changed: list[tuple[TopicPartition, uuid.UUID]]) -> Generator[None, None, None]:
+        for some in _cut(changed):
+            following: dict[int, list[Followed]] = defaultdict(list)
+            for key, topic_id in some:
+                record = self.record(key)
+                if record is not None and self.plane.image.topics[key.topic].topic_id == topic_id:
+                    self._apply(key, topic_id, record, following)
+            for leader_id, partitions in following.items():
+                self._fetchers.follow(leader_id, partitions)
+            yield None
+
+    def _apply(
+        self, key: TopicPartition, topic_id: uuid.UUID, record: PartitionRecord, following: dict[int, list[Followed]]
+    ) -> None:
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = Partition(key, self.plane.node_id, self.plane, self._max_lag_ms / 1000, self._propose)
+            self._partitions[key] = partition
+            self._topic_ids[key] = topic_id
+        log = self._manager.logs.get(key)
+        was_led = partition.is_leader
+        if self._lost.get(key, -1) == record.leader_epoch:
+            return
+        self._lost.pop(key, None)
+        if log is None:
+            self._offline(partition)
+            return
+        if record.leader == self.plane.node_id:
+            self._fetchers.leave([key])
+        try:
+            applied = partition.apply(record, log, monotonic())
+        except TidelogError as error:
+            logger.error("%s-%d: leader epoch %d cannot be taken up: %s", *key, record.leader_epoch, error)
+            self._offline(partition)
+            return
+        if applied is None:
+            return
+        if applied.has_advanced:
+            self._advanced(partition)
+        if not applied.is_new_epoch:
+            return
+        if partition.is_leader:
+            logger.info("%s-%d: led in epoch %d from offset %d", *key, record.leader_epoch, log.log_end_offset)
+            self._node.delayed_fetches.appended(key)
+            for led in self.on_leading:
+                led(log, record.leader_epoch)
+            return
+        self._resigned(key, was_led=was_led)
+        if record.leader == NO_LEADER:
+            self._fetchers.leave([key])
+        else:
+            following[record.leader].append(Followed(key, topic_id, log, record.leader_epoch))
+
+    def _offline(self, partition: Partition) -> None:
+        if partition.log is not None or partition.state is None:
+            was_led = partition.is_leader
+            self._fetchers.leave([partition.key])
+            partition.go_offline()
+            self._resigned(partition.key, was_led=was_led)
+
+    def _resigned(self, key: TopicPartition, *, was_led: bool) -> None:
+        """End what waits for this broker to lead a partition."""
+        record = self.record(key)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if record is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self.committed.end(key, code)
+        self.deleted.end(key, code)
+        self._node.delayed_fetches.appended(key)
+        if was_led:
+            for resigned in self.on_not_leading:
+                resigned(key)
+
+    def _configure(self, delta: MetadataDelta) -> Changing:
+        names = [name for kind, name in delta.configs if kind == TOPIC_RESOURCE and name in self.plane.image.topics]
+        mine = {(BROKER_RESOURCE, ""), (BROKER_RESOURCE, str(self.plane.node_id))}
+        is_brokers = not mine.isdisjoint(delta.configs)
+        if not names and not is_brokers:
+            return
+        try:
+            yield from self._off_the_loop(self._manager.replicas.reconfigure(names, broker=is_brokers))
+        except TidelogError as error:
+            logger.error("%s", error)
+        # Where fewer replicas have to be in sync now, more may be committed.
+        for count, (key, partition) in enumerate(list(self._partitions.items())):
+            if partition.is_leader and (is_brokers or key.topic in names) and partition.advance(monotonic()):
+                self._advanced(partition)
+            if count % 256 == 255:
+                yield None
+
+    def _off_the_loop(self, steps: Steps[T]) -> Generator[Until | None, Any, T]:
+        """Do steps, and what may wait for a disk on another thread."""
+        blocking = self._node.blocking
+        result: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                step = steps.send(result) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            result = error = None
+            assert step is None or callable(step)
+            if step is None:
+                yield None
+                continue
+            try:
+                result = yield Until(lambda done, step=step: blocking.run(step, done))  # type: ignore[misc]
+            except Exception as raised:
+                error = raised
+
+    # --- what partitions do
+
+    def advance(self, partition: Partition) -> bool:
+        """Move the high watermark of a partition as far as it may go, and end what waits for that; whether it moved."""
+        has_advanced = partition.advance(monotonic())
+        if has_advanced:
+            self._advanced(partition)
+        return has_advanced
+
+    def follower_fetched(
+        self,
+        key: TopicPartition,
+        replica_id: int,
+        replica_epoch: int,
+        offset: LogOffsetMetadata,
+        log_start_offset: int,
+        now_s: float,
+    ) -> None:
+        """Note a follower's fetch of a partition that this broker leads: it has everything below `offset`."""
+        partition = self._partitions.get(key)
+        if partition is None or not partition.is_leader:
+            return
+        log = partition.log
+        assert log is not None
+        if partition.follower_fetched(replica_id, replica_epoch, offset, log_start_offset, log.log_end_offset, now_s):
+            self._advanced(partition)
+        if key in self.deleted:
+            self.deleted.reached(key, partition.low_watermark)
+
+    def _advanced(self, partition: Partition) -> None:
+        key, log = partition.key, partition.log
+        assert log is not None
+        self._node.delayed_fetches.appended(key)
+        if key in self.committed:
+            self.committed.reached(key, log.high_watermark, partition.commit_code)
+
+    def _propose(self, partition: Partition, change: IsrChange) -> None:
+        logger.info(
+            "%s-%d: in-sync replicas %s are to be %s",
+            *change.key,
+            list(partition.isr),
+            [broker_id for broker_id, _ in change.isr],
+        )
+        self.isr_changes.propose(partition, change, self._topic_ids[change.key])
+
+    def _isr_changed(self, partition: Partition, has_advanced: bool) -> None:
+        if has_advanced:
+            self._advanced(partition)
+
+    def on_return(self, log: PartitionLog, has_lost: bool) -> None:
+        """Take up a partition whose log was loaded again after its disk had refused.
+
+        A leader that has lost records stays offline until the next election: its followers would be cut to what it has.
+        """
+        key = log.topic_partition
+        partition, record = self._partitions.get(key), self.record(key)
+        if partition is None or record is None:
+            return
+        self._offline(partition)
+        if has_lost and record.leader == self.plane.node_id and len(record.isr) > 1:
+            self._lost[key] = record.leader_epoch
+            logger.error("%s-%d: not led any more, as records are lost: another in-sync replica has to be elected", *key)
+            return
+        following: dict[int, list[Followed]] = defaultdict(list)
+        self._apply(key, self._topic_ids[key], record, following)
+        for leader_id, partitions in following.items():
+            self._fetchers.follow(leader_id, partitions)
+
+
+def _cut(whole: list[T]) -> Iterator[list[T]]:
+    for start in range(0, len(whole), AT_ONCE):
+        yield whole[start : start + AT_ONCE]
+
+
+async def _driven(work: Changing) -> None:
+    """Do a work for who is no client. Raises what it raises."""
+    loop = asyncio.get_running_loop()
+    value: Any = None
+    while True:
+        try:
+            wanted = work.throw(value) if isinstance(value, BaseException) else work.send(value)
+        except StopIteration:
+            return
+        if wanted is None:
+            await asyncio.sleep(0)
+            value = None
+        else:
+            came: asyncio.Future[Any] = loop.create_future()
+            wanted.begin(came.set_result)
+            value = await came

@@ -1,0 +1,149 @@
+"""Brokers of a cluster in one process: records are committed when the in-sync replicas have them, whatever happens to brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.broker.replicas.small_cluster import SmallCluster, only
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+
+KEY = TopicPartition("orders", 0)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def same_everywhere(cluster: SmallCluster, key: TopicPartition = KEY) -> bool:
+    logs = [member.log(key) for member in cluster.members.values()]
+    ends = {log.log_end_offset for log in logs}
+    return len(ends) == 1 and len({bytes(log.read(0, 1 << 20).data) for log in logs}) == 1
+
+
+def test_acks_all_waits_for_the_in_sync_replicas(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 3) as cluster:
+            await cluster.create_topic("orders", [1, 2, 3])
+            answer = only(await cluster.produce(KEY, b"a", b"b"))
+            assert (answer.error_code, answer.base_offset) == (0, 0)
+            assert [member.log(KEY).log_end_offset for member in cluster.members.values()] == [2, 2, 2]
+            assert cluster.members[1].log(KEY).high_watermark == 2
+            await cluster.until(lambda: all(member.log(KEY).high_watermark == 2 for member in cluster.members.values()))
+            assert same_everywhere(cluster)
+
+    run(work())
+
+
+def test_a_dead_follower_leaves_and_comes_back(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 3, replica_lag_time_max_ms=300) as cluster:
+            await cluster.create_topic("orders", [1, 2, 3])
+            await cluster.produce(KEY, b"a")
+            await cluster.kill(3, is_noticed=False)
+            answer = only(await cluster.produce(KEY, b"b"))
+            assert answer.error_code == 0 and set(cluster.record(KEY).isr) == {1, 2}, "the leader has dropped it"
+            await cluster.start(3)
+            await cluster.until_isr(KEY, 1, 2, 3)
+            assert only(await cluster.produce(KEY, b"c")).base_offset == 2
+            await cluster.until(lambda: same_everywhere(cluster))
+
+    run(work())
+
+
+def test_another_leads_when_the_leader_is_dead(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 3) as cluster:
+            await cluster.create_topic("orders", [1, 2, 3])
+            await cluster.produce(KEY, b"a")
+            await cluster.kill(1)
+            await cluster.until(lambda: cluster.leads(2, KEY))
+            assert only(await cluster.produce(KEY, b"b")).base_offset == 1
+            await cluster.start(1)
+            await cluster.until_isr(KEY, 1, 2, 3)
+            assert only(await cluster.produce(KEY, b"c")).base_offset == 2
+            await cluster.until(lambda: same_everywhere(cluster))
+            epochs = [member.log(KEY).leader_epochs.entries for member in cluster.members.values()]
+            assert epochs[0] == epochs[1] == epochs[2]
+
+    run(work())
+
+
+def test_who_does_not_lead_says_who_does(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            await cluster.create_topic("orders", [1, 2])
+            response = await cluster.produce(KEY, b"a", node_id=2)
+            answer = only(response)
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (1, 0)
+            (endpoint,) = response.node_endpoints
+            assert (endpoint.node_id, endpoint.port, endpoint.rack) == (1, cluster.members[1].port, "rack-1")
+            unknown = only(await cluster.produce(TopicPartition("nobody", 0), b"a", node_id=2))
+            assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(work())
+
+
+def test_min_insync_replicas(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            await cluster.create_topic("orders", [1, 2], min_insync_replicas="2")
+            assert only(await cluster.produce(KEY, b"a")).error_code == 0
+            await cluster.kill(2)
+            await cluster.until(lambda: len(cluster.members[1].node.replicas.get(KEY).isr) == 1)  # type: ignore[union-attr]
+            refused = only(await cluster.produce(KEY, b"b"))
+            assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert only(await cluster.produce(KEY, b"c", acks=1)).base_offset == 1
+            assert cluster.members[1].log(KEY).high_watermark == 1, "what too few have is not committed"
+            await cluster.start(2)
+            await cluster.until(lambda: cluster.members[1].log(KEY).high_watermark == 2)
+
+    run(work())
+
+
+def test_acks_all_times_out(tmp_path: Path) -> None:
+    """The records stay in the log; the follower is still in sync, as far as anybody knows."""
+
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            await cluster.create_topic("orders", [1, 2])
+            await cluster.kill(2, is_noticed=False)
+            answer = only(await cluster.produce(KEY, b"a", timeout_ms=50))
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+            assert cluster.members[1].log(KEY).log_end_offset == 1
+
+    run(work())
+
+
+def test_a_producer_that_waits_hears_of_another_leader(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 3) as cluster:
+            await cluster.create_topic("orders", [1, 2, 3])
+            await cluster.kill(3, is_noticed=False)
+            waiting = asyncio.create_task(cluster.produce(KEY, b"a"))
+            await cluster.until(lambda: cluster.members[1].log(KEY).log_end_offset == 1)
+            cluster.controller.elect(KEY, 2)
+            response = await waiting
+            assert only(response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert only(response).current_leader.leader_id == 2
+
+    run(work())
+
+
+def test_a_deleted_topic_is_gone_everywhere(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            from tidelog.metadata.records import RemoveTopicRecord
+
+            await cluster.create_topic("orders", [1, 2])
+            await cluster.produce(KEY, b"a")
+            cluster.controller.write(RemoveTopicRecord(cluster.controller.image.topics["orders"].topic_id))
+            await cluster.until(lambda: all(KEY not in member.manager.logs for member in cluster.members.values()))
+            await cluster.create_topic("orders", [2, 1])
+            assert only(await cluster.produce(KEY, b"b")).base_offset == 0
+
+    run(work())
