@@ -11,10 +11,12 @@ import pytest
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.broker.test_configs import BROKER, DEFAULT, DELETE, SET, STATIC_BROKER, change, describe, replace, synonyms
+from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE, LEADER_RATE
 from tidelog.metadata.records import BROKER_RESOURCE
 from tidelog.wire.error_codes import ErrorCode
 
 DYNAMIC_BROKER, DYNAMIC_DEFAULT = 2, 3
+LONG = 5
 
 
 def set_on(client: RawClient, name: str, **settings: str) -> None:
@@ -156,3 +158,18 @@ def test_a_disk_that_refuses(broker: RunningBroker, client: RawClient, monkeypat
     assert broker.node.config.max_connections == 2**31 - 1
     set_on(client, "1", log_retention_ms="7000")
     assert broker.node.manager.log("a", 0).config.retention_ms == 7000
+
+
+def test_throttled_rates_of_replicas(broker: RunningBroker, client: RawClient) -> None:
+    """As kafka-reassign-partitions sets them; this broker's own wins over all brokers'."""
+    rate = broker.node.dynamic_settings.throttled_rate
+    assert rate(LEADER_RATE) == rate(FOLLOWER_RATE) == 2**63 - 1
+    set_on(client, "", leader_replication_throttled_rate="5000", follower_replication_throttled_rate="700")
+    set_on(client, "1", leader_replication_throttled_rate=" 6000 ")
+    assert (rate(LEADER_RATE), rate(FOLLOWER_RATE)) == (6000, 700)
+    told = describe(client, "1", BROKER)["leader.replication.throttled.rate"]
+    assert (told.value, told.config_type, told.is_sensitive) == ("6000", LONG, False)
+    for value in ("-1", "fast", str(2**63)):
+        assert change(client, "1", (FOLLOWER_RATE, SET, value), resource_type=BROKER) == ErrorCode.INVALID_REQUEST
+    assert change(client, "", (FOLLOWER_RATE, DELETE, None), resource_type=BROKER) == ErrorCode.NONE
+    assert rate(FOLLOWER_RATE) == 2**63 - 1

@@ -14,6 +14,7 @@ from typing import Any
 
 from tidelog.broker.fetch.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
 from tidelog.broker.replicas.fetchers import Fetchers, Followed
+from tidelog.broker.replicas.replication_quota import NO_LIMIT
 from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.clock import ManualClock
 from tidelog.errors import BrokerUnreachableError, OffsetOutOfRangeError
@@ -267,11 +268,14 @@ class Simulation:
         self.places = {number: (f"leader-{number}", 9092) for number in self.leaders}
         self.channels: list[SimulatedChannel] = []
         self.moved: list[TopicPartition] = []
+        self.throttled_rate = NO_LIMIT
         settings = {"replica_fetch_wait_max_ms": 20, "replica_fetch_backoff_ms": 5, **properties}
         self.config = ClusterConfig(node_id=FOLLOWER, controller_listener_names=("C",), **settings)
         self._versions = {FetchRequest: fetch_version, **dict(versions)}
         node: Any = SimpleNamespace(
-            config=SimpleNamespace(cluster=self.config), delayed_fetches=SimpleNamespace(appended=self.moved.append)
+            config=SimpleNamespace(cluster=self.config),
+            delayed_fetches=SimpleNamespace(appended=self.moved.append),
+            dynamic_settings=SimpleNamespace(throttled_rate=lambda name: self.throttled_rate),
         )
         plane: Any = SimpleNamespace(node_id=FOLLOWER, broker_epoch=7, endpoint=self.places.get)
         self.fetchers = Fetchers(node, plane, connect=self._connect)

@@ -11,12 +11,11 @@ from tidelog.model import TopicPartition
 def test_without_a_rate_nothing_waits() -> None:
     quota = ReplicationQuota(1)
     quota.record(1 << 50, 0)
-    assert quota.bytes_per_second == NO_LIMIT and not quota.is_exceeded(0)
+    assert quota.bytes_per_second() == NO_LIMIT and not quota.is_exceeded(0)
 
 
 def test_the_rate_is_over_the_time_since_the_oldest_window() -> None:
-    quota = ReplicationQuota(1)
-    quota.bytes_per_second = 100
+    quota = ReplicationQuota(1, lambda: 100)
     assert quota.rate(5) == 0 and not quota.is_exceeded(5)
     quota.record(100, 10)
     assert quota.rate(10) == 100 and not quota.is_exceeded(10), "a second at least, and at the rate is not above it"
@@ -32,8 +31,7 @@ def test_the_rate_is_over_the_time_since_the_oldest_window() -> None:
 
 def test_it_is_held() -> None:
     """Who asks only while the rate is not exceeded gets the rate, but for one answer too much."""
-    quota, got = ReplicationQuota(1, windows=5, window_s=2), 0
-    quota.bytes_per_second = 1000
+    quota, got = ReplicationQuota(1, lambda: 1000, windows=5, window_s=2), 0
     for step in range(2000):
         if not quota.is_exceeded(step / 10):
             quota.record(700, step / 10)

@@ -19,6 +19,7 @@ from tidelog.broker.replicas.following.leader_fetcher import MAX_FETCH_VERSION, 
 from tidelog.broker.replicas.following.turns import Turns
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
+from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE
 from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ class Fetchers:
         config = node.config.cluster
         assert config is not None, "a broker that stands alone follows nobody"
         self.quota = ReplicationQuota(
-            plane.node_id, windows=config.replication_quota_window_num, window_s=config.replication_quota_window_size_seconds
+            plane.node_id,
+            lambda: node.dynamic_settings.throttled_rate(FOLLOWER_RATE),
+            windows=config.replication_quota_window_num,
+            window_s=config.replication_quota_window_size_seconds,
         )
         self._shared = Shared(
             plane,

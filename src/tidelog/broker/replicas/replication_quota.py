@@ -19,6 +19,7 @@ ReplicationQuotaManager, SimpleRate. Pure: `now_s` is of a monotonic clock.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 
 from tidelog.config import INT64_MAX
@@ -32,10 +33,12 @@ NO_LIMIT = INT64_MAX
 
 
 class ReplicationQuota:
-    """The bytes that were copied of late, and the rate that they are held to (bytes a second)."""
+    """The bytes that were copied of late. `bytes_per_second` returns the rate that they are held to, which may change."""
 
-    def __init__(self, node_id: int, *, windows: int = 11, window_s: float = 1) -> None:
-        self.bytes_per_second = NO_LIMIT
+    def __init__(
+        self, node_id: int, bytes_per_second: Callable[[], int] = lambda: NO_LIMIT, *, windows: int = 11, window_s: float = 1
+    ) -> None:
+        self.bytes_per_second = bytes_per_second
         self._node_id = node_id
         self._windows = windows
         self._window_s = window_s
@@ -64,7 +67,7 @@ class ReplicationQuota:
 
     def is_exceeded(self, now_s: float) -> bool:
         """Whether throttled partitions have to wait."""
-        return self.bytes_per_second != NO_LIMIT and self.rate(now_s) > self.bytes_per_second
+        return self.rate(now_s) > self.bytes_per_second()
 
     def _forget(self, now_s: float) -> None:
         samples, oldest_s = self._samples, now_s - self._windows * self._window_s

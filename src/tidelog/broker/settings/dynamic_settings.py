@@ -64,7 +64,12 @@ _UNUSED: Mapping[str, tuple[str, float, str]] = {
     "remote.log.manager.fetch.max.bytes.per.second": ("LONG", 1, _MOST),
 }
 
-DYNAMIC = DYNAMIC_DEFAULTS | DYNAMIC_NUMBERS | DYNAMIC_PROPERTIES | _UNUSED.keys()
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+# Settings that are dynamic only: no broker is started with them (KIP-73). Bytes a second, at least 0.
+_THROTTLES = frozenset({LEADER_RATE, FOLLOWER_RATE, "replica.alter.log.dirs.io.max.bytes.per.second"})
+
+DYNAMIC = DYNAMIC_DEFAULTS | DYNAMIC_NUMBERS | DYNAMIC_PROPERTIES | _UNUSED.keys() | _THROTTLES
 """All that change while the broker runs."""
 
 _OF_LISTENERS = re.compile(r"(?:advertised\.)?listeners$|listener\.|ssl\.|sasl\.|principal\.builder\.|connections\.max\.reauth\.")
@@ -78,6 +83,7 @@ class DynamicSettings:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._static = node.config
+        self._throttles: dict[str, int] = {}
         self._take()
 
     @property
@@ -111,12 +117,20 @@ class DynamicSettings:
         yield from self._node.manager.settings.change(name, settings)
         self._take()
 
+    def throttled_rate(self, name: str) -> int:
+        """Return what copying replicas is held to, by the name of the setting (bytes a second)."""
+        return self._throttles.get(name, INT64_MAX)
+
     def _take(self) -> None:
-        self._node.config = self._static.with_dynamic(self._node.manager.settings.all())
+        settings = self._node.manager.settings.all()
+        self._node.config = self._static.with_dynamic(settings)
+        self._throttles = {name: _number(settings[name], INT64_MAX) for name in _THROTTLES if _is_rate(settings.get(name))}
 
 
-def unused(name: str) -> tuple[str, str] | None:
-    """Return Kafka's type and default of a setting that means nothing here, None if Kafka has no such setting either."""
+def kind_and_default(name: str) -> tuple[str, str | None] | None:
+    """Return Kafka's type and default of a setting that no broker here is started with, None if Kafka does not know it either."""
+    if name in _THROTTLES:
+        return "LONG", None
     found = _UNUSED.get(name)
     return None if found is None else (found[0], found[2])
 
@@ -142,6 +156,9 @@ def _check_value(name: str, value: str) -> None:
         parse = _PARSERS.get(kind)
         if parse is not None and not parse(value) >= least:
             raise InvalidArgumentError("out of range", found=value, expected=f"at least {least}")
+    elif name in _THROTTLES:
+        if _number(value, INT64_MAX) < 0:
+            raise InvalidArgumentError("out of range", found=value, expected="at least 0")
     elif name in DYNAMIC_PROPERTIES:
         BROKER_PROPERTIES[name].parse(value)
     if name in DYNAMIC_DEFAULTS:
@@ -150,6 +167,11 @@ def _check_value(name: str, value: str) -> None:
         ManagerConfig.from_properties({name: value})
         if name == "log.cleaner.dedupe.buffer.size" and int(value) <= _MIN_DEDUPE_BYTES:
             raise InvalidArgumentError("too small", found=value, expected="more than 1 MiB")
+
+
+def _is_rate(value: str | None) -> bool:
+    """Whether something can be made of it: another owner of the folder may have taken anything."""
+    return value is not None and value.strip().isdecimal() and int(value) <= INT64_MAX
 
 
 def _number(value: str, most: int) -> int:
