@@ -18,8 +18,9 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from tidelog.broker.api import Api
+from tidelog.broker.cluster.starting import is_member, manager_of, serving
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
-from tidelog.broker.running import Running, running
+from tidelog.broker.running import Running
 from tidelog.broker.server.dispatch import APIS
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.settings.broker_config import BrokerConfig
@@ -29,7 +30,6 @@ from tidelog.config import PropertyValue
 from tidelog.errors import InvalidArgumentError, StorageError
 from tidelog.storage.folder import read_only_view
 from tidelog.storage.folder.read_only_view import ReadOnlyView
-from tidelog.storage.log_manager import LogManager
 
 T = TypeVar("T")
 
@@ -175,13 +175,14 @@ class BrokerThread:
     async def _serve_folder(
         self, folder: Path, config: BrokerConfig, properties: Mapping[str, PropertyValue], apis: tuple[Api, ...]
     ) -> bool:
-        manager = LogManager(folder, self._clock, properties=properties)
-        manager.startup()
+        manager = manager_of(folder, self._clock, config, properties)
+        if not is_member(manager):
+            manager.startup()
         try:
-            async with running(manager, config, self._clock, apis=apis) as self._running:
+            async with serving(manager, config, self._clock, apis=apis) as self._running:
                 forget = self._clock.listen(self.tick_if_running) if isinstance(self._clock, ManualClock) else None
                 self.started.set_result(self._running.listeners)
-                await self._stop.wait()
+                await self._running.until(self._stop)
                 if forget is not None:
                     forget()
                 self._running = None

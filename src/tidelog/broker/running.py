@@ -11,13 +11,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tidelog.broker.api import Api
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.node import Node
+from tidelog.broker.server.bound_sockets import BoundSockets
 from tidelog.broker.server.broker_server import BrokerServer
 from tidelog.broker.server.dispatch import APIS
 from tidelog.broker.server.event_loop import LoopThreads, LoopTimers, Ticker
@@ -28,6 +31,8 @@ from tidelog.clock import Clock
 from tidelog.config import PropertyValue
 from tidelog.reader.hole_search import HoleSearch
 from tidelog.storage.log_manager import LogManager
+
+logger = logging.getLogger("tidelog.serve")
 
 GRACE_S = 5.0
 """Requests that were begun have so long to come to their end."""
@@ -40,6 +45,22 @@ class Running:
         self.node = node
         self.server = server
         self._ticker = ticker
+        self.failure: asyncio.Future[None] | None = None
+        """Of a member of a cluster: raises what keeps it from going on."""
+
+    async def until(self, stop: asyncio.Event) -> None:
+        """Wait until it is to end. Raises what keeps it from going on before that."""
+        if self.failure is None:
+            await stop.wait()
+            return
+        stopping = asyncio.ensure_future(stop.wait())
+        either: set[asyncio.Future[Any]] = {stopping, self.failure}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        if self.failure.done():
+            self.failure.result()
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
@@ -51,6 +72,20 @@ class Running:
         return self._ticker.tick() + self.node.delays.tick()
 
 
+def log_loaded(manager: LogManager, lasted_s: float) -> None:
+    """Log what was loaded, and what could not be."""
+    logger.info(
+        "node %d of cluster %s: %d partitions loaded in %.2f s%s",
+        manager.owner.node_id,
+        manager.owner.cluster_id,
+        len(manager.logs),
+        lasted_s,
+        ", recovered: the last end was no clean one" if manager.logs and not manager.had_clean_shutdown else "",
+    )
+    for key, reason in manager.offline_partitions().items():
+        logger.error("%s-%d is offline: %s", *key, reason)
+
+
 @asynccontextmanager
 async def running(
     manager: LogManager,
@@ -60,10 +95,13 @@ async def running(
     grace_s: float = GRACE_S,
     apis: Iterable[Api] = APIS,
     plane: MetadataPlane | None = None,
+    bound: BoundSockets | None = None,
+    before_serving: Callable[[Node], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Running]:
     """Serve the logs of a manager that was started, and stays the caller's. Raises InvalidArgumentError for an address.
 
-    `plane` is a member's way to its cluster, which stays the caller's, too.
+    `plane` is a member's way to its cluster, which stays the caller's, too; `bound` are sockets that listen already. Clients are
+    served after `before_serving`.
     """
     loop = asyncio.get_running_loop()
     threads = LoopThreads(loop)
@@ -80,7 +118,9 @@ async def running(
         if not config.is_read_only:  # It would write the markers that are missing.
             manager.settings.note_served(manager.directory, clock.now_ms())
             node.transactions.start()
-        await server.start()
+        if before_serving is not None:
+            await before_serving(node)
+        await server.start(bound)
         node.topic_changes.finish_later()
         ticker.start()
         search.start()

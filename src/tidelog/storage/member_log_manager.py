@@ -20,6 +20,7 @@ As `LogManager`, but for these:
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from tidelog.errors import InvalidArgumentError
@@ -41,6 +42,8 @@ class MemberLogManager(LogManager):
 
     previous_broker_epoch: int = NO_BROKER_EPOCH
     """The broker's epoch when the folder was last closed cleanly, for the registration (KIP-966)."""
+    broker_epoch: int = NO_BROKER_EPOCH
+    """The broker's epoch now: what a clean end writes down."""
     _owner: MetaProperties | None = None
     _folders: ReplicaFolders | None = None
 
@@ -86,6 +89,10 @@ class MemberLogManager(LogManager):
         except BaseException:
             self._unlock()
             raise
+
+    def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH, progress: Callable[[], object] = lambda: None) -> bool:
+        """As `LogManager.shutdown`, with the broker's epoch if no other is given."""
+        return super().shutdown(self.broker_epoch if broker_epoch == NO_BROKER_EPOCH else broker_epoch, progress)
 
     @property
     def owner(self) -> MetaProperties:

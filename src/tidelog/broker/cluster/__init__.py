@@ -3,5 +3,8 @@
 | read | for |
 |---|---|
 | `metadata_plane` | what the broker asks of whatever knows the cluster |
+| `starting` | which broker a configuration asks for |
+| `brokers`, `cluster_brokers`, `cluster_topics` | what clients get to see of brokers and topics |
+| `topic_creation` | topics that are created because somebody uses them |
 | `channel`, `peer_connection` | requests to another broker, or to a controller |
 """

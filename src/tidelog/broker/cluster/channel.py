@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version as version_of_package
 from typing import Any
@@ -86,6 +85,11 @@ class Channel:
         """How many requests wait for their answers."""
         return self._connection.in_flight if self._connection is not None else 0
 
+    @property
+    def backoff_s(self) -> float:
+        """How long the next attempt to connect would wait; 0 if it would not."""
+        return 0.0 if self.is_connected else max(self._not_before - asyncio.get_running_loop().time(), 0.0)
+
     async def connect(self, timeout_s: float | None = None) -> None:
         """Make the connection, if there is none. Raises as `call`."""
         try:
@@ -114,11 +118,6 @@ class Channel:
             # Answers come in order: those of the others wait for this one.
             connection.close(error)
             raise error from None
-
-    @property
-    def offered(self) -> Mapping[int, tuple[int, int]] | None:
-        """Lowest and highest version of each API that the peer takes; None before a connection was made."""
-        return self._offered or None
 
     def offers(self, request: type[Message], version: int = 0) -> bool:
         """Whether the peer takes that version of a request, or a later one. Known once a connection was made."""

@@ -29,13 +29,13 @@ from time import monotonic
 
 from tidelog.broker.api import Api
 from tidelog.broker.node import Node
+from tidelog.broker.server.bound_sockets import BoundSockets, bind
 from tidelog.broker.server.connection import Connection
 from tidelog.broker.server.dispatch import APIS, Dispatcher
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.read_buffers import ReadBuffers
 from tidelog.broker.server.unsent_bytes import LOOK_S, STALLED_S, URGENT_S
-from tidelog.errors import InvalidArgumentError
 from tidelog.storage.segment.descriptors import SPARE
 
 logger = logging.getLogger("tidelog.broker")
@@ -83,14 +83,12 @@ class BrokerServer:
         """Where it listens, with the ports that were found."""
         return self.node.listeners
 
-    async def start(self) -> None:
-        """Listen. Raises InvalidArgumentError if an address is not to be had; nothing is left open then."""
-        try:
-            for listener in self.node.config.listeners:
-                self._sockets.append(self._listen(listener))
-        except BaseException:
-            self._close_sockets()
-            raise
+    async def start(self, bound: BoundSockets | None = None) -> None:
+        """Listen, at sockets that are `bound` already or at its own; they are closed at the end.
+
+        Raises InvalidArgumentError if an address is not to be had; nothing is left open then.
+        """
+        self._sockets = (bound or bind(self.node.config)).take()
         self.node.listeners = tuple(listener for _, listener in self._sockets)
         self._accept_more()
         self._sweep = self.loop.call_later(self._sweep_s, self._look_around)
@@ -137,31 +135,6 @@ class BrokerServer:
             self._empty.set()
 
     # --- listening
-
-    def _listen(self, listener: Listener) -> tuple[socket.socket, Listener]:
-        config = self.node.config
-        try:
-            found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            if not listener.host and socket.has_dualstack_ipv6():
-                found.sort(key=lambda one: one[0] != socket.AF_INET6)  # One socket for both.
-            family, kind, protocol, _, address = found[0]
-            sock = socket.socket(family, kind, protocol)
-        except OSError as error:
-            raise _cannot_listen(listener, error) from error
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6 and not listener.host:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            if config.socket_receive_buffer_bytes > 0:
-                # Before listening: connections inherit it, and their windows depend on it.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
-            sock.bind(address)
-            sock.listen(config.socket_listen_backlog_size)
-        except OSError as error:
-            sock.close()
-            raise _cannot_listen(listener, error) from error
-        return sock, listener.bound(sock.getsockname()[1])
 
     def _close_sockets(self) -> None:
         sockets, self._sockets = self._sockets, []
@@ -299,7 +272,3 @@ class BrokerServer:
                     self._counters.connections_idle_closed += 1
                     connection.close()
         self._sweep = self.loop.call_later(self._sweep_s, self._look_around)
-
-
-def _cannot_listen(listener: Listener, error: OSError) -> InvalidArgumentError:
-    return InvalidArgumentError(f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror or error}")

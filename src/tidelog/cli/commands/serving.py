@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from tidelog.broker.api import Api
+from tidelog.broker.cluster.starting import is_member, manager_of, serving
 from tidelog.broker.read_only import READ_ONLY_APIS, READ_ONLY_SETTINGS
-from tidelog.broker.running import Running, running
+from tidelog.broker.running import Running, log_loaded
 from tidelog.broker.server.dispatch import APIS
 from tidelog.broker.server.listeners import Listener, joined
 from tidelog.broker.settings.broker_config import BrokerConfig
@@ -89,25 +90,15 @@ def _serve(
 ) -> bool:
     began = time.monotonic()
     watchdog = _Watchdog()
-    if config.cluster is not None:
-        logger.warning("process.roles=broker: no cluster is joined yet; the folder is served by this broker alone")
-    manager = LogManager(
-        data_dir, clock, properties=properties, progress=_load_progress(), recovery_progress=_recovery_progress()
-    )
+    manager = manager_of(data_dir, clock, config, properties, progress=_load_progress(), recovery_progress=_recovery_progress())
     logger.info("tidelog %s, process %d, data folder %s", version("tidelog"), os.getpid(), manager.directory)
-    manager.startup()
+    if is_member(manager):
+        manager.open()
+    else:
+        manager.startup()
     try:
-        owner = manager.owner
-        logger.info(
-            "node %d of cluster %s: %d partitions loaded in %.2f s%s",
-            owner.node_id,
-            owner.cluster_id,
-            len(manager.logs),
-            time.monotonic() - began,
-            ", recovered: the last end was no clean one" if manager.logs and not manager.had_clean_shutdown else "",
-        )
-        for key, reason in manager.offline_partitions().items():
-            logger.error("%s-%d is offline: %s", *key, reason)
+        if not is_member(manager):
+            log_loaded(manager, time.monotonic() - began)
         asyncio.run(_until_asked_to_end(manager, config, clock, metrics_at, apis, watchdog))
     except BaseException:
         manager.shutdown()
@@ -131,6 +122,7 @@ async def _until_asked_to_end(
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    starting = asyncio.current_task()
 
     def asked(number: int) -> None:
         logger.info("%s: ending; once more: at once", signal.Signals(number).name)
@@ -139,10 +131,19 @@ async def _until_asked_to_end(
         _end_when_asked_again()  # Also while this thread waits for another one.
         watchdog.start()
         stop.set()
+        if starting is not None:
+            starting.cancel()  # A member may wait for its controllers for long.
 
     for number in SIGNALS:
         loop.add_signal_handler(number, asked, number)
-    async with AsyncExitStack() as stack, running(manager, config, clock, apis=apis) as broker:
+    async with AsyncExitStack() as stack:
+        try:
+            broker = await stack.enter_async_context(serving(manager, config, clock, apis=apis))
+        except asyncio.CancelledError:
+            if stop.is_set():
+                return
+            raise
+        starting = None
         if metrics_at is not None:
             _serve_metrics(broker, loop, stack, *metrics_at)
         addresses = ",".join(joined(one.advertised_host, one.advertised_port) for one in broker.listeners)
@@ -152,7 +153,7 @@ async def _until_asked_to_end(
         gc.freeze()  # What is here now stays: no later look at it.
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        await stop.wait()
+        await broker.until(stop)
 
 
 def _serve_metrics(broker: Running, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:

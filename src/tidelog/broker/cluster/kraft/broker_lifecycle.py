@@ -36,6 +36,8 @@ SOON_S = 0.05
 RETRY_S = 0.2
 MAX_RETRY_S = 2.0
 LOG_EVERY_S = 10.0
+PATIENCE_S = 3.0
+"""A broker that is ready and still fenced after so long says so."""
 
 
 class BrokerState(Enum):
@@ -117,6 +119,7 @@ class BrokerLifecycle:
         self._session_s = session_s
         self._registration_timeout_s = registration_timeout_s
         self._is_ready = False
+        self._ready_at = 0.0
         self._released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wake = asyncio.Event()
         self._logged_at = -LOG_EVERY_S
@@ -124,6 +127,7 @@ class BrokerLifecycle:
     def ready_to_unfence(self) -> None:
         """From now on the broker wants to be unfenced: it can serve."""
         self._is_ready = True
+        self._ready_at = monotonic()
         self._wake.set()
 
     def hurry(self) -> None:
@@ -244,7 +248,7 @@ class BrokerLifecycle:
         if self.state is BrokerState.RECOVERY and not response.is_fenced:
             self._move(BrokerState.RUNNING)
             self.unfenced.set_result(None)
-        elif response.is_fenced and self._is_ready:
+        elif response.is_fenced and self._is_ready and monotonic() - self._ready_at >= PATIENCE_S:
             self._log_waiting(f"fenced; metadata is replayed up to offset {self._metadata_offset()}")
 
     def _set_fenced(self, is_fenced: bool) -> None:

@@ -2,20 +2,18 @@
 NodeToControllerChannelManager).
 
 Who leads the quorum is found by `metadata_fetcher`; here its leader is asked. A request without an answer, or answered with
-NOT_CONTROLLER, is sent again: to the same or to another controller, which may do it twice. Controllers expect that: what a
-broker asks for carries its epoch.
+NOT_CONTROLLER, is sent again, to the same or to another controller: it may be done twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.kraft.channels import Channels
-from tidelog.broker.cluster.kraft.quorum import Quorum
+from tidelog.broker.cluster.kraft.quorum import Address, Quorum
 from tidelog.errors import BrokerUnreachableError, ProtocolError, TidelogError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Message
@@ -35,12 +33,6 @@ class ControllerChannel:
         self._channels = channels
         self._timeout_s = timeout_s
 
-    @property
-    def offered(self) -> Mapping[int, tuple[int, int]] | None:
-        """What the active controller takes: see `Channel.offered`. None while it is not known, or no connection was made."""
-        leader = self._quorum.leader
-        return None if leader is None else self._channels.to(leader).offered
-
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
         """Send a request and return its response, whose top-level error is not NOT_CONTROLLER.
 
@@ -55,11 +47,11 @@ class ControllerChannel:
                 while True:
                     leader = await self._quorum.wait_for_leader()
                     try:
-                        response = await self._channels.to(leader).call(request, timeout_s=deadline - loop.time())
+                        response = await self._asked(leader, request, deadline - loop.time())
                     except (BrokerUnreachableError, ProtocolError) as error:
                         reason = str(error)
                     else:
-                        if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                        if response is not None and getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                             return response
                         reason = f"{leader} is not the active controller"
                     await asyncio.sleep(wait_s)
@@ -67,6 +59,17 @@ class ControllerChannel:
         except TimeoutError:
             message = f"no answer to {request.API_NAME} from the active controller within {timeout_s:g} s: {reason}"
             raise BrokerUnreachableError(message, path=str(self._quorum)) from None
+
+    async def _asked(self, leader: Address, request: Message, timeout_s: float) -> Any:
+        """Return the leader's response; None if another controller leads before it comes."""
+        asking = asyncio.ensure_future(self._channels.to(leader).call(request, timeout_s=timeout_s))
+        another = asyncio.ensure_future(self._quorum.wait_for_leader(other_than=leader))
+        try:
+            await asyncio.wait({asking, another}, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+            another.cancel()
 
     async def connected(self, timeout_s: float | None = None) -> Channel:
         """Return a connected channel to the active controller: what it offers and which features it knows. Raises as `call`."""

@@ -108,7 +108,8 @@ class MetadataFetcher:
         self._pending: deque[tuple[BatchHeader, memoryview]] = deque()
         self._pending_bytes = 0
         self._has_committed = asyncio.Event()
-        self._replaying = asyncio.Lock()
+        self.replaying = asyncio.Lock()
+        """Held while the image changes."""
         self._wait_ms = FIRST_WAIT_MS
         self._logged_at = -LOG_EVERY_S
         self._is_cut_off = False
@@ -137,7 +138,7 @@ class MetadataFetcher:
 
     async def _follow(self) -> None:
         while True:
-            address = self._quorum.leader or self._quorum.next_candidate()
+            address = self._quorum.leader or self._candidate()
             try:
                 is_answered = await self._ask(address)
             except (BrokerUnreachableError, ProtocolError, BrokerError, UnsupportedVersionError) as error:
@@ -146,12 +147,17 @@ class MetadataFetcher:
             if not is_answered:
                 await asyncio.sleep(self._retry_s)
 
+    def _candidate(self) -> Address:
+        """Return the next controller to ask who leads: none that could not be reached just now, if there is another."""
+        candidates = self._quorum.candidates()
+        return next((one for one in candidates if not self._channels.to(one).backoff_s), candidates[0])
+
     async def _apply(self) -> None:
         """Replay what is committed, as it comes: leaders are followed meanwhile."""
         while True:
             await self._has_committed.wait()
             self._has_committed.clear()
-            async with self._replaying:
+            async with self.replaying:
                 committed = []
                 while self._pending and self._pending[0][0].last_offset < self.high_watermark:
                     header, batch = self._pending.popleft()
@@ -185,10 +191,10 @@ class MetadataFetcher:
             raise ProtocolError("an answer about other partitions than asked for", path=str(address))
         (data,) = response.responses[0].partitions
         leader = data.current_leader
-        if self._quorum.learn(
-            leader.leader_id, leader.leader_epoch, {one.node_id: (one.host, one.port) for one in response.node_endpoints}
-        ):
-            logger.info("controller %d leads, epoch %d", self._quorum.leader_id, self._quorum.epoch)
+        nodes = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
+        if self._quorum.learn(leader.leader_id, leader.leader_epoch, nodes, by=address):
+            if self._quorum.leader_id >= 0:
+                logger.info("controller %d leads, epoch %d", self._quorum.leader_id, self._quorum.epoch)
             if self._quorum.leader != address:
                 return self._quorum.leader is not None
         if data.error_code in _REFUSED:
@@ -246,7 +252,7 @@ class MetadataFetcher:
         self._moved()
         while self._pending_bytes >= MAX_PENDING_BYTES and self.high_watermark >= self._next_offset:
             # The replay is behind: what is fetched must not pile up.
-            async with self._replaying:
+            async with self.replaying:
                 pass
             await asyncio.sleep(0)
 
@@ -289,7 +295,7 @@ class MetadataFetcher:
 
     async def _load(self, channel: Channel, snapshot: Snapshot) -> None:
         path = await self._snapshots.fetch(channel, self._quorum.epoch, snapshot)
-        async with self._replaying:
+        async with self.replaying:
             self._pending.clear()
             self._pending_bytes = 0
             await self._loader.load_snapshot(path)

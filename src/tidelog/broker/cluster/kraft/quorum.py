@@ -32,42 +32,53 @@ class Quorum:
         self._addresses = {node_id: Address(*address) for node_id, address in voters.items()}
         self._bootstrap = [Address(*address) for address in bootstrap_servers]
         self._turn = 0
-        self._has_leader = asyncio.Event()
+        self._given_up = NO_LEADER, NO_LEADER
+        self._changed = asyncio.Event()
 
     @property
     def leader(self) -> Address | None:
         """Where the leader listens; None while it, or its address, is unknown."""
         return self._addresses.get(self.leader_id)
 
-    def learn(self, leader_id: int, epoch: int, addresses: Mapping[int, tuple[str, int]] | None = None) -> bool:
-        """Take what an answer says; whether that is news."""
+    def learn(
+        self, leader_id: int, epoch: int, addresses: Mapping[int, tuple[str, int]] | None = None, by: Address | None = None
+    ) -> bool:
+        """Take what an answer says, of the controller at `by`; whether that is news.
+
+        A leader that was given up is believed again when it says so itself: others may not have noticed yet.
+        """
         before = self.leader_id, self.epoch, self.leader
         for node_id, address in (addresses or {}).items():
             self._addresses[node_id] = Address(*address)
         if epoch > self.epoch or (epoch == self.epoch and self.leader_id == NO_LEADER):
-            self.epoch, self.leader_id = epoch, leader_id
-        if self.leader is None:
-            self._has_leader.clear()
-        else:
-            self._has_leader.set()
-        return before != (self.leader_id, self.epoch, self.leader)
+            is_given_up = (leader_id, epoch) == self._given_up and by != self._addresses.get(leader_id)
+            self.epoch, self.leader_id = epoch, NO_LEADER if is_given_up else leader_id
+        if before == (self.leader_id, self.epoch, self.leader):
+            return False
+        self._note_change()
+        return True
 
     def give_up_leader(self) -> None:
         """Forget who leads in this epoch: it does not answer. All are asked who leads now."""
+        self._given_up = self.leader_id, self.epoch
         self.leader_id = NO_LEADER
-        self._has_leader.clear()
+        self._note_change()
 
-    def next_candidate(self) -> Address:
-        """Return a controller to be asked who leads, each in its turn."""
+    def candidates(self) -> list[Address]:
+        """Return all controllers, to be asked who leads: each call begins with the next one."""
         known = list(dict.fromkeys([*self._addresses.values(), *self._bootstrap]))
-        self._turn += 1
-        return known[self._turn % len(known)]
+        self._turn = (self._turn + 1) % len(known)
+        return known[self._turn :] + known[: self._turn]
 
-    async def wait_for_leader(self) -> Address:
-        """Return where the leader listens, once that is known."""
-        while (leader := self.leader) is None:
-            await self._has_leader.wait()
+    async def wait_for_leader(self, other_than: Address | None = None) -> Address:
+        """Return where the leader listens, once one is known, and it is another one than that."""
+        while (leader := self.leader) is None or leader == other_than:
+            await self._changed.wait()
         return leader
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def __str__(self) -> str:
         known = dict.fromkeys([*self._addresses.values(), *self._bootstrap])

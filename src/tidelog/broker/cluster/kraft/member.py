@@ -1,0 +1,118 @@
+"""A member of a cluster, from its folder to its sockets and back.
+
+| start | ends when |
+|---|---|
+| the folder is locked: whose is it? the listeners' sockets listen, and nobody is served yet | |
+| it registers, and follows the metadata | the controller says that it has caught up |
+| its logs are loaded by that metadata, recovered where the last end was not clean; heartbeats go on | all are loaded |
+| it becomes a follower or leader of each of its partitions; its coordinators load what they lead | |
+| clients are served, and it asks to be unfenced | the controller has done that |
+
+At the end the controller moves its leaders elsewhere and lets it go; then it is as with a broker that is alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from time import monotonic
+
+from tidelog.broker.api import Api
+from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
+from tidelog.broker.node import Node
+from tidelog.broker.running import GRACE_S, Running, log_loaded, running
+from tidelog.broker.server.bound_sockets import bind
+from tidelog.broker.server.dispatch import APIS
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.clock import Clock
+from tidelog.errors import CorruptCheckpointError
+from tidelog.metadata.delta import MetadataDelta, difference
+from tidelog.metadata.image import MetadataImage
+from tidelog.storage.folder.meta_properties import META_PROPERTIES
+from tidelog.storage.member_log_manager import MemberLogManager
+
+SHUTDOWN_S = 300.0
+"""So long a broker that ends waits for the controller to let it go: Kafka's five minutes."""
+
+
+@asynccontextmanager
+async def joined(
+    manager: MemberLogManager, config: BrokerConfig, clock: Clock, *, grace_s: float = GRACE_S, apis: Iterable[Api] = APIS
+) -> AsyncIterator[Running]:
+    """Be a member of the cluster that `config` names, with the folder of a manager, which is opened and loaded here.
+
+    The manager's end stays the caller's. Raises what `MemberLogManager` raises, InvalidArgumentError for an address, and
+    what ends the metadata plane before clients are served (`KraftPlane.failure`; after that it is the caller's to look at).
+    """
+    assert config.cluster is not None
+    manager.open()
+    cluster_id, directory_id = manager.owner.cluster_id, manager.owner.directory_uuid
+    if cluster_id is None or directory_id is None:
+        raise CorruptCheckpointError("the folder has no ids", path=manager.directory / META_PROPERTIES)
+    bound = bind(config)
+    plane = KraftPlane(
+        config.cluster,
+        cluster_id=cluster_id,
+        directory_id=directory_id,
+        data_dir=manager.directory,
+        listeners=bound.listeners,
+        rack=config.broker_rack,
+        previous_broker_epoch=manager.previous_broker_epoch,
+    )
+    try:
+        plane.start()
+        await plane.until(plane.lifecycle.caught_up)
+        async with AsyncExitStack() as stack, AsyncExitStack() as holding:
+            await holding.enter_async_context(plane.held())
+            began = monotonic()
+            await asyncio.to_thread(manager.startup, plane)
+            manager.broker_epoch = plane.broker_epoch
+            log_loaded(manager, monotonic() - began)
+
+            async def take_up(node: Node) -> None:
+                """Become what the metadata says, as it is now, and follow it from then on."""
+                stack.push_async_callback(_stop_replicas, node)
+                plane.publish = partial(_published, node)
+                await plane.publish(difference(MetadataImage(), plane.image))
+                _start_replicas(node)
+                await holding.aclose()
+
+            serving = running(
+                manager, config, clock, grace_s=grace_s, apis=apis, plane=plane, bound=bound, before_serving=take_up
+            )
+            broker = await stack.enter_async_context(serving)
+            broker.failure = plane.failure
+            plane.lifecycle.ready_to_unfence()
+            try:
+                yield broker
+            finally:
+                if config.cluster.controlled_shutdown_enable and not plane.failure.done():
+                    await plane.lifecycle.shut_down_controlled(SHUTDOWN_S)
+                manager.broker_epoch = plane.broker_epoch
+                await _stop_replicas(broker.node)
+    finally:
+        bound.close()
+        await plane.stop()
+
+
+async def _published(node: Node, delta: MetadataDelta) -> None:
+    """Take up what has changed in the metadata: first what clients get to see, then what this broker leads and follows."""
+    assert node.replicas is not None
+    node.metadata_changed(delta)
+    await node.replicas.published(delta)
+
+
+def _start_replicas(node: Node) -> None:
+    assert node.replicas is not None
+    assert node.fetchers is not None
+    node.fetchers.start()
+    node.replicas.start()
+
+
+async def _stop_replicas(node: Node) -> None:
+    assert node.replicas is not None
+    assert node.fetchers is not None
+    await node.fetchers.stop()
+    await node.replicas.stop()

@@ -1,0 +1,71 @@
+"""Sockets that listen, before anybody is served: a member of a cluster registers its ports long before it can serve.
+
+Connections that come meanwhile wait in the system's queue.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from tidelog.broker.server.listeners import Listener
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.errors import InvalidArgumentError
+
+
+class BoundSockets:
+    """Sockets with their listeners; these have the ports that were found. `close` closes those that nobody took."""
+
+    def __init__(self, sockets: list[tuple[socket.socket, Listener]]) -> None:
+        self._sockets = sockets
+        self.listeners = tuple(listener for _, listener in sockets)
+
+    def take(self) -> list[tuple[socket.socket, Listener]]:
+        """Return the sockets; they are the caller's to close."""
+        sockets, self._sockets = self._sockets, []
+        return sockets
+
+    def close(self) -> None:
+        """Close what was not taken. Idempotent."""
+        for sock, _ in self.take():
+            sock.close()
+
+
+def bind(config: BrokerConfig) -> BoundSockets:
+    """Listen on all of a configuration's listeners. Raises InvalidArgumentError; nothing is left open then."""
+    sockets: list[tuple[socket.socket, Listener]] = []
+    try:
+        for listener in config.listeners:
+            sockets.append(_bound(listener, config))  # noqa: PERF401  # those before one that fails are closed
+    except BaseException:
+        BoundSockets(sockets).close()
+        raise
+    return BoundSockets(sockets)
+
+
+def _bound(listener: Listener, config: BrokerConfig) -> tuple[socket.socket, Listener]:
+    try:
+        found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        if not listener.host and socket.has_dualstack_ipv6():
+            found.sort(key=lambda one: one[0] != socket.AF_INET6)  # One socket for both.
+        family, kind, protocol, _, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(listener, error) from error
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and not listener.host:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if config.socket_receive_buffer_bytes > 0:
+            # Before listening: connections inherit it, and their windows depend on it.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+        sock.bind(address)
+        sock.listen(config.socket_listen_backlog_size)
+    except OSError as error:
+        sock.close()
+        raise _cannot_listen(listener, error) from error
+    return sock, listener.bound(sock.getsockname()[1])
+
+
+def _cannot_listen(listener: Listener, error: OSError) -> InvalidArgumentError:
+    return InvalidArgumentError(f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror or error}")

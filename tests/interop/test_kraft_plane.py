@@ -1,0 +1,192 @@
+"""A metadata plane of ours under controllers of Apache Kafka: what it replays is what they say, whatever becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tests.kafka.clusters import KafkaCluster
+from tests.kafka.java import free_port, wait_until
+from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.errors import BrokerUnreachableError, InvalidArgumentError
+from tidelog.storage.folder.data_folder import new_topic_id
+
+TIMEOUT_S = 60
+
+
+@pytest.fixture(scope="module", params=["3.9.1", "4.2.0"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three controllers, and a broker of Kafka's. Snapshots come often."""
+    folder = tmp_path_factory.mktemp("cluster")
+    properties = {
+        "metadata.log.max.record.bytes.between.snapshots": "2000",
+        "metadata.log.segment.min.bytes": "1024",
+        "metadata.log.segment.bytes": "32768",
+        "metadata.max.retention.bytes": "32768",
+    }
+    with KafkaCluster(folder, controllers=3, release=request.param, properties=properties) as running:
+        running.broker(1)
+        for some in range(5):
+            create(running, *(f"many-{some}-{number}" for number in range(50)))
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def plane_of(
+    cluster: KafkaCluster, folder: Path, node_id: int = 9, *, by_bootstrap: bool = False, **given: str
+) -> AsyncIterator[KraftPlane]:
+    properties = cluster.member_properties(node_id, free_port(), folder)
+    if by_bootstrap:
+        voters = properties.pop("controller.quorum.voters")
+        properties["controller.quorum.bootstrap.servers"] = voters.split(",")[0].partition("@")[2]
+    config = BrokerConfig.from_properties({**properties, **{name.replace("_", "."): value for name, value in given.items()}})
+    assert config.cluster is not None
+    plane = KraftPlane(
+        config.cluster,
+        cluster_id=given.get("cluster_id", cluster.cluster_id),
+        directory_id=new_topic_id(),
+        data_dir=folder,
+        listeners=config.listeners,
+        rack=None,
+    )
+    try:
+        yield plane
+    finally:
+        await plane.stop()
+
+
+async def until(plane: KraftPlane, condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():
+            if plane.failure.done():
+                plane.failure.result()
+            await asyncio.sleep(0.01)
+
+
+async def caught_up(plane: KraftPlane) -> None:
+    """Registered, and fenced: clients find no address of it, where nobody listens."""
+    plane.start()
+    await until(plane, plane.lifecycle.caught_up.done)
+
+
+async def unfenced(plane: KraftPlane) -> None:
+    if plane.lifecycle.state is None:
+        await caught_up(plane)
+    plane.lifecycle.ready_to_unfence()
+    await until(plane, plane.lifecycle.unfenced.done)
+
+
+def create(cluster: KafkaCluster, *names: str, partitions: int = 3) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap})
+    for created in admin.create_topics(
+        [NewTopic(name, partitions, 1, config={"retention.ms": "1234"}) for name in names]
+    ).values():
+        created.result(TIMEOUT_S)
+
+
+def check_topics(cluster: KafkaCluster, plane: KraftPlane) -> None:
+    """What was replayed is what a broker of Kafka's answers, as soon as that one has replayed it, too."""
+    admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap, "log_level": 0})
+
+    def theirs() -> dict[str, set[object]]:
+        topics = admin.list_topics(timeout=TIMEOUT_S).topics
+        return {
+            name: {(p.id, p.leader, tuple(p.replicas), tuple(p.isrs)) for p in topic.partitions.values()}
+            for name, topic in topics.items()
+        }
+
+    def ours() -> dict[str, set[object]]:
+        return {
+            name: {(number, one.leader, tuple(one.replicas), tuple(one.isr)) for number, one in topic.partitions.items()}
+            for name, topic in plane.image.topics.items()
+        }
+
+    wait_until(lambda: theirs() == ours(), "both to have the same metadata", TIMEOUT_S)
+
+
+def test_the_leader_of_the_controllers_dies(cluster: KafkaCluster, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with plane_of(cluster, tmp_path) as plane:
+            await caught_up(plane)
+            before = plane._quorum.leader_id
+            (leader,) = (one for one in cluster.controllers if one.node_id == before)
+            await asyncio.to_thread(leader.kill)
+            ids = await plane.producer_ids()
+            assert len(ids) == 1000, "asked of the next one"
+            assert plane._quorum.leader_id != before
+            await asyncio.to_thread(leader.start)
+            await asyncio.to_thread(create, cluster, "failover")
+            await until(plane, lambda: "failover" in plane.image.topics)
+            # One that does not answer, and whose connections stay.
+            before = plane._quorum.leader_id
+            (leader,) = (one for one in cluster.controllers if one.node_id == before)
+            leader.pause()
+            try:
+                await plane.producer_ids()
+                assert plane._quorum.leader_id != before
+            finally:
+                leader.go_on()
+            await asyncio.to_thread(check_topics, cluster, plane)
+
+    asyncio.run(go())
+
+
+def test_a_node_id_that_is_taken(cluster: KafkaCluster, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with plane_of(cluster, tmp_path, node_id=1, initial_broker_registration_timeout_ms="2000") as plane:
+            with pytest.raises(BrokerUnreachableError, match=r"another broker with node\.id=1 runs"):
+                await unfenced(plane)
+
+    asyncio.run(go())
+
+
+def test_controllers_of_another_cluster(cluster: KafkaCluster, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with plane_of(cluster, tmp_path, cluster_id="AAAAAAAAQQCQAAAAAAAAAg") as plane:
+            with pytest.raises(InvalidArgumentError, match="another cluster"):
+                await unfenced(plane)
+
+    asyncio.run(go())
+
+
+def test_a_life_in_a_cluster(cluster: KafkaCluster, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with plane_of(cluster, tmp_path) as plane:
+            await caught_up(plane)
+            assert plane.is_alive(1)
+            assert plane.endpoint(1) == ("127.0.0.1", cluster.brokers[1].port)
+            await asyncio.to_thread(create, cluster, "orders")
+            await until(plane, lambda: "orders" in plane.image.topics)
+            assert plane.image.topic_config("orders")["retention.ms"] == "1234"
+            await asyncio.to_thread(check_topics, cluster, plane)
+            first, second = await plane.producer_ids(), await plane.producer_ids()
+            assert len(first) == len(second) == 1000
+            assert not set(first) & set(second)
+            await unfenced(plane)
+            assert await plane.lifecycle.shut_down_controlled(TIMEOUT_S)
+
+    asyncio.run(go())
+
+
+def test_a_snapshot_and_the_log_after_it(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """Kafka looks once a minute which part of the log its snapshots make needless."""
+    logs = [one.data / "__cluster_metadata-0" for one in cluster.controllers]
+    wait_until(
+        lambda: all(not (log / f"{0:020}.log").exists() for log in logs), "the controllers to drop the log's beginning", 90
+    )
+
+    async def go() -> None:
+        async with plane_of(cluster, tmp_path, by_bootstrap=cluster.release != "3.9.1") as plane:
+            await caught_up(plane)
+            await asyncio.to_thread(create, cluster, "after")
+            await until(plane, lambda: "after" in plane.image.topics)
+            await asyncio.to_thread(check_topics, cluster, plane)
+
+    asyncio.run(go())
+    assert list(tmp_path.glob("__cluster_metadata-0/*.checkpoint")), "it began with a snapshot"
