@@ -101,3 +101,8 @@ class Api(NamedTuple):
     handle: Handler
     answer_usual: UsualHandler | None = None
     """Answers a request's bytes where that is the sooner; None is for all others, which are decoded and handled."""
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API."""
+        return self.request.API_NAME

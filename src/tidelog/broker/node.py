@@ -9,6 +9,7 @@ from tidelog.broker.api import Api
 from tidelog.broker.cluster.brokers import Brokers, SingleBroker
 from tidelog.broker.cluster.cluster_brokers import ClusterBrokers
 from tidelog.broker.cluster.cluster_topics import ClusterTopics
+from tidelog.broker.cluster.forwarding import Forwarding
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.cluster.topic_creation import TopicCreation
 from tidelog.broker.delays import Delays
@@ -86,12 +87,15 @@ class Node:
         self.topics: Topics
         self.topic_creation: TopicCreation | None = None
         """Has the controller create topics that somebody uses; None where they are created here."""
+        self.forwarding: Forwarding | None = None
+        """Sends the controllers' requests on to them; None where they are answered here."""
         if plane is None:
             self.brokers = SingleBroker(self.node_id, config.broker_rack)
             self.topics = Topics(self)
         else:
             self.brokers = brokers = ClusterBrokers(plane)
             self.topics = ClusterTopics(plane, brokers)
+            self.forwarding = Forwarding(plane, self.heavy)
             self.topic_creation = TopicCreation(plane, self._creatable)
         self.topic_changes = TopicChanges(self)
         self.dynamic_settings = DynamicSettings(self)

@@ -317,6 +317,9 @@ class TestCompacted:
             lay(tmp_path / name, [*self.whole, *self.tail], rolls=(6,), high_watermark=12, cleaned=10)
         one = compared(tmp_path / "a", tmp_path / "b")
         assert (one.is_equal, one.bytes_from, one.findings) == (True, 0, [])
+        for name, start in (("a", 3), ("b", 5)):  # One of them was recovered after it was cleaned.
+            LeaderEpochs([EpochEntry(0, 0), EpochEntry(1, start)]).write(tmp_path / name / "t-0" / names.LEADER_EPOCH_CHECKPOINT)
+        assert compared(tmp_path / "a", tmp_path / "b").is_equal
 
     @pytest.mark.parametrize(
         ("cleaned", "offset"),

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version as version_of_package
 from typing import Any
@@ -118,6 +119,11 @@ class Channel:
             # Answers come in order: those of the others wait for this one.
             connection.close(error)
             raise error from None
+
+    @property
+    def offered(self) -> Mapping[int, tuple[int, int]] | None:
+        """Lowest and highest version of each API that the peer takes; None before a connection was made."""
+        return self._offered or None
 
     def offers(self, request: type[Message], version: int = 0) -> bool:
         """Whether the peer takes that version of a request, or a later one. Known once a connection was made."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tidelog.metadata.image import MetadataImage
@@ -19,6 +20,18 @@ class MetadataPlane(Protocol):
     @property
     def image(self) -> MetadataImage:
         """The committed state, as far as it was applied. Another object once a snapshot was loaded: do not keep it."""
+
+    @property
+    def metadata_offset(self) -> int:
+        """Up to here the metadata is applied; 0 if nothing is."""
+
+    @property
+    def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
+        """Lowest and highest version of each API that the active controller takes; None while there is no connection to it."""
+
+    @property
+    def supported_features(self) -> Mapping[str, tuple[int, int]]:
+        """Lowest and highest level of the features that this broker announces, and has behave as they say."""
 
     @property
     def broker_epoch(self) -> int:

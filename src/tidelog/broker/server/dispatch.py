@@ -6,6 +6,7 @@
 | ... but ApiVersions of an unknown version | UNSUPPORTED_VERSION in version 0, with the known versions (KIP-511) |
 | breaks the format | its connection closed |
 | makes its handler raise | its connection closed, and the error on the log: it is a bug of ours |
+| is the controllers' to answer, and this is a member of a cluster | sent on as it came: see `cluster.forwarding` |
 | has many elements | read by another thread, and its response is written by one: see `slices`, `wide_requests` |
 
 That is what Kafka does, too, but for the last: it answers with UNKNOWN_SERVER_ERROR where the response has room for it.
@@ -60,6 +61,7 @@ from tidelog.broker.apis import (
     txn_offset_commit,
     write_txn_markers,
 )
+from tidelog.broker.cluster.forwarded_apis import FORWARDED, Forwarded
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.broker.server.wide_requests import AT_ONCE, BYTES_AT_ONCE, discard
 from tidelog.errors import ProtocolError, TooManyElementsError
@@ -122,10 +124,30 @@ _HEADER = Struct(">iih")
 class Served:
     """An API in one version. What is compiled for it is compiled when somebody asks for it first."""
 
-    __slots__ = ("answer_usual", "bytes_at_once", "decode", "handle", "is_flexible", "metrics", "response", "version", "write")
+    __slots__ = (
+        "answer_usual",
+        "bytes_at_once",
+        "decode",
+        "forwarded",
+        "handle",
+        "is_flexible",
+        "metrics",
+        "response",
+        "version",
+        "write",
+    )
 
-    def __init__(self, api: Api, version: int, metrics: ApiMetrics) -> None:
+    def __init__(self, api: Api | Forwarded, version: int, metrics: ApiMetrics) -> None:
         self.version = version
+        self.metrics = metrics
+        self.forwarded: Forwarded | None = None
+        if isinstance(api, Forwarded):
+            # Nothing of it is read here: it goes the way of those that are too large to be read on the loop.
+            self.forwarded = api
+            self.bytes_at_once = -1
+            self.is_flexible = False
+            self.answer_usual = None
+            return
         self.is_flexible = version >= api.request.FIRST_FLEXIBLE
         self.handle = api.handle
         self.answer_usual = api.answer_usual
@@ -134,7 +156,6 @@ class Served:
         self.decode: Any = decoder(api.request, version, exact=False)
         self.response = api.response
         self.write: Any = response_writer(api.response, version)
-        self.metrics = metrics
 
     def finish(self, connection: AnswerWriter, response: Message) -> list[Bytes]:
         """Return the response's bytes, and count the request."""
@@ -149,7 +170,8 @@ class Dispatcher:
     def __init__(self, node: Node, limited_log: RateLimitedLog, apis: Iterable[Api] = APIS) -> None:
         self._node = node
         self._limited_log = limited_log
-        self._apis = {api.request.API_KEY: api for api in apis}
+        self._forwarded = {} if node.forwarding is None else FORWARDED
+        self._apis = {api.request.API_KEY: api for api in apis if api.request.API_KEY not in self._forwarded}
         self._served: dict[int, Served] = {}
         node.apis = tuple(self._apis.values())
 
@@ -182,6 +204,8 @@ class Dispatcher:
                 if usual is not None:
                     return self._answer(connection, served, usual)
             if end - body > served.bytes_at_once:
+                if served.forwarded is not None:
+                    return self._forward(connection, served, connection.keep_frame(data, position, end))
                 return self._read_elsewhere(connection, served, connection.keep_frame(data, body, end))
             try:
                 message = served.decode(data, body, end, AT_ONCE)
@@ -256,6 +280,25 @@ class Dispatcher:
         self._node.wide_requests.enter(begin)
         return Outcome.LATER
 
+    def _forward(self, connection: Connection, served: Served, frame: memoryview) -> Outcome:
+        """Have the controller answer."""
+        forwarding = self._node.forwarding
+        assert served.forwarded is not None and forwarding is not None
+
+        def answered(chunks: list[Bytes] | None) -> None:
+            connection.discount(len(frame))
+            if chunks is None:
+                served.metrics.closed += 1
+                connection.respond(Outcome.CLOSE)
+            else:
+                served.metrics.microseconds.record((perf_counter_ns() - connection.started_ns) // 1000)
+                connection.respond_chunks(chunks)
+
+        give_up = forwarding.begin(served.forwarded, served.version, frame, connection.peer_host, answered)
+        connection.when_gone(give_up)
+        served.metrics.waited += 1
+        return Outcome.LATER
+
     def _header(self, connection: Connection, data: memoryview, position: int, end: int) -> tuple[Served | None, int]:
         """Return what is asked for and where its body begins; None and the API's key if that is not served.
 
@@ -271,10 +314,10 @@ class Dispatcher:
         connection.api_version = version = header.api_version
         served = self._served.get(kind)
         if served is None:
-            api = self._apis.get(header.api_key)
+            api: Api | Forwarded | None = self._apis.get(header.api_key) or self._forwarded.get(header.api_key)
             if api is None or version not in api.served:
                 return None, header.api_key
-            metrics = self._node.metrics.api(header.api_key, api.request.API_NAME)
+            metrics = self._node.metrics.api(header.api_key, api.name)
             served = self._served[kind] = Served(api, version, metrics)
         return served, body
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from tidelog.broker.cluster.channel import Channel
@@ -32,6 +33,12 @@ class ControllerChannel:
         self._quorum = quorum
         self._channels = channels
         self._timeout_s = timeout_s
+
+    @property
+    def offered(self) -> Mapping[int, tuple[int, int]] | None:
+        """What the active controller takes: see `Channel.offered`. None while it is not known, or no connection was made."""
+        leader = self._quorum.leader
+        return None if leader is None else self._channels.to(leader).offered
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
         """Send a request and return its response, whose top-level error is not NOT_CONTROLLER.

@@ -28,6 +28,11 @@ KNOWN: Mapping[str, tuple[int, int]] = {
 }
 """Lowest and highest level by name."""
 
+SHOWN: Mapping[str, tuple[int, int]] = {
+    name: KNOWN[name] for name in (METADATA_VERSION, "kraft.version", "eligible.leader.replicas.version")
+}
+"""Those that clients get to see. One that sees ``transaction.version`` 2 has its transactions as KIP-890 wants them."""
+
 UNCONCERNED = frozenset({"group.version", "share.version", "streams.version"})
 """Features of APIs that are not served here: any level will do."""
 

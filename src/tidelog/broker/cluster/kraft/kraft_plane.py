@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle, named
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.controller_channel import ControllerChannel
 from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
-from tidelog.broker.cluster.kraft.features import announced
+from tidelog.broker.cluster.kraft.features import SHOWN, announced
 from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.producer_id_blocks import ProducerIdBlocks
@@ -80,6 +80,12 @@ class KraftPlane:
             Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, connect_s),
             config.request_timeout_ms / 1000,
         )
+        # A client's request may take long, and controllers answer what comes by one connection in order: heartbeats do not wait.
+        self._forwards = ControllerChannel(
+            self._quorum,
+            Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, connect_s),
+            config.request_timeout_ms / 1000,
+        )
         self._loader = MetadataLoader(self.image, self._published)
         self._fetcher = MetadataFetcher(
             self._quorum,
@@ -131,6 +137,7 @@ class KraftPlane:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.producer_id_blocks.close()
         self._controller.close()
+        self._forwards.close()
         self._raft.close()
         self.lifecycle.end()
         if not self.failure.done():
@@ -165,6 +172,16 @@ class KraftPlane:
         """Up to here the metadata is replayed."""
         return self._fetcher.end_offset
 
+    @property
+    def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:
+        """The versions that the active controller takes, by API; None while there was no connection to it."""
+        return self._controller.offered
+
+    @property
+    def supported_features(self) -> Mapping[str, tuple[int, int]]:
+        """The features that clients get to see: see `features`."""
+        return SHOWN
+
     def is_alive(self, broker_id: int) -> bool:
         """Whether a broker is registered and not fenced."""
         broker = self.image.brokers.get(broker_id)
@@ -196,7 +213,7 @@ class KraftPlane:
         self, frame: Bytes, *, client_host: str, principal: tuple[str, str] = ANONYMOUS, timeout_s: float | None = None
     ) -> bytes:
         """Have the active controller answer a client's request: see `MetadataPlane.forward`."""
-        response = await self.call(envelope(frame, principal, client_host), timeout_s=timeout_s)
+        response = await self._forwards.call(envelope(frame, principal, client_host), timeout_s=timeout_s)
         return unwrapped(response, str(self._quorum.leader))
 
     async def controller(self, timeout_s: float | None = None) -> Channel:

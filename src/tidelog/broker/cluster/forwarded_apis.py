@@ -1,0 +1,126 @@
+"""The APIs that a member has the controllers answer, and what a client gets that no controller answers in time.
+
+Versions are those of Apache Kafka 3.9 to 4.4. Of those without messages here (ACLs, quotas, users, voters) a frame is sent on all
+the same: what is in it is the controllers' to read.
+
+AlterConfigs and IncrementalAlterConfigs are not among them: `config_forwarding` looks at them first.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Message, Versions
+from tidelog.wire.messages import (
+    alter_partition_reassignments as reassigning,
+)
+from tidelog.wire.messages import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_quorum,
+    elect_leaders,
+    list_partition_reassignments,
+    unregister_broker,
+    update_features,
+)
+
+NO_ID = uuid.UUID(int=0)
+
+Refuse = Callable[[Any, ErrorCode, str], Message]
+"""Makes the response that says an error, of a request."""
+
+
+class Forwarded(NamedTuple):
+    """An API that the controllers answer."""
+
+    key: int
+    name: str
+    served: Versions
+    request: type[Message] | None = None
+    refuse: Refuse | None = None
+    """None: the connection is closed where no controller answers."""
+
+
+def _create_topics(message: create_topics.CreateTopicsRequest, code: ErrorCode, reason: str) -> Message:
+    return create_topics.CreateTopicsResponse(
+        topics=[
+            create_topics.CreatableTopicResult(name=one.name, error_code=code, error_message=reason) for one in message.topics
+        ]
+    )
+
+
+def _delete_topics(message: delete_topics.DeleteTopicsRequest, code: ErrorCode, reason: str) -> Message:
+    wanted = [(one.name, one.topic_id) for one in message.topics] or [(name, NO_ID) for name in message.topic_names]
+    return delete_topics.DeleteTopicsResponse(
+        responses=[
+            delete_topics.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=reason)
+            for name, topic_id in wanted
+        ]
+    )
+
+
+def _create_partitions(message: create_partitions.CreatePartitionsRequest, code: ErrorCode, reason: str) -> Message:
+    return create_partitions.CreatePartitionsResponse(
+        results=[
+            create_partitions.CreatePartitionsTopicResult(name=one.name, error_code=code, error_message=reason)
+            for one in message.topics
+        ]
+    )
+
+
+def _reassign(message: reassigning.AlterPartitionReassignmentsRequest, code: ErrorCode, reason: str) -> Message:
+    return reassigning.AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=reason,
+        responses=[
+            reassigning.ReassignableTopicResponse(
+                topic.name,
+                [reassigning.ReassignablePartitionResponse(one.partition_index, code, reason) for one in topic.partitions],
+            )
+            for topic in message.topics
+        ],
+    )
+
+
+def _at_top(response: type[Any]) -> Refuse:
+    def refuse(message: Message, code: ErrorCode, reason: str) -> Message:
+        refusal: Message = response(error_code=code)
+        if hasattr(refusal, "error_message"):
+            refusal.error_message = reason
+        return refusal
+
+    return refuse
+
+
+def _known(request: type[Message], refuse: Refuse) -> Forwarded:
+    return Forwarded(request.API_KEY, request.API_NAME, Versions(request.VERSIONS[0], request.VERSIONS[-1]), request, refuse)
+
+
+FORWARDED: dict[int, Forwarded] = {
+    one.key: one
+    for one in (
+        _known(create_topics.CreateTopicsRequest, _create_topics),
+        _known(delete_topics.DeleteTopicsRequest, _delete_topics),
+        _known(create_partitions.CreatePartitionsRequest, _create_partitions),
+        _known(elect_leaders.ElectLeadersRequest, _at_top(elect_leaders.ElectLeadersResponse)),
+        _known(reassigning.AlterPartitionReassignmentsRequest, _reassign),
+        _known(
+            list_partition_reassignments.ListPartitionReassignmentsRequest,
+            _at_top(list_partition_reassignments.ListPartitionReassignmentsResponse),
+        ),
+        _known(describe_quorum.DescribeQuorumRequest, _at_top(describe_quorum.DescribeQuorumResponse)),
+        _known(update_features.UpdateFeaturesRequest, _at_top(update_features.UpdateFeaturesResponse)),
+        _known(unregister_broker.UnregisterBrokerRequest, _at_top(unregister_broker.UnregisterBrokerResponse)),
+        Forwarded(30, "CreateAcls", Versions(0, 3)),
+        Forwarded(31, "DeleteAcls", Versions(0, 3)),
+        Forwarded(49, "AlterClientQuotas", Versions(0, 1)),
+        Forwarded(51, "AlterUserScramCredentials", Versions(0, 0)),
+        Forwarded(80, "AddRaftVoter", Versions(0, 1)),
+        Forwarded(81, "RemoveRaftVoter", Versions(0, 0)),
+    )
+}
+"""By their keys."""

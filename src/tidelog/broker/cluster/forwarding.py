@@ -1,0 +1,144 @@
+"""Clients' requests that the controllers answer: sent on as they came, answered as it comes (KIP-590, Kafka's ForwardingManager).
+
+| the controller | the client gets |
+|---|---|
+| answers | its answer, byte for byte |
+| does not take that version (another one leads now) | its connection closed, so that it asks for versions again |
+| refuses the envelope, or answers something else | UNKNOWN_SERVER_ERROR |
+| does not answer for `TIMEOUT_S`, or none leads | REQUEST_TIMED_OUT, which clients take for a reason to try again |
+
+Each request is a task of its own, so that nobody waits for another's. `MAX_BYTES` of them are under way together; what is more
+waits, as long as its time lasts. A client that goes is not waited for; the controller may do what it asked for all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.broker.server.rate_limited_log import RateLimitedLog
+from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, ProtocolError, TidelogError, UnsupportedVersionError
+from tidelog.wire.codec import Bytes, decoder
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.headers import read_request_header, response_chunks
+
+if TYPE_CHECKING:
+    from tidelog.broker.cluster.forwarded_apis import Forwarded
+    from tidelog.broker.cluster.metadata_plane import MetadataPlane
+    from tidelog.broker.timers import Blocking
+
+logger = logging.getLogger("tidelog.broker")
+
+TIMEOUT_S = 20.0
+"""Clients wait 30 s for an answer, and a minute for an operation (`request.timeout.ms`, `default.api.timeout.ms`): so they get
+this one, and have time to try again."""
+
+MAX_BYTES = 64 << 20
+
+MAX_REQUEST_BYTES = 16 << 20
+"""A request that is larger is not sent on: it would be copied on the loop."""
+
+WHY = {ErrorCode.REQUEST_TIMED_OUT: "no controller has answered in time"}
+
+Chunks = list[Bytes]
+Answered = Callable[[Chunks | None], None]
+"""Called once with the response's bytes, its size in front; None: the connection is to be closed."""
+
+
+class Forwarding:
+    """Sends requests on to the active controller. Belongs to the loop's thread."""
+
+    def __init__(self, plane: MetadataPlane, heavy: Blocking) -> None:
+        self._plane = plane
+        self._heavy = heavy
+        self._tasks: set[asyncio.Task[Chunks | None]] = set()
+        self._log = RateLimitedLog(logger)
+        self._bytes = 0
+        self._room = asyncio.Event()
+
+    def begin(self, api: Forwarded, version: int, frame: Bytes, client_host: str, answered: Answered) -> Callable[[], None]:
+        """Send a request's frame on, header included and size not; return what gives it up: `answered` is called then, too."""
+
+        def over(task: asyncio.Task[Chunks | None]) -> None:
+            self._tasks.discard(task)
+            answered(None if task.cancelled() else task.result())
+
+        task = asyncio.get_running_loop().create_task(
+            self._answer(api, version, frame, client_host), name=f"tidelog-forwarding {api.name}"
+        )
+        self._tasks.add(task)
+        task.add_done_callback(over)
+
+        def give_up() -> None:
+            task.cancel()
+
+        return give_up
+
+    async def _answer(self, api: Forwarded, version: int, frame: Bytes, client_host: str) -> Chunks | None:
+        try:
+            if len(frame) > MAX_REQUEST_BYTES:
+                raise InvalidArgumentError("too large to be sent on", found=len(frame), expected=f"at most {MAX_REQUEST_BYTES}")
+            answer = await self.forward(frame, client_host)
+            if bytes(answer[:4]) != bytes(frame[4:8]):
+                raise ProtocolError("the controller's answer is to another request")
+            return [len(answer).to_bytes(4, "big") + answer]
+        except UnsupportedVersionError as error:
+            self._log.warning("%s version %d: its client is to ask for versions again: %s", api.name, version, error)
+            return None
+        except TidelogError as error:
+            self._log.warning("%s version %d is not answered by a controller: %s", api.name, version, error)
+            code = code_of(error)
+        if api.request is None or api.refuse is None:
+            return None
+        return await self._elsewhere(partial(_refusal, api, version, frame, code))
+
+    async def _elsewhere(self, work: Callable[[], Chunks]) -> Chunks | None:
+        done: asyncio.Future[Chunks | None] = asyncio.get_running_loop().create_future()
+
+        def take(chunks: Chunks | BaseException) -> None:
+            if not done.done():
+                done.set_result(None if isinstance(chunks, BaseException) else chunks)
+
+        self._heavy.run(work, take)
+        return await done
+
+    async def forward(self, frame: Bytes, client_host: str) -> bytes:
+        """Return the controller's response to a frame. Raises as `MetadataPlane.forward`."""
+        size = len(frame)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + TIMEOUT_S
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._bytes and self._bytes + size > MAX_BYTES:
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            raise BrokerUnreachableError("too many requests wait for the controller", path="controller") from None
+        self._bytes += size
+        try:
+            return await self._plane.forward(frame, client_host=client_host, timeout_s=max(deadline - loop.time(), 0.0))
+        finally:
+            self._bytes -= size
+            self._room.set()
+
+    def stop(self) -> None:
+        """Give up what is under way."""
+        for task in self._tasks:
+            task.cancel()
+
+
+def code_of(error: TidelogError) -> ErrorCode:
+    """Return what a client gets for a request that no controller has answered."""
+    return ErrorCode.REQUEST_TIMED_OUT if isinstance(error, BrokerUnreachableError) else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _refusal(api: Forwarded, version: int, frame: Bytes, code: ErrorCode) -> Chunks:
+    """Return the response that says an error. Raises ProtocolError where the frame is no request."""
+    assert api.request is not None and api.refuse is not None
+    header, position = read_request_header(frame)
+    message = decoder(api.request, version, exact=False)(frame, position)
+    response = api.refuse(message, code, WHY.get(code, "the controller refuses to answer this request"))
+    return response_chunks(response, version, header.correlation_id)
