@@ -37,6 +37,7 @@ from tidelog.broker.topics import Topics
 from tidelog.broker.transactions.transactions import Transactions
 from tidelog.clock import Clock
 from tidelog.metadata.delta import MetadataDelta
+from tidelog.metadata.records import BROKER_RESOURCE
 from tidelog.model import TopicPartition
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
@@ -134,6 +135,8 @@ class Node:
         """Take up what has changed in the cluster's metadata, for what clients get to see. Of a member."""
         assert isinstance(self.topics, ClusterTopics)
         self.topics.changed(delta)
+        if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
+            self.dynamic_settings.take_over()
 
     def endpoint_of(self, broker_id: int, listener: Listener) -> tuple[str, int, str | None] | None:
         """Return the host, the port and the rack of a broker for clients of a listener; None where they are not known."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Operation, Resource, answers, change_all
+from tidelog.broker.settings.config_forwarding import change_all_forwarded
+from tidelog.errors import UnsupportedVersionError
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -21,10 +23,10 @@ SERVED = Versions(0, 2)
 
 
 def handle(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
-    return _work(node, message)
+    return _work(node, message, request)
 
 
-def _work(node: Node, message: AlterConfigsRequest) -> Work:
+def _work(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
     resources = yield from slowly(
         (
             Resource(
@@ -34,7 +36,13 @@ def _work(node: Node, message: AlterConfigsRequest) -> Work:
         ),
         64,
     )
-    outcomes = yield from change_all(node, resources, incremental=False, validate_only=message.validate_only)
+    if node.forwarding is None:
+        outcomes = yield from change_all(node, resources, incremental=False, validate_only=message.validate_only)
+    else:
+        try:
+            outcomes = yield from change_all_forwarded(node, node.forwarding, message, resources, request, incremental=False)
+        except UnsupportedVersionError:
+            return Outcome.CLOSE  # Another controller leads: the client asks for versions again.
     return AlterConfigsResponse(responses=(yield from slowly(answers(outcomes), 64)))
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Resource, answers, change_all
+from tidelog.broker.settings.config_forwarding import change_all_forwarded
+from tidelog.errors import UnsupportedVersionError
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -24,10 +26,10 @@ SERVED = Versions(0, 1)
 
 
 def handle(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Work:
-    return _work(node, message)
+    return _work(node, message, request)
 
 
-def _work(node: Node, message: IncrementalAlterConfigsRequest) -> Work:
+def _work(node: Node, message: IncrementalAlterConfigsRequest, request: Request) -> Work:
     resources = yield from slowly(
         (
             Resource(
@@ -39,7 +41,13 @@ def _work(node: Node, message: IncrementalAlterConfigsRequest) -> Work:
         ),
         64,
     )
-    outcomes = yield from change_all(node, resources, incremental=True, validate_only=message.validate_only)
+    if node.forwarding is None:
+        outcomes = yield from change_all(node, resources, incremental=True, validate_only=message.validate_only)
+    else:
+        try:
+            outcomes = yield from change_all_forwarded(node, node.forwarding, message, resources, request, incremental=True)
+        except UnsupportedVersionError:
+            return Outcome.CLOSE  # Another controller leads: the client asks for versions again.
     return IncrementalAlterConfigsResponse(responses=(yield from slowly(answers(outcomes), 64)))
 
 

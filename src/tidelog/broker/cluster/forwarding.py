@@ -55,6 +55,7 @@ class Forwarding:
         self._plane = plane
         self._heavy = heavy
         self._tasks: set[asyncio.Task[Chunks | None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
         self._log = RateLimitedLog(logger)
         self._bytes = 0
         self._room = asyncio.Event()
@@ -79,8 +80,6 @@ class Forwarding:
 
     async def _answer(self, api: Forwarded, version: int, frame: Bytes, client_host: str) -> Chunks | None:
         try:
-            if len(frame) > MAX_REQUEST_BYTES:
-                raise InvalidArgumentError("too large to be sent on", found=len(frame), expected=f"at most {MAX_REQUEST_BYTES}")
             answer = await self.forward(frame, client_host)
             if bytes(answer[:4]) != bytes(frame[4:8]):
                 raise ProtocolError("the controller's answer is to another request")
@@ -105,9 +104,25 @@ class Forwarding:
         self._heavy.run(work, take)
         return await done
 
+    def send(self, frame: Bytes, client_host: str, done: Callable[[bytes | TidelogError], object]) -> None:
+        """Have `done` called once with the controller's response to a frame, or with what `forward` raises."""
+
+        async def sent() -> None:
+            try:
+                answer: bytes | TidelogError = await self.forward(frame, client_host)
+            except TidelogError as error:
+                answer = error
+            done(answer)
+
+        task = asyncio.get_running_loop().create_task(sent(), name="tidelog-forwarding")
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
     async def forward(self, frame: Bytes, client_host: str) -> bytes:
         """Return the controller's response to a frame. Raises as `MetadataPlane.forward`."""
         size = len(frame)
+        if size > MAX_REQUEST_BYTES:
+            raise InvalidArgumentError("too large to be sent on", found=size, expected=f"at most {MAX_REQUEST_BYTES} bytes")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + TIMEOUT_S
         try:
@@ -126,7 +141,7 @@ class Forwarding:
 
     def stop(self) -> None:
         """Give up what is under way."""
-        for task in self._tasks:
+        for task in (*self._tasks, *self._sending):
             task.cancel()
 
 

@@ -127,17 +127,22 @@ def answers(outcomes: Iterable[Changed]) -> Iterator[AlterConfigsResourceRespons
         )
 
 
-def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
-    """Change a resource, or only see whether that could be done. Raises Refused, StorageError."""
+def check_changes(resource: Resource, *, with_operations: bool = True) -> None:
+    """Raise Refused for changes that contradict each other or say too little; of what is changed nothing is looked at."""
     names = [one.name for one in resource.changes]
     if len(set(names)) < len(names):
         raise Refused(ErrorCode.INVALID_REQUEST, "a property stands more than once in the request")
     nulls = [one.name for one in resource.changes if one.value is None and one.operation != Operation.DELETE]
     if nulls:
         raise Refused(ErrorCode.INVALID_REQUEST, f"no value for {', '.join(nulls)}")
-    unknown = [one for one in resource.changes if one.operation not in _OPERATIONS]
+    unknown = [one for one in resource.changes if with_operations and one.operation not in _OPERATIONS]
     if unknown:
         raise Refused(ErrorCode.INVALID_REQUEST, f"there is no operation {unknown[0].operation} on a property")
+
+
+def change(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Steps[None]:
+    """Change a resource, or only see whether that could be done. Raises Refused, StorageError."""
+    check_changes(resource)
     if resource.resource_type == TOPIC:
         yield from _change_topic(node, resource, incremental=incremental, validate_only=validate_only)
     elif resource.resource_type == BROKER:

@@ -180,8 +180,11 @@ class ConfigEntries:
         return [self._created(name, properties) for name in sorted(self._kinds)]
 
     def topic(self, properties: Mapping[str, str]) -> list[ConfigEntry]:
-        """Return all properties of a topic that has these of its own, by name."""
-        return [self._topic_entry(name, properties) for name in sorted(self._kinds)]
+        """Return all properties of a topic that has these of its own, by name; of what is not known here only the name."""
+        return [
+            self._topic_entry(name, properties) if name in self._kinds else _hidden(name)
+            for name in sorted(self._kinds.keys() | properties.keys())
+        ]
 
     def _created(self, name: str, properties: Mapping[str, str]) -> ConfigEntry:
         kind = CONFIG_TYPES[self._kinds[name]]
@@ -291,6 +294,12 @@ class ConfigEntries:
             hidden = [synonym._replace(value=None) for synonym in entry.synonyms]
             return entry._replace(value=None, synonyms=hidden, is_sensitive=True)
         return entry
+
+
+def _hidden(name: str) -> ConfigEntry:
+    """A topic's property of a newer Kafka. It may be a secret, so its value is shown to nobody; Kafka does the same."""
+    synonyms = [Synonym(name, None, DYNAMIC_TOPIC_CONFIG)]
+    return ConfigEntry(name, None, DYNAMIC_TOPIC_CONFIG, CONFIG_TYPES["UNKNOWN"], False, synonyms, is_sensitive=True)
 
 
 def _entry(name: str, value: str | None, kind: str, synonyms: list[Synonym]) -> ConfigEntry:

@@ -84,7 +84,7 @@ class DynamicSettings:
         self._node = node
         self._static = node.config
         self._throttles: dict[str, int] = {}
-        self._take()
+        self.take_over()
 
     @property
     def of_all(self) -> Mapping[str, str]:
@@ -115,13 +115,14 @@ class DynamicSettings:
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
         """Give all brokers (""), or this one (its id), checked settings instead of those they had. Raises StorageError."""
         yield from self._node.manager.settings.change(name, settings)
-        self._take()
+        self.take_over()
 
     def throttled_rate(self, name: str) -> int:
         """Return what copying replicas is held to, by the name of the setting (bytes a second)."""
         return self._throttles.get(name, INT64_MAX)
 
-    def _take(self) -> None:
+    def take_over(self) -> None:
+        """Have the settings that the metadata has take effect, but for those of logs, which are the manager's."""
         settings = self._node.manager.settings.all()
         self._node.config = self._static.with_dynamic(settings)
         self._throttles = {name: _number(settings[name], INT64_MAX) for name in _THROTTLES if _is_rate(settings.get(name))}
