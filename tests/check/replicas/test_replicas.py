@@ -217,7 +217,11 @@ class TestDifferences:
         assert str(found) == "t-0: offset 6: leader epochs differ from there on"
         assert [one.what for one in found.standings] == ["epoch 2 at 6", "epoch 1 at 9"]
         one = compared(a, c)
-        assert one.is_equal and "has no leader-epoch-checkpoint" in str(one.findings[0])
+        assert one.is_equal and "has no leader epochs in leader-epoch-checkpoint" in str(one.findings[0])
+        LeaderEpochs([EpochEntry(2, 7)]).write(c / "t-0" / names.LEADER_EPOCH_CHECKPOINT)
+        assert compared(a, c).is_equal, "records were deleted up to 7, and no more than the epochs say so yet"
+        LeaderEpochs([EpochEntry(1, 7)]).write(c / "t-0" / names.LEADER_EPOCH_CHECKPOINT)
+        assert [one.offset for one in compared(a, c).differences] == [7]
         (b / "t-0" / names.LEADER_EPOCH_CHECKPOINT).write_text("what?\n")
         assert [text for text in said(verify_replicas([a, b, c])) if str(b / "t-0") in text]
 
@@ -419,7 +423,7 @@ class TestRules:
         assert epochs_within(entries, 0, 9) == entries[:2]
         assert epochs_within(entries, 7, 10) == [EpochEntry(2, 7), EpochEntry(3, 9)]
         assert epochs_within(entries[1:], 0, 9) == [EpochEntry(2, 5)]
-        assert epochs_within([], 0, 9) == []
+        assert epochs_within([], 0, 9) == epochs_within(entries, 9, 9) == epochs_within(entries, 10, 9) == []
 
 
 class TestCommand:

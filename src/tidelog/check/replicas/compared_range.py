@@ -60,6 +60,8 @@ def compared_range(replicas: Sequence[Bounds]) -> ComparedRange | None:
 
 def epochs_within(entries: Iterable[EpochEntry], start: int, end: int) -> list[EpochEntry]:
     """Return the leader epochs of `[start, end)`. The one that `start` lies in begins there: retention moves it along."""
+    if start >= end:
+        return []
     below = [entry for entry in entries if entry.start_offset < end]
     covering = [entry for entry in below if entry.start_offset <= start][-1:]
     inside = [entry for entry in below if entry.start_offset > start]

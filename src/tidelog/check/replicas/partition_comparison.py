@@ -22,7 +22,7 @@ from tidelog.check.replicas.latest_records import MOST_KEYS, TooManyKeysError, l
 from tidelog.check.replicas.replica import Replica
 from tidelog.errors import CorruptBatchError, CorruptCheckpointError, CorruptDataError
 from tidelog.formats import names
-from tidelog.formats.leader_epochs import EpochEntry
+from tidelog.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tidelog.formats.partition_metadata import format_topic_id
 from tidelog.model import TopicPartition
 
@@ -150,7 +150,7 @@ def _topic_ids(result: PartitionComparison, replicas: Sequence[Replica]) -> list
 
 
 def _leader_epochs(result: PartitionComparison, replicas: Sequence[Replica], start: int, end: int) -> list[Difference]:
-    known: list[tuple[Replica, list[EpochEntry]]] = []
+    found: list[tuple[Replica, LeaderEpochs]] = []
     for replica in replicas:
         path = replica.log.directory / names.LEADER_EPOCH_CHECKPOINT
         try:
@@ -158,12 +158,16 @@ def _leader_epochs(result: PartitionComparison, replicas: Sequence[Replica], sta
         except CorruptCheckpointError as error:
             result.findings.append(Finding.of_error(error, path, *result.key))
             continue
-        if epochs is None:
-            result.findings.append(
-                _note(result, replica, f"has no {names.LEADER_EPOCH_CHECKPOINT}: leader epochs are not compared")
-            )
-            continue
-        known.append((replica, epochs_within(epochs.entries, start, end)))
+        if epochs is not None and epochs.entries:
+            found.append((replica, epochs))
+        else:
+            what = f"has no leader epochs in {names.LEADER_EPOCH_CHECKPOINT}: they are not compared"
+            result.findings.append(_note(result, replica, what))
+    if len(found) < 2:
+        return []
+    # Deleting records moves the first epoch at once, the checkpoint of the log start within a minute, the segments later.
+    start = max(start, *(epochs.entries[0].start_offset for _, epochs in found))
+    known = [(replica, epochs_within(epochs.entries, start, end)) for replica, epochs in found]
     lists = [set(entries) for _, entries in known]
     if all(entries == lists[0] for entries in lists):
         return []
