@@ -29,6 +29,8 @@ from tidelog.formats.partition_metadata import read_topic_id, write_topic_id
 from tidelog.reader.metadata_log import ASIDE_DIR, METADATA_DIR
 from tidelog.storage.folder.folder_topics import read_topics
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.metadata.metadata_store import Change
+from tidelog.storage.partitions import LOGS_A_STEP
 
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """What a topic has that was found, once it is known."""
@@ -544,3 +546,22 @@ def test_two_clocks_apart(tmp_path: Path) -> None:
             clock.advance(501)
             manager.tick()
             assert not [name for name in files(tmp_path / "t-0") if name.endswith(".deleted")]
+
+
+def test_partitions_are_there_at_the_same_moment_and_in_steps(tmp_path: Path) -> None:
+    """However many: each step takes up so few of them, and none is there before the last one."""
+    manager = LogManager(tmp_path, ManualClock(NOW_MS))
+    manager.startup()
+    steps, turns = manager.steps.creation("many", 3 * LOGS_A_STEP, {}), 0
+    try:
+        step = steps.send(None)
+        while True:
+            assert manager.partitions_of("many") == []
+            turns += step is None
+            if isinstance(step, Change):
+                manager.metadata.settle(step)
+            step = steps.send(None if step is None or isinstance(step, Change) else step())
+    except StopIteration:
+        assert len(manager.partitions_of("many")) == 3 * LOGS_A_STEP
+    assert turns >= 3
+    manager.shutdown()

@@ -252,18 +252,25 @@ class Topics:
         else:
             logs = [self._node.manager.logs[key] for key in keys if key in self._node.manager.logs]
             topic_id = next((log.topic_id for log in logs if log.topic_id is not None), NO_TOPIC_ID)
-        partitions = [self._partition(key) for key in keys]
+        partitions = self._partitions(keys)
         if before is not None and before.topic_id == topic_id and before.partitions == partitions:
             return before
         return TopicView(name, topic_id, partitions)
 
-    def _partition(self, key: TopicPartition) -> PartitionView:
-        node_id = self._node.node_id
-        log = self._node.manager.logs.get(key)
-        if log is None:
-            return PartitionView(key.partition, ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, 0, [node_id], [node_id], [node_id])
-        offline = [node_id] if log.is_offline else []
-        return PartitionView(key.partition, ErrorCode.NONE, node_id, self._node.leader_epoch(key), [node_id], [node_id], offline)
+    def _partitions(self, keys: Sequence[TopicPartition]) -> list[PartitionView]:
+        """Return the views of a topic's partitions, which may be thousands: they share what is the same in all."""
+        logs, epoch_of, node_id = self._node.manager.logs, self._node.leadership.epoch_of, self._node.node_id
+        own: list[int] = [node_id]
+        none: list[int] = []
+        views = []
+        for key in keys:
+            log = logs.get(key)
+            if log is None:
+                views.append(PartitionView(key.partition, ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, 0, own, own, own))
+            else:
+                offline = own if log.is_offline else none
+                views.append(PartitionView(key.partition, ErrorCode.NONE, node_id, epoch_of(key), own, own, offline))
+        return views
 
 
 def _look_alike(name: str) -> str:

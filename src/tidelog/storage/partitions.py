@@ -20,7 +20,7 @@ import gc
 import logging
 import random
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
@@ -43,6 +43,9 @@ from tidelog.transitions import Transitions, checked
 
 logger = logging.getLogger("tidelog.storage")
 
+
+LOGS_A_STEP = 256
+"""So many partitions are looked at, that were made, before others have their turn."""
 
 DELETION_MARK = b"deletes".hex()
 """How the ids of folders begin that a deletion has renamed: one whose topic is still in the metadata was interrupted."""
@@ -227,11 +230,27 @@ class Partitions:
 
     def create(self, folder: PartitionFolder) -> None:
         """Make a partition's folder, with an empty log. Raises StorageError; nothing of it is there then."""
-        self.put_new(folder.key, self.loader.made(folder))
+        self._add(folder.key, self.loader.made(folder))
 
-    def put_new(self, key: TopicPartition, log: PartitionLog) -> None:
-        """Have a partition that was `made` be one."""
-        self._add(key, log)
+    def adding(self, logs: Sequence[PartitionLog]) -> Iterator[None]:
+        """Have partitions that were `made` be ones, all at the same moment: after the last step. Others go between."""
+        by_key, ends, by_topic = {}, {}, dict[str, set[TopicPartition]]()
+        for number, log in enumerate(logs, 1):
+            key = log.topic_partition
+            self._check(key, PartitionState.SERVED)
+            log.events = self.events
+            by_key[key], ends[key] = log, log.log_end_offset
+            by_topic.setdefault(key.topic, set()).add(key)
+            if not number % LOGS_A_STEP:
+                yield
+        for key in self.failed.keys() & by_key.keys():
+            del self.failed[key]
+        self._of_the_disk.difference_update(by_key)
+        self.logs.update(by_key)
+        self._loaded_ends.update(ends)
+        for topic, keys in by_topic.items():
+            self._by_topic.setdefault(topic, set()).update(keys)
+        self.changed.update(by_topic)
 
     def _add(self, key: TopicPartition, log: PartitionLog) -> None:
         self._check(key, PartitionState.SERVED)

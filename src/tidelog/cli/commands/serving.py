@@ -52,8 +52,9 @@ WIND_UP_S = 1.0
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-# Nearly all of a broker's garbage is freed by counting; a look for the rest every 700 objects would cost more than it finds.
-GC_THRESHOLDS = (20_000, 5, 200)
+# Nearly all of a broker's garbage is freed by counting; a look for the rest every 700 objects would cost more than it finds. A
+# look at the younger ones, up to the first two numbers' product, holds the interpreter: here for some ten milliseconds.
+GC_THRESHOLDS = (5_000, 5, 800)
 
 SWITCH_INTERVAL_S = 0.0005
 """How long the loop waits for another thread's Python code (`broker.server.wide_requests`); the default is ten times that."""

@@ -61,10 +61,14 @@ class NewFolders:
         for log in made:
             self._partitions.unmake(log)
 
-    def publish(self, made: Iterable[PartitionLog]) -> None:
-        """Have partitions that were made be there."""
-        for log in made:
-            self._partitions.put_new(log.topic_partition, log)
+    def publish(self, made: Sequence[PartitionLog]) -> Steps[None]:
+        """Have partitions that were made be there, all at the same moment."""
+        try:
+            yield from self._partitions.adding(made)
+        except GeneratorExit:
+            for log in made:
+                log.close_handlers()
+            raise
 
     def sync(self) -> None:
         """Have the data folder's entries on the disk. On any thread. Raises StorageError."""

@@ -147,13 +147,10 @@ class ReplicaFolders:
                 self.table.forget(name)
             refused: dict[TopicPartition, str] = {}
             try:
-                self._folders.publish(
-                    (
-                        yield from self._folders.made(
-                            missing, lambda key: self.folder_of(key)._replace(topic_id=wanted[key]), refused
-                        )
-                    )
+                made = yield from self._folders.made(
+                    missing, lambda key: self.folder_of(key)._replace(topic_id=wanted[key]), refused
                 )
+                yield from self._folders.publish(made)
             except StorageError as error:
                 refused = dict.fromkeys(missing, str(error))
             for key, reason in refused.items():

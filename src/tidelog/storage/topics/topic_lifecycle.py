@@ -199,7 +199,7 @@ class TopicLifecycle:
         try:
             yield change
             try:
-                self._folders.publish((yield from self._made(self._missing(topic))))
+                yield from self._folders.publish((yield from self._made(self._missing(topic))))
             except Exception:
                 yield from self._undo_create(topic)
                 raise
@@ -239,7 +239,7 @@ class TopicLifecycle:
             except StorageError:
                 self._folders.unmake(made)
                 raise
-            self._folders.publish(made)
+            yield from self._folders.publish(made)
         finally:
             self._busy.discard(name)
         topic = self.get(name)
