@@ -1,22 +1,25 @@
-"""Handlers of coordinators' APIs: they wait for disks as any request does, while all others are served.
+"""Handlers of coordinators' APIs: they wait for disks and other replicas as any request does, while all others are served.
 
 | a request | |
 |---|---|
 | whose coordinator's topic is missing | waits until that is made, then its handler is called once more (`StateLog.check_there`) |
-| whose handler has written what is to be flushed (`log.flush.interval.messages`) | is answered once that is on the disk |
+| whose handler has written, or read, what is not committed yet | is answered once that is committed |
+| where that fails: another broker leads, too few replicas, time | gets what its handler says of a coordinator that is not there |
+| where the disk refuses | is not answered, and its connection closed: what became of the change the client asks again |
 
-If the disk refuses, the partition is offline and the connection is closed: what became of the change the client asks again.
+So nobody is shown what another leader might not know. Not committed can be what is to be flushed (`log.flush.interval.messages`),
+and what other replicas do not have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidelog.broker.api import Handler, Outcome, Request, Wide
 from tidelog.broker.server.slices import Work
-from tidelog.broker.state_log import StateLog, TopicMissingError
+from tidelog.broker.state_log import StateLog, TopicMissingError, refusal_of
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -25,93 +28,115 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_Call = Callable[[Callable[[], Any]], Any]
 
-def by_groups(handle: Handler) -> Handler:
-    """A handler that reads or changes groups."""
-    return _coordinated(lambda node: node.groups.log, handle)
+
+def by_groups(handle: Handler, *, waits: bool = True) -> Handler:
+    """A handler that reads or changes groups; `waits`: what it says has to be committed."""
+    return _Coordinated(lambda node: node.groups.log, handle, waits=waits)
 
 
 def by_transactions(handle: Handler) -> Handler:
     """A handler that changes transactions."""
-    return _coordinated(lambda node: node.transactions.log, handle)
+    return _Coordinated(lambda node: node.transactions.log, handle, waits=True)
 
 
-def _coordinated(log_of: Callable[[Node], StateLog], handle: Handler) -> Handler:
-    def handled(node: Node, message: Any, request: Request) -> Message | Wide | Outcome | Work:
-        log = log_of(node)
-        if log.unflushed:
-            log.unflushed.clear()
+class _Coordinated:
+    """A handler of a coordinator's API."""
+
+    def __init__(self, log_of: Callable[[Node], StateLog], handle: Handler, *, waits: bool) -> None:
+        self._log_of = log_of
+        self._handle = handle
+        self._waits = waits
+
+    def __call__(self, node: Node, message: Any, request: Request) -> Message | Wide | Outcome | Work:
+        log = self._log_of(node)
+        if log.uncommitted:
+            log.uncommitted.clear()
         try:
-            answer = handle(node, message, request)
+            answer = self._handle(node, message, request)
         except TopicMissingError:
-            return _made_first(node, message, request, log, handle)
+            return self._made_first(node, message, request, log)
         if isinstance(answer, Generator):
-            return _sliced(node, message, request, log, handle, answer)
-        return _held(log, request, answer, log.unflushed) if log.unflushed else answer
+            return self._sliced(node, message, request, log, answer)
+        return self._held(node, message, request, log, answer, log.uncommitted) if log.uncommitted else answer
 
-    return handled
+    def _sliced(self, node: Node, message: Any, request: Request, log: StateLog, work: Work) -> Work:
+        """The same for a handler that works in slices: others may write in between, and the topic may go."""
+        uncommitted: set[int] = set()
+        try:
+            answer = yield from _noting(log, work, uncommitted, _at_once)
+        except TopicMissingError:
+            return (yield from self._made_first(node, message, request, log))
+        return self._held(node, message, request, log, answer, uncommitted) if uncommitted else answer
 
+    def _made_first(self, node: Node, message: Any, request: Request, log: StateLog) -> Work:
+        code = yield from log.ensuring()
+        return (yield from self._called(node, message, request, log, code))
 
-def _sliced(node: Node, message: Any, request: Request, log: StateLog, handle: Handler, work: Work) -> Work:
-    """The same for a handler that works in slices: others may write in between, and the topic may go."""
-    unflushed: set[int] = set()
-    try:
-        answer = yield from _noting(log, work, unflushed, _at_once)
-    except TopicMissingError:
-        return (yield from _made_first(node, message, request, log, handle))
-    return _held(log, request, answer, unflushed) if unflushed else answer
+    def _called(self, node: Node, message: Any, request: Request, log: StateLog, code: ErrorCode) -> Work:
+        """Call the handler; unless `code` is NONE as where there is no coordinator, for that reason."""
+        call: _Call = _at_once if code is ErrorCode.NONE else partial(log.refusing, code)
+        log.uncommitted.clear()
+        answer = call(partial(self._handle, node, message, request))
+        uncommitted = set(log.uncommitted)
+        if isinstance(answer, Generator):
+            answer = yield from _noting(log, answer, uncommitted, call)
+        return self._held(node, message, request, log, answer, uncommitted) if uncommitted else answer
 
+    def _held(
+        self,
+        node: Node,
+        message: Any,
+        request: Request,
+        log: StateLog,
+        answer: Message | Wide | Outcome,
+        uncommitted: Collection[int],
+    ) -> Message | Wide | Outcome:
+        """Have the request answered once what its handler has read and written is committed."""
+        partitions = list(uncommitted)
+        log.uncommitted.clear()
+        if answer is Outcome.LATER or not self._waits:
+            return answer  # Who answers it later knows what that stands for.
+        left, failed = len(partitions) + 1, ErrorCode.NONE
 
-def _made_first(node: Node, message: Any, request: Request, log: StateLog, handle: Handler) -> Work:
-    code = yield from log.ensuring()
-    call: Callable[[Callable[[], Any]], Any] = _at_once if code is ErrorCode.NONE else log.without_topic
-    log.unflushed.clear()
-    answer = call(partial(handle, node, message, request))
-    unflushed = set(log.unflushed)
-    if isinstance(answer, Generator):
-        answer = yield from _noting(log, answer, unflushed, call)
-    return _held(log, request, answer, unflushed) if unflushed else answer
+        def committed(code: ErrorCode) -> None:
+            nonlocal left, failed
+            left -= 1
+            failed = code if failed is not ErrorCode.KAFKA_STORAGE_ERROR and code else failed
+            if not left:
+                if failed is ErrorCode.KAFKA_STORAGE_ERROR:
+                    request.respond(Outcome.CLOSE)
+                elif failed:
+                    node.slices.go_on(request, self._called(node, message, request, log, refusal_of(failed)))
+                else:
+                    request.respond(answer)
+
+        for partition in partitions:
+            log.when_committed(partition, committed)
+        if left == 1 and not failed:
+            return answer  # All of it was committed meanwhile.
+        committed(ErrorCode.NONE)
+        return Outcome.LATER
 
 
 def _at_once(step: Callable[[], T]) -> T:
     return step()
 
 
-def _noting(log: StateLog, work: Work, unflushed: set[int], call: Callable[[Callable[[], Any]], Any]) -> Work:
-    """Do a work by `call`, step by step, and add the partitions that it writes to, and that are to be flushed, to `unflushed`."""
+def _noting(log: StateLog, work: Work, uncommitted: set[int], call: _Call) -> Work:
+    """Do a work by `call`, step by step, and add the partitions to `uncommitted` of which it has seen what is not committed."""
     step: Callable[[], Any] = partial(work.send, None)
     while True:
-        log.unflushed.clear()
+        log.uncommitted.clear()
         try:
             wanted = call(step)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            return cast("Message | Wide | Outcome", end.value)
         finally:
-            unflushed |= log.unflushed
-            log.unflushed.clear()
+            uncommitted |= log.uncommitted
+            log.uncommitted.clear()
         try:
             step = partial(work.send, (yield wanted))
         except Exception as error:
             step = partial(work.throw, error)
-
-
-def _held(
-    log: StateLog, request: Request, answer: Message | Wide | Outcome, unflushed: Collection[int]
-) -> Message | Wide | Outcome:
-    """Have the request answered once what its handler has written is on the disk."""
-    partitions = list(unflushed)
-    log.unflushed.clear()
-    if answer is Outcome.LATER:
-        return answer  # Who answers it knows what that stands for.
-    left, has_any_failed = len(partitions), False
-
-    def flushed(has_failed: bool) -> None:
-        nonlocal left, has_any_failed
-        left -= 1
-        has_any_failed |= has_failed
-        if not left:
-            request.respond(Outcome.CLOSE if has_any_failed else answer)
-
-    for partition in partitions:
-        log.when_flushed(partition, flushed)
-    return Outcome.LATER

@@ -11,6 +11,7 @@ from tidelog.broker.cluster.cluster_brokers import ClusterBrokers
 from tidelog.broker.cluster.cluster_topics import ClusterTopics
 from tidelog.broker.cluster.forwarding import Forwarding
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
+from tidelog.broker.cluster.other_brokers import OtherBrokers
 from tidelog.broker.cluster.topic_creation import TopicCreation
 from tidelog.broker.delays import Delays
 from tidelog.broker.fetch.delayed_fetches import DelayedFetches
@@ -34,6 +35,7 @@ from tidelog.broker.settings.dynamic_settings import DynamicSettings
 from tidelog.broker.timers import Blocking, Timers
 from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
+from tidelog.broker.transactions.producer_id_source import ClusterProducerIds, ProducerIdSource
 from tidelog.broker.transactions.transactions import Transactions
 from tidelog.clock import Clock
 from tidelog.metadata.delta import MetadataDelta
@@ -68,6 +70,8 @@ class Node:
         """What the broker was started with, but for `dynamic_settings`."""
         self.plane = plane
         """A member's way to its cluster, None for a broker that is alone."""
+        self.peers = None if plane is None else _peers(plane, config)
+        """Requests to the other brokers of the cluster; None for a broker that is alone."""
         self.clock = clock
         self.timers = timers
         self.blocking = blocking
@@ -102,8 +106,10 @@ class Node:
         self.dynamic_settings = DynamicSettings(self)
         self.configs = ConfigEntries(self)
         self.metrics = Metrics()
+        self.producer_ids: ProducerIdSource = manager.producer_ids if plane is None else ClusterProducerIds(plane)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
+        self._have_coordinators_follow()
         manager.offline.returned = self._returned
         self.apis: tuple[Api, ...] = ()
         """What is served, told by `dispatch`."""
@@ -119,6 +125,12 @@ class Node:
         self.replicas = Replicas(self, plane, self.fetchers)
         has_selector = cluster.replica_selector is ReplicaSelector.RACK_AWARE
         return ClusterLeadership(self.replicas, wake_fetches, when_flushed, has_selector=has_selector)
+
+    def _have_coordinators_follow(self) -> None:
+        if self.replicas is not None:
+            for log in (self.groups.log, self.transactions.log):
+                self.replicas.on_leading.append(log.lead)
+                self.replicas.on_not_leading.append(log.resign)
 
     def _returned(self, log: PartitionLog, has_lost: bool) -> None:
         self.leadership.on_return(log, has_lost)
@@ -137,6 +149,9 @@ class Node:
         self.topics.changed(delta)
         if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.dynamic_settings.take_over()
+        for name in delta.deleted_topics.values():
+            self.groups.topic_deleted(name)
+            self.transactions.topic_deleted(name)
 
     def endpoint_of(self, broker_id: int, listener: Listener) -> tuple[str, int, str | None] | None:
         """Return the host, the port and the rack of a broker for clients of a listener; None where they are not known."""
@@ -146,3 +161,14 @@ class Node:
     def leader_epoch(self, key: TopicPartition) -> int:
         """Return the epoch in which this broker leads a partition, -1 if it does not; see `leadership`."""
         return self.leadership.epoch_of(key)
+
+
+def _peers(plane: MetadataPlane, config: BrokerConfig) -> OtherBrokers:
+    cluster = config.cluster
+    if cluster is None:
+        return OtherBrokers(plane)
+    return OtherBrokers(
+        plane,
+        timeout_s=cluster.request_timeout_ms / 1000,
+        connect_timeout_s=cluster.socket_connection_setup_timeout_ms / 1000,
+    )

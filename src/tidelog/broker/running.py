@@ -134,6 +134,8 @@ async def running(
         heavy.close()
         syncing.close()
         node.topic_changes.stop()
+        if node.peers is not None:
+            node.peers.close()
         manager.scheduler.elsewhere = None
 
 

@@ -9,9 +9,13 @@ All records of an id (a group's, a transactional id's) lie in one partition, whi
 last record counts, one without a value deletes it. Here as there the topic is made when somebody first asks for a coordinator.
 One that was found in the folder without a configuration gets Kafka's when something is first written to it: it is compacted then.
 
-What is appended is known to be kept once `append` returns: there is one replica. Where it is to be flushed, too, the client is
-answered after that (`coordinated`). Loading reads on other threads, and a partition
-that is not loaded yet, or cannot be, has no coordinator; nothing is appended to it until then.
+What was appended is in memory at once, as it is in the log, and shown to nobody before it is committed: on the disk, where that
+is asked for, and with all replicas in sync (`coordinated` has answers wait). Where it never is, as another broker leads now, the
+table is dropped, and that broker loads its own.
+
+A broker alone loads all partitions at its start; one of a cluster each that it begins to lead (`lead`), and drops it when it
+leads it no more (`resign`). Loading reads on other threads, and a partition that is not loaded yet, or cannot be, has no
+coordinator; nothing is appended to it until then. A load that was begun in an older epoch counts for nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidelog.broker.leadership import Committed
 from tidelog.broker.server.slices import Elsewhere, Until
 from tidelog.broker.topic_changes import Job
 from tidelog.config import PropertyValue
@@ -32,7 +37,6 @@ from tidelog.records.builder import NO_PRODUCER, Producer, binary_column, build_
 from tidelog.records.compression import Codec
 from tidelog.records.state_batches import Entry, StateBatch, state_batches
 from tidelog.records.validation import AppendOrigin
-from tidelog.storage.partition.log_flusher import Flushed
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode, error_code_of
@@ -48,6 +52,9 @@ logger = logging.getLogger("tidelog.broker")
 READ_BYTES = 1 << 20
 """So much is read at once while loading; a larger batch comes whole."""
 
+COMMIT_TIMEOUT_MS = 5_000
+"""Kafka's offsets.commit.timeout.ms."""
+
 TOMBSTONES_AT_ONCE = 1000
 """A batch of more might be larger than the topic takes."""
 
@@ -55,6 +62,9 @@ _REFUSAL_CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
@@ -64,9 +74,17 @@ class TopicMissingError(Exception):
     """The topic is to be made before a request is answered."""
 
 
+class AppendRefusedError(TidelogError):
+    """What is to be kept cannot be appended now; `code` says why, in Kafka's words for producers."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
 class StateLog:
     """One internal topic of a coordinator, read and appended to. `properties` are the topic's own, `replication_factor` what the
-    broker is configured to give it.
+    broker is configured to give it, `commit_timeout_ms` how long an answer waits for the other replicas.
     """
 
     def __init__(
@@ -78,6 +96,7 @@ class StateLog:
         replication_factor: int,
         properties: Mapping[str, PropertyValue],
         codec: Codec = Codec.NONE,
+        commit_timeout_ms: int = COMMIT_TIMEOUT_MS,
     ) -> None:
         self.topic = topic
         self._node = node
@@ -85,12 +104,17 @@ class StateLog:
         self._replication_factor = replication_factor
         self._properties = properties
         self._codec = codec
-        self._loading: set[int] = set()
+        self._commit_timeout_ms = commit_timeout_ms
+        self._loads: dict[int, object] = {}
+        """What stands for the load of each partition that is under way."""
         self._failed: set[int] = set()
-        self._load_again: Callable[[int, PartitionLog], object] | None = None
-        self._may_be_missing = False
-        self.unflushed: set[int] = set()
-        """Partitions that somebody has written to, and that are to be flushed; `coordinated` clears it before each request."""
+        self._epochs: dict[int, int] | None = None if node.plane is None else {}
+        """In a cluster: the partitions that are led here, and the epochs in which their tables are loaded."""
+        self._begin: Callable[[int, PartitionLog], object] | None = None
+        self._drop: Callable[[int], object] = lambda _: None
+        self._refused: ErrorCode | None = None
+        self.uncommitted: set[int] = set()
+        """Partitions that somebody has read or written, and of which not all is committed; `coordinated` clears it."""
 
     # --- asking
 
@@ -99,6 +123,20 @@ class StateLog:
         """How many partitions the topic has, or will have. Of a cluster's topic a folder may have some: the last one says."""
         view = self._node.topics.get(self.topic)
         return self._partitions if view is None else view.partitions[-1].partition + 1
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the topic exists."""
+        return self._node.topics.get(self.topic) is not None
+
+    @property
+    def leads_all(self) -> bool:
+        """Whether every partition is this broker's: it is alone."""
+        return self._epochs is None
+
+    def epoch_of(self, partition: int) -> int | None:
+        """Return the epoch of a partition's coordinator, which its markers bear; None for a broker alone: it has none."""
+        return None if self._epochs is None else self._epochs.get(partition, -1)
 
     @property
     def creatable(self) -> CreatableTopic:
@@ -112,16 +150,21 @@ class StateLog:
 
     def readiness(self, partition: int) -> ErrorCode:
         """Return NONE if the partition's table is known, else why there is no coordinator."""
-        if partition in self._loading:
+        if self._refused is not None:
+            return self._refused
+        if partition in self._loads:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if partition in self._failed or self._log(partition) is None:
+        log = self._log(partition)
+        if log is None or partition in self._failed or (self._epochs is not None and partition not in self._epochs):
             return ErrorCode.NOT_COORDINATOR
+        if log.high_watermark < log.log_end_offset:
+            self.uncommitted.add(partition)
         return ErrorCode.NONE
 
     @property
     def is_loading(self) -> bool:
         """Whether any partition's table is not known yet."""
-        return bool(self._loading)
+        return bool(self._loads)
 
     def key(self, partition: int) -> TopicPartition:
         """Return the topic's name with a partition."""
@@ -131,28 +174,34 @@ class StateLog:
 
     def check_there(self) -> None:
         """Raise TopicMissingError where the topic is to be made first, which is tried once a request (`coordinated`)."""
-        if not self._may_be_missing:
+        if self._refused is None:
             raise TopicMissingError
 
-    def without_topic(self, handle: Callable[[], T]) -> T:
-        """Return what `handle` returns where the topic is missing, and cannot be made."""
-        self._may_be_missing = True
+    def refusing(self, code: ErrorCode, handle: Callable[[], T]) -> T:
+        """Return what `handle` returns where there is no coordinator: it changes nothing then."""
+        self._refused = code
         try:
             return handle()
         finally:
-            self._may_be_missing = False
+            self._refused = None
 
     def ensuring(self) -> Generator[Elsewhere | Until | None, Any, ErrorCode]:
-        """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is logged."""
-        if self._node.topics.get(self.topic) is not None:
+        """Create the topic if it is missing; NONE, or COORDINATOR_NOT_AVAILABLE where that fails, which is logged.
+
+        In a cluster the controller is asked to, and nobody waits for that.
+        """
+        if self.is_there:
             return ErrorCode.NONE
+        if self._node.topic_creation is not None:
+            self._node.topic_creation.ask_own(self.topic)
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         code: ErrorCode
         (code,) = yield from self._node.topic_changes.side_by_side([Job(self.topic, self.making())])
         return code
 
     def making(self) -> Steps[ErrorCode]:
         """Do the same in steps of their own."""
-        if self._node.topics.get(self.topic) is not None:
+        if self.is_there:
             return ErrorCode.NONE
         if self._replication_factor > 1:
             logger.error(
@@ -198,25 +247,31 @@ class StateLog:
         key = self.key(partition)
         if not self._node.manager.is_configuration_known(self.topic):
             self._configure()
+        leadership = self._node.leadership
         log = self._node.manager.log(self.topic, partition)
-        info = log.append_as_leader(batch, self._node.leader_epoch(key), origin=AppendOrigin.COORDINATOR)
-        if log.is_flush_awaited:
-            self.unflushed.add(partition)
-        self._node.leadership.appended(log)
+        epoch = leadership.epoch_of(key)
+        if self._epochs is not None and (epoch < 0 or self._epochs.get(partition) != epoch):
+            raise AppendRefusedError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        code = leadership.check_in_sync(log)
+        if code:
+            raise AppendRefusedError(code)
+        info = log.append_as_leader(batch, epoch, origin=AppendOrigin.COORDINATOR)
+        if not leadership.appended(log):
+            self.uncommitted.add(partition)
         return info.first_offset
 
     @property
-    def is_flushing(self) -> bool:
-        """Whether anything that was written here may not be on the disk, although it is to be."""
-        return self._node.flushes.pending > 0
+    def may_be_uncommitted(self) -> bool:
+        """Whether anything that was written here may not be committed."""
+        return self._epochs is not None or self._node.flushes.pending > 0
 
-    def when_flushed(self, partition: int, callback: Flushed) -> None:
-        """Have `callback` called once what a partition holds is on the disk, if it is to be flushed; with whether that failed."""
+    def when_committed(self, partition: int, done: Committed) -> None:
+        """Have `done` called once what a partition holds is committed, at once if it is; else with why it is not."""
         log = self._node.manager.logs.get(self.key(partition))
         if log is None:
-            callback(True)
-        else:
-            log.when_flushed(callback)
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif self._node.leadership.when_committed(log, log.log_end_offset, self._commit_timeout_ms, done):
+            done(ErrorCode.NONE)
 
     def _configure(self) -> None:
         """Have the topic get its properties, on another thread; until then it keeps everything."""
@@ -230,12 +285,21 @@ class StateLog:
 
     # --- loading
 
-    def load(self, read: Callable[[Iterator[StateBatch]], T], install: Callable[[int, T], object]) -> None:
-        """Load every partition that holds something: `read` makes something of its batches on another thread, `install` takes it.
+    def load(
+        self,
+        read: Callable[[Iterator[StateBatch]], T],
+        install: Callable[[int, T], object],
+        drop: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        """Load partitions: `read` makes something of one's batches on another thread, `install` takes it, `drop` forgets it.
 
-        Called once, before anything was appended. A partition that cannot be read has no coordinator; that is logged.
+        Called once, before anything was appended. A broker alone begins with all that hold something at once. A partition that
+        cannot be read has no coordinator; that is logged.
         """
-        self._load_again = lambda partition, log: self._load(partition, log, read, install)
+        self._begin = lambda partition, log: self._load(partition, log, read, install)
+        self._drop = drop
+        if self._epochs is not None:
+            return
         for key in self._node.manager.partitions_of(self.topic):
             log = self._node.manager.logs.get(key)
             if log is None:
@@ -243,34 +307,50 @@ class StateLog:
             elif log.log_start_offset < log.log_end_offset:
                 self._load(key.partition, log, read, install)
 
+    def lead(self, log: PartitionLog, epoch: int) -> None:
+        """Load a partition that this broker leads from now on, in that epoch; nothing happens if it is another topic's."""
+        key = log.topic_partition
+        if key.topic == self.topic and self._epochs is not None and self._begin is not None:
+            self.resign(key)
+            self._epochs[key.partition] = epoch
+            logger.info("%s-%d: its coordinator is this broker, epoch %d", *key, epoch)
+            self._begin(key.partition, log)
+
+    def resign(self, key: TopicPartition) -> None:
+        """Forget a partition's table: another broker leads it, or nobody. Nothing happens if it is another topic's."""
+        if key.topic == self.topic and self._epochs is not None and self._epochs.pop(key.partition, None) is not None:
+            self._loads.pop(key.partition, None)
+            self._failed.discard(key.partition)
+            self._drop(key.partition)
+
     def on_return(self, log: PartitionLog) -> None:
         """Load a partition that was offline when the others were loaded, or could not be read."""
         key = log.topic_partition
-        if key.topic == self.topic and key.partition in self._failed and self._load_again is not None:
+        if key.topic == self.topic and key.partition in self._failed and self._begin is not None:
             self._failed.discard(key.partition)
-            self._load_again(key.partition, log)
+            self._begin(key.partition, log)
 
     def forget(self) -> None:
         """Start over: the topic was deleted."""
-        self._loading.clear()
+        self._loads.clear()
         self._failed.clear()
 
     def _load(
         self, partition: int, log: PartitionLog, read: Callable[[Iterator[StateBatch]], T], install: Callable[[int, T], object]
     ) -> None:
-        self._loading.add(partition)
+        this = self._loads[partition] = object()
         start, end = log.log_start_offset, log.log_end_offset
 
         def done(result: T | BaseException) -> None:
-            if partition not in self._loading:
-                return  # The topic is gone.
+            if self._loads.get(partition) is not this:
+                return  # The topic is gone, or the leadership.
             if isinstance(result, BaseException):
                 logger.error("%s-%d has no coordinator: it cannot be read: %s", self.topic, partition, result)
                 self._failed.add(partition)
-                self._loading.discard(partition)
+                del self._loads[partition]
                 return
             # The caller that installs may append already.
-            self._loading.discard(partition)
+            del self._loads[partition]
             install(partition, result)
 
         self._node.blocking.run(lambda: read(read_batches(log, start, end)), done)
@@ -283,8 +363,17 @@ class StateLog:
 
 def refusal(error: TidelogError) -> ErrorCode:
     """Return what a client gets where `StateLog.append` raised: of the log, it need not know."""
-    code = error_code_of(error)
+    return refusal_of(code_of(error))
+
+
+def refusal_of(code: ErrorCode) -> ErrorCode:
+    """Return what a client gets where a log refuses, or where what was appended is not committed."""
     return _REFUSAL_CODES.get(code, code)
+
+
+def code_of(error: TidelogError) -> ErrorCode:
+    """Return the code of what `StateLog.append` raised."""
+    return error.code if isinstance(error, AppendRefusedError) else error_code_of(error)
 
 
 def read_batches(log: PartitionLog, start: int, end: int) -> Iterator[StateBatch]:

@@ -226,7 +226,7 @@ class TestAsking:
         broker = coordinator.broker
         assert broker.on_loop(lambda: run_steps(log.making(), broker.node.manager.metadata)) == 0
         partition = log.partition_of(name)
-        log._loading.add(partition)
+        log._loads.update({partition: object()})
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         one.join()
         assert one.joined().error_code == loading
@@ -236,7 +236,7 @@ class TestAsking:
         assert one.leave().error_code == loading
         assert one.client.ask(DescribeGroupsRequest([name]), 5).groups[0].error_code == loading
         assert one.client.ask(ListGroupsRequest(), 5).error_code == loading
-        log._loading.clear()
+        log._loads.clear()
         log._failed.add(partition)
         not_here = ErrorCode.NOT_COORDINATOR
         one.join()
@@ -338,10 +338,10 @@ class TestKept:
         def fail(result: int) -> HeartbeatResponse:
             raise ValueError(result)
 
-        log, slices = SimpleNamespace(is_flushing=False), SimpleNamespace(soon=lambda call: call())
+        log, slices = SimpleNamespace(may_be_uncommitted=False), SimpleNamespace(soon=lambda call: call())
         node = SimpleNamespace(groups=SimpleNamespace(log=log), slices=slices)
         failed = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        waiting = Waiting(Asked(), node, "group", fail, failed)  # type: ignore[arg-type]
+        waiting = Waiting(Asked(), node, "group", fail, lambda code: HeartbeatResponse(error_code=code))  # type: ignore[arg-type,var-annotated]
         assert waiting.later() is Outcome.LATER
         waiting.answer(1)
         assert sent == ["waits", failed]

@@ -309,7 +309,7 @@ def test_a_broker_that_loads_says_so(start_broker: StartBroker) -> None:
         commit(client, "group", one)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     groups = broker.node.groups
-    broker.on_loop(lambda: groups.log._loading.add(0))
+    broker.on_loop(lambda: groups.log._loads.update({0: object()}))
     with broker.client() as client:
         assert commit(client, "group", one) == {("events", 0): loading}
         for version in range(1, 10):
@@ -318,7 +318,7 @@ def test_a_broker_that_loads_says_so(start_broker: StartBroker) -> None:
             )
         assert delete_groups(client, "group") == {"group": loading}
         assert delete_offsets(client, "group", one) == loading
-    broker.on_loop(groups.log._loading.clear)
+    broker.on_loop(groups.log._loads.clear)
 
 
 def test_what_expires(start_broker: StartBroker) -> None:

@@ -76,4 +76,4 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
     )
 
 
-API = Api(DescribeGroupsRequest, DescribeGroupsResponse, SERVED, by_groups(handle))
+API = Api(DescribeGroupsRequest, DescribeGroupsResponse, SERVED, by_groups(handle, waits=False))

@@ -39,4 +39,4 @@ def _code(node: Node, message: HeartbeatRequest) -> ErrorCode:
     return heartbeat(node, group, message.member_id, message.group_instance_id, message.generation_id)
 
 
-API = Api(HeartbeatRequest, HeartbeatResponse, SERVED, by_groups(handle))
+API = Api(HeartbeatRequest, HeartbeatResponse, SERVED, by_groups(handle, waits=False))

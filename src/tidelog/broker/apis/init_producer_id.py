@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request, Wide
 from tidelog.broker.coordinated import by_transactions
-from tidelog.broker.server.slices import Work
+from tidelog.broker.server.slices import Work, awaited
 from tidelog.broker.topic_changes import Job
+from tidelog.broker.transactions.producer_id_source import ClusterProducerIds
 from tidelog.broker.transactions.transaction import ProducerIdAndEpoch
-from tidelog.errors import StorageError
+from tidelog.errors import StorageError, TidelogError
+from tidelog.storage.producers.producer_ids import ProducerIds
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -41,19 +43,23 @@ NO_TOPIC = " producer ids"
 
 def handle(node: Node, message: InitProducerIdRequest, request: Request) -> Message | Wide | Outcome | Work:
     """Hand out an id, or say why not; with the next block of ids once that is on the disk."""
-    if node.manager.producer_ids.has(IDS_OF_A_REQUEST):
+    if node.producer_ids.has(IDS_OF_A_REQUEST):
         return _answer(node, message, request)
     return _reserved_first(node, message, request)
 
 
 def _reserved_first(node: Node, message: InitProducerIdRequest, request: Request) -> Work:
-    ids = node.manager.producer_ids
-    while not ids.has(IDS_OF_A_REQUEST):  # Others may have taken all of them.
-        try:
-            yield from node.topic_changes.side_by_side([Job(NO_TOPIC, ids.reserving(IDS_OF_A_REQUEST))])
-        except StorageError as error:
-            logger.error("no producer id for %s: %s", request.client_id, error)
-            return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    ids = node.producer_ids
+    try:
+        while not ids.has(IDS_OF_A_REQUEST):  # Others may have taken all of them.
+            if isinstance(ids, ClusterProducerIds):
+                yield from awaited(ids.reserve())
+            else:
+                assert isinstance(ids, ProducerIds)
+                yield from node.topic_changes.side_by_side([Job(NO_TOPIC, ids.reserving(IDS_OF_A_REQUEST))])
+    except TidelogError as error:
+        logger.error("no producer id for %s: %s", request.client_id, error)
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return _answer(node, message, request)
 
 
@@ -62,7 +68,7 @@ def _answer(node: Node, message: InitProducerIdRequest, request: Request) -> Ini
         return _refused(ErrorCode.INVALID_REQUEST)
     if message.transactional_id is None:
         try:
-            return InitProducerIdResponse(producer_id=node.manager.next_producer_id(), producer_epoch=0)
+            return InitProducerIdResponse(producer_id=node.producer_ids.next_id(), producer_epoch=0)
         except StorageError as error:
             logger.error("no producer id for %s: %s", request.client_id, error)
             return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -38,8 +38,11 @@ def handle(node: Node, message: JoinGroupRequest, request: Request) -> JoinGroup
     protocols: dict[str, bytes] = {}
     for protocol in message.protocols:
         protocols.setdefault(protocol.name, protocol.metadata)
-    failed = _response(version, JoinResult("", ErrorCode.UNKNOWN_SERVER_ERROR))
-    waiting = Waiting(request, node, message.group_id, partial(_response, version), failed)
+
+    def refused(code: ErrorCode) -> JoinGroupResponse:
+        return _response(version, JoinResult("", code))
+
+    waiting = Waiting(request, node, message.group_id, partial(_response, version), refused)
     joining = Joining(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,

@@ -43,6 +43,7 @@ from tidelog.broker.replicas.delayed_produce import FIRST_WITH_LEADERS, DelayedP
 from tidelog.broker.server.slices import SLICE_S, Elsewhere, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics import NO_TOPIC_ID
+from tidelog.broker.transactions.ask_coordinator import Asked, ask_coordinator
 from tidelog.errors import (
     CorruptBatchError,
     DecompressedTooLargeError,
@@ -90,8 +91,11 @@ _Key: TypeAlias = tuple[str, int]
 
 _FIRST_TOLD_TO_ABORT: Final = 11
 
+_ENDED: Final = "the transaction was ended before its coordinator's answer"
+
 _NOT_KNOWN_YET: Final = frozenset(
     {
+        ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -199,6 +203,13 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
         return _refuse_all(sent, acks, ErrorCode.UNKNOWN_SERVER_ERROR)
     if len(producers) > 1:
         return _refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
+    asked: dict[_Key, Asked] = {}
+    if producers and node.peers is not None and node.config.transaction_partition_verification_enable:
+        # The coordinator may be at another broker: others will read into their memory meanwhile.
+        if not is_kept:
+            is_kept = True
+            _keep(sent, next(iter(sent)))
+        asked = yield from ask_coordinator(node, message.transactional_id or "", dict(zip(sent, looks, strict=True)))
     answers: dict[str, list[PartitionProduceResponse]] = {}
     waiting: list[Uncommitted] = []
     is_refused = False
@@ -208,7 +219,7 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
         for _ in range(MAX_PREPARATIONS):
             try:
                 if look.producer is not None:
-                    answer = _append_verified(node, key, sent[key], look, message, request, prepared, waiting)
+                    answer = _append_verified(node, key, sent[key], look, message, request, prepared, waiting, asked.get(key))
                 else:
                     answer = append(node, key, sent[key], look, acks, request.client_id, prepared, waiting)
                 break
@@ -273,8 +284,9 @@ def _append_verified(
     request: Request,
     prepared: Prepared | None,
     uncommitted: list[Uncommitted],
+    asked: Asked | None,
 ) -> PartitionProduceResponse:
-    """Append records of a transaction if its coordinator knows that it has the partition."""
+    """Append records of a transaction if its coordinator knows that it has the partition; `asked` is what it said already."""
     log = node.manager.logs.get(key)  # type: ignore[call-overload]
     producer = look.producer
     assert producer is not None
@@ -284,11 +296,17 @@ def _append_verified(
     entry = state.last_entry(producer.producer_id)
     if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
         return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
-    # Until the first records are in, none that came later may be: see `verification_state`.
-    state.maybe_create_verification(producer.producer_id, producer.base_sequence, producer.producer_epoch)
-    code = node.transactions.verify(
-        message.transactional_id or "", producer.producer_id, producer.producer_epoch, log.topic_partition
-    )
+    if asked is None:
+        # Until the first records are in, none that came later may be: see `verification_state`.
+        state.maybe_create_verification(producer.producer_id, producer.base_sequence, producer.producer_epoch)
+        code = node.transactions.verify(
+            message.transactional_id or "", producer.producer_id, producer.producer_epoch, log.topic_partition
+        )
+    else:
+        code = asked.code
+        if code is ErrorCode.NONE and state.verification(producer.producer_id) is not asked.guard:
+            # A marker has ended the transaction since.
+            return PartitionProduceResponse(key[1], ErrorCode.INVALID_TXN_STATE, -1, error_message=_ENDED)
     if code is ErrorCode.NONE:
         answer = append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
         if not answer.error_code:

@@ -40,7 +40,7 @@ def handle(node: Node, message: SyncGroupRequest, request: Request) -> SyncGroup
     group = node.groups.get(message.group_id)
     if group is None:
         return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-    waiting = Waiting(request, node, message.group_id, _response, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+    waiting = Waiting(request, node, message.group_id, _response, lambda code: SyncGroupResponse(error_code=code))
     syncing = Syncing(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,

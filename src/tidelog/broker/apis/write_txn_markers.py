@@ -1,18 +1,19 @@
-"""WriteTxnMarkers (27): a coordinator ends transactions in logs (KIP-98).
+"""WriteTxnMarkers (27): a coordinator ends transactions in logs (KIP-98). It is answered once the markers are committed.
 
-The coordinator here needs nobody to ask for that. Who does is an administrator: ``kafka-transactions abort`` ends a transaction
-that hangs, because no coordinator knows it (KIP-664).
+A coordinator asks other brokers; of this one's logs it needs nobody to ask. An administrator may ask, too:
+``kafka-transactions abort`` ends a transaction that hangs, because no coordinator knows it (KIP-664).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.api import Api, Request
-from tidelog.broker.server.slices import Work, elements
+from tidelog.broker.server.slices import Until, Work, elements
 from tidelog.broker.server.wide_requests import discarded
-from tidelog.broker.transactions.markers import write_marker
+from tidelog.broker.transactions.markers import when_written, write_marker
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
@@ -47,12 +48,39 @@ def handle(node: Node, message: WriteTxnMarkersRequest, request: Request) -> Wor
             of_producer[key] = write_marker(node, key, producer, control_type, marker.coordinator_epoch)
             if count % 8 == 7:
                 yield None
+    yield from _committed(node, codes)
     results = []
     for producer_id, of_producer in codes.items():
         results.append((yield from _result(producer_id, of_producer)))
         yield None
     yield from discarded(None, codes, *codes.values())
     return WriteTxnMarkersResponse(results)
+
+
+def _committed(node: Node, codes: dict[int, dict[TopicPartition, ErrorCode]]) -> Generator[Until, Any, None]:
+    """Wait until what was written is committed; where that fails, say so."""
+    written = {key for of_producer in codes.values() for key, code in of_producer.items() if code is ErrorCode.NONE}
+    refused: dict[TopicPartition, ErrorCode] = {}
+
+    def begin(go_on: Callable[[object], None]) -> None:
+        left = set(written)
+
+        def done(key: TopicPartition, code: ErrorCode) -> None:
+            left.discard(key)
+            if code:
+                refused[key] = code
+            if not left:
+                go_on(None)
+
+        for key in written:
+            when_written(node, key, partial(done, key))
+
+    if written:
+        yield Until(begin)
+    for of_producer in codes.values() if refused else ():
+        for key, code in of_producer.items():
+            if code is ErrorCode.NONE:
+                of_producer[key] = refused.get(key, code)
 
 
 def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> Generator[None, None, WritableTxnMarkerResult]:

@@ -7,4 +7,5 @@
 | `brokers`, `cluster_brokers`, `cluster_topics` | what clients get to see of brokers and topics |
 | `topic_creation` | topics that are created because somebody uses them |
 | `channel`, `peer_connection` | requests to another broker, or to a controller |
+| `other_brokers` | who leads a partition, and requests to it |
 """

@@ -26,13 +26,14 @@ from tidelog.broker.groups.group import Group, GroupState
 from tidelog.broker.groups.membership import check_member
 from tidelog.broker.groups.rebalance import touch
 from tidelog.broker.groups.results import UNKNOWN_MEMBER
-from tidelog.broker.server.slices import Elsewhere
+from tidelog.broker.server.slices import Elsewhere, Until
+from tidelog.broker.state_log import code_of
 from tidelog.errors import TidelogError
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.groups.offset_records import offset_entries
 from tidelog.model import TopicPartition
 from tidelog.records.builder import NO_PRODUCER, Producer
-from tidelog.wire.error_codes import ErrorCode, error_code_of
+from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
@@ -41,7 +42,7 @@ logger = logging.getLogger("tidelog.broker")
 
 Codes = dict[TopicPartition, ErrorCode]
 
-Committing: TypeAlias = "Generator[Elsewhere | None, Any, Codes]"
+Committing: TypeAlias = "Generator[Elsewhere | Until | None, Any, Codes]"
 
 BUILT_ELSEWHERE: Final = 256
 """A batch of more offsets takes some milliseconds."""
@@ -119,20 +120,22 @@ def commit_in_transaction(
     kept = yield from _kept(node, committer.group_id, offsets, transaction)
     code = code or groups.code_for(committer.group_id)
     if code is ErrorCode.NONE:
+        code = yield from _verified(node, committer.group_id, transaction)
+    code = code or groups.code_for(committer.group_id)
+    if code is ErrorCode.NONE:
         group = groups.get_or_create(committer.group_id)
-        code = _verify(node, committer.group_id, transaction)
-        if code is ErrorCode.NONE:
-            code = _refusal(group, committer, is_transactional=True)
+        code = _refusal(group, committer, is_transactional=True)
         if code is ErrorCode.NONE:
             code = _store(node, group, kept, transaction)
             return (yield from _codes(offsets, kept.offsets, code))
     return dict.fromkeys(offsets, code)
 
 
-def _verify(node: Node, group_id: str, transaction: Transaction) -> ErrorCode:
+def _verified(node: Node, group_id: str, transaction: Transaction) -> Generator[Until, Any, ErrorCode]:
     """Say whether the transaction knows of the group's offsets (AddOffsetsToTxn, KIP-890).
 
-    A log in which it is open already need not be asked about: nothing is written to it before that.
+    A log in which it is open already need not be asked about: nothing is written to it before that. A marker that comes before
+    the answer ends the transaction.
     """
     if not node.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
@@ -141,7 +144,16 @@ def _verify(node: Node, group_id: str, transaction: Transaction) -> ErrorCode:
     entry = None if log is None else log.producer_state.last_entry(transaction.producer_id)
     if entry is not None and entry.has_open_transaction and entry.producer_epoch == transaction.producer_epoch:
         return ErrorCode.NONE
-    code = node.transactions.verify(*transaction, key)
+    state = None if log is None or node.peers is None else log.producer_state
+    guard = None
+    if state is not None:
+        guard = state.maybe_create_verification(transaction.producer_id, _TXN_SEQUENCE, transaction.producer_epoch)
+    codes = yield from node.transactions.verified(*transaction, [key])
+    code = codes[key]
+    if code is ErrorCode.NONE and state is not None and state.verification(transaction.producer_id) is not guard:
+        entry = state.last_entry(transaction.producer_id)  # Another request of the producer may have opened it meanwhile.
+        if entry is None or not entry.has_open_transaction or entry.producer_epoch != transaction.producer_epoch:
+            return ErrorCode.INVALID_TXN_STATE
     return _COMMIT_CODES.get(code, code)
 
 
@@ -213,9 +225,12 @@ def _store(node: Node, group: Group, prepared: _Kept, transaction: Transaction |
             record_offset = groups.log.append_batch(groups.log.partition_of(group.group_id), batch)
         except TidelogError as error:
             logger.info("group %r: offsets are not committed: %s", group.group_id, error)
-            code = error_code_of(error)
+            code = code_of(error)
             code = _COMMIT_CODES.get(code, code)
         else:
+            if transaction is not None:
+                log = node.manager.logs[groups.log.key(groups.log.partition_of(group.group_id))]
+                log.producer_state.clear_verification(transaction.producer_id)
             for key, one in kept.items():
                 # One by one: a tuple that is made again is as quick as `_replace` is slow.
                 placed = CommittedOffset(*one[:-1], record_offset)

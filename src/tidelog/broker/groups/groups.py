@@ -1,4 +1,4 @@
-"""All groups that this broker coordinates, which are all there are; in memory, and in ``__consumer_offsets``.
+"""All groups that this broker coordinates; in memory, and in ``__consumer_offsets``. A broker alone coordinates all there are.
 
 Whatever changes what is kept writes it first, and changes it in memory then: a record that could not be written has changed
 nothing. A group is in memory from its first request on. It goes with its last offset, once it is empty, or by DeleteGroups; of a
@@ -42,6 +42,8 @@ class Groups:
         config = node.config
         self._node = node
         self._groups: dict[str, Group] = {}
+        self._kept_in: dict[int, set[str]] = {}
+        """Their ids, by the partitions that they are kept in."""
         self._open: dict[int, set[str]] = {}
         self._ended_while_loading: dict[int, list[tuple[int, bool]]] = {}
         self.log = StateLog(
@@ -64,7 +66,7 @@ class Groups:
         def read(batches: Iterator[StateBatch]) -> dict[str, Group]:
             return read_groups(batches, now_ms)
 
-        self.log.load(read, self._install)
+        self.log.load(read, self._install, self._unload)
         self._node.delays.every(self._node.config.offsets_retention_check_interval_ms, self.expire, "expired offsets")
 
     def _install(self, partition: int, loaded: dict[str, Group]) -> None:
@@ -75,6 +77,7 @@ class Groups:
                 if self.log.partition_of(group_id) != partition:
                     continue
             self._groups[group_id] = group
+            self._kept_in.setdefault(partition, set()).add(group_id)
             for producer_id in group.offsets.pending_producers():
                 self._open.setdefault(producer_id, set()).add(group_id)
         for producer_id, is_commit in self._ended_while_loading.pop(partition, ()):
@@ -90,7 +93,7 @@ class Groups:
 
         Raises TopicMissingError where the topic is to be made first.
         """
-        if self._node.topics.get(OFFSETS_TOPIC) is None:
+        if not self.log.is_there:
             self.log.check_there()
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self.log.readiness(self.log.partition_of(group_id))
@@ -104,6 +107,7 @@ class Groups:
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = Group(group_id, self._node.clock.now_ms())
+            self._kept_in.setdefault(self.log.partition_of(group_id), set()).add(group_id)
         return group
 
     def all(self) -> list[Group]:
@@ -141,6 +145,7 @@ class Groups:
         if code is ErrorCode.NONE:
             group.move(GroupState.DEAD, self._node.clock.now_ms())
             self._groups.pop(group.group_id, None)
+            self._kept_in.get(self.log.partition_of(group.group_id), set()).discard(group.group_id)
         return code
 
     def remove_offsets(self, group: Group, keys: Iterable[TopicPartition]) -> ErrorCode:
@@ -154,20 +159,26 @@ class Groups:
     def topic_deleted(self, topic: str) -> None:
         """Forget what was committed of a topic that is gone; with ``__consumer_offsets`` itself all groups go."""
         if topic == OFFSETS_TOPIC:
-            self._unload()
+            self.log.forget()
+            for partition in list(self._kept_in):
+                self._unload(partition)
+            self._open.clear()
+            self._ended_while_loading.clear()
             return
         for group in self.all():
             keys = group.offsets.partitions(topic)
             if keys:
                 self.remove_offsets(group, keys)
 
-    def _unload(self) -> None:
-        self.log.forget()
-        self._ended_while_loading.clear()
-        groups, self._groups = self.all(), {}
-        self._open.clear()
-        for group in groups:
-            give_up(group)
+    def _unload(self, partition: int) -> None:
+        """Forget the groups that a partition keeps: it is gone, or another broker's."""
+        self._ended_while_loading.pop(partition, None)
+        for group_id in self._kept_in.pop(partition, ()):
+            group = self._groups.pop(group_id, None)
+            if group is not None:
+                for producer_id in group.offsets.pending_producers():
+                    self._open.get(producer_id, set()).discard(group_id)
+                give_up(group)
 
     def _forget(self, group: Group, keys: Collection[TopicPartition], *, with_group: bool) -> ErrorCode:
         group_id = group.group_id

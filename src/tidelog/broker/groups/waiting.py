@@ -10,35 +10,49 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tidelog.broker.api import Outcome
+from tidelog.broker.state_log import refusal_of
+from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.api import Request
     from tidelog.broker.node import Node
     from tidelog.wire.codec import Message
 
-R = TypeVar("R")
+R = TypeVar("R", bound="_Result")
 
 logger = logging.getLogger("tidelog.broker")
 
 
-class Waiting(Generic[R]):
-    """A request, and what makes a response of its result; `failed` is the response if that raises.
+class _Result(Protocol):
+    @property
+    def error_code(self) -> ErrorCode: ...
 
-    What the log keeps of the group is on the disk before, where it is to be flushed.
+
+class Waiting(Generic[R]):
+    """A request, and what makes a response of its result; `refused` makes the response of an error.
+
+    What the log keeps of the group is committed before; if it never is, the coordinator is another broker.
     """
 
-    __slots__ = ("_failed", "_group_id", "_is_answered", "_log", "_request", "_response_of", "_slices")
+    __slots__ = ("_group_id", "_is_answered", "_log", "_refused", "_request", "_response_of", "_slices")
 
-    def __init__(self, request: Request, node: Node, group_id: str, response_of: Callable[[R], Message], failed: Message) -> None:
+    def __init__(
+        self,
+        request: Request,
+        node: Node,
+        group_id: str,
+        response_of: Callable[[R], Message],
+        refused: Callable[[ErrorCode], Message],
+    ) -> None:
         self._log = node.groups.log
         self._slices = node.slices
         self._group_id = group_id
         self._request = request
         self._response_of = response_of
-        self._failed = failed
+        self._refused = refused
         self._is_answered = False
 
     def answer(self, result: R) -> None:
@@ -46,23 +60,31 @@ class Waiting(Generic[R]):
         self._is_answered = True
         try:
             response = self._response_of(result)
-            if not self._log.is_flushing:
+            if result.error_code or not self._log.may_be_uncommitted:
                 self._slices.soon(partial(self._send, response))
             else:
-                self._log.when_flushed(self._log.partition_of(self._group_id), partial(self._flushed, response))
+                self._log.when_committed(self._log.partition_of(self._group_id), partial(self._committed, response))
         except Exception:
             logger.exception("a request of %s failed", self._request)
-            self._slices.soon(partial(self._send, self._failed))
+            self._slices.soon(partial(self._send, self._failed()))
 
-    def _flushed(self, response: Message, has_failed: bool) -> None:
-        self._slices.soon(partial(self._send, Outcome.CLOSE if has_failed else response))
+    def _committed(self, response: Message, code: ErrorCode) -> None:
+        answer: Message | Outcome = response
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            answer = Outcome.CLOSE
+        elif code:
+            answer = self._refused(refusal_of(code))
+        self._slices.soon(partial(self._send, answer))
+
+    def _failed(self) -> Message:
+        return self._refused(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _send(self, response: Message | Outcome) -> None:
         try:
             self._request.respond(response)
         except Exception:
             logger.exception("a request of %s failed", self._request)
-            self._request.respond(self._failed)
+            self._request.respond(self._failed())
 
     def later(self) -> Outcome:
         """Return what its handler returns, now that it waits, or has been answered already."""

@@ -27,13 +27,15 @@ as a single one; a first slice is short where another work has just had one. Bel
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from tidelog.broker.api import Outcome, Request, Wide
+from tidelog.errors import BrokerUnreachableError
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 
 if TYPE_CHECKING:
@@ -79,6 +81,20 @@ def slowly(made: Iterable[T], at_once: int) -> Generator[None, None, list[T]]:
         if not len(out) % at_once:
             yield None
     return out
+
+
+def awaited(coroutine: Coroutine[Any, Any, T]) -> Generator[Until, Any, T]:
+    """Return what a coroutine returns, or raise what it raises: `yield from` it. BrokerUnreachableError where the broker ends."""
+    running: list[asyncio.Task[T]] = []
+
+    def begin(done: Callable[[object], None]) -> None:
+        running.append(asyncio.get_running_loop().create_task(coroutine))
+        running[0].add_done_callback(done)
+
+    task: asyncio.Task[T] = yield Until(begin)
+    if task.cancelled():
+        raise BrokerUnreachableError("the broker ends")
+    return task.result()
 
 
 def elements(structs: Iterable[Any], name: str = "partitions") -> Iterator[tuple[Any, Any]]:

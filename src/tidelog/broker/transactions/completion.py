@@ -2,10 +2,13 @@
 
 | a partition | |
 |---|---|
-| takes the marker | is done |
+| takes the marker, and has it committed | is done |
 | is gone, or of a message format without transactions | is done: there is nothing to be ended |
 | knows a newer epoch of the producer's | is done: somebody ended it there (`WriteTxnMarkers` by hand) |
+| knows a newer epoch of the coordinator's | is done: another broker is the coordinator, and completes it |
 | refuses for any other reason | is tried again for as long as the broker runs, and after its next start |
+
+In a cluster each partition's leader is asked, one request to each broker; a partition without a leader is tried again.
 
 Many partitions have their turn in slices, and other requests between them. Until the last one is done the id answers
 CONCURRENT_TRANSACTIONS.
@@ -14,16 +17,25 @@ CONCURRENT_TRANSACTIONS.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidelog.broker.transactions.markers import write_marker
+from tidelog.broker.cluster.other_brokers import OtherBrokers
+from tidelog.broker.transactions.markers import when_written, write_marker
 from tidelog.broker.transactions.transaction import Transaction
+from tidelog.errors import TidelogError
+from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 if TYPE_CHECKING:
     from tidelog.broker.node import Node
@@ -35,7 +47,12 @@ AT_ONCE: Final = 200
 RETRY_MS: Final = 500
 
 _DONE: Final = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.INVALID_PRODUCER_EPOCH}
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
 )
 """What a partition says that is not to be asked again."""
 
@@ -45,14 +62,19 @@ class Completion:
     says whether it succeeded.
     """
 
-    def __init__(self, node: Node, transaction: Transaction, done: Callable[[Completion], bool]) -> None:
+    def __init__(
+        self, node: Node, transaction: Transaction, coordinator_epoch: int | None, done: Callable[[Completion], bool]
+    ) -> None:
         self.transaction = transaction
         self.is_cancelled = False
         self._node = node
+        self._coordinator_epoch = coordinator_epoch
         self._done = done
         self._left = sorted(transaction.partitions, reverse=True)
         self._refused: dict[TopicPartition, ErrorCode] = {}
-        self._flushing = 0
+        self._awaited = 0
+        """Markers, and requests to others, that nobody has answered for yet."""
+        self._is_writing = False
         self._producer = Producer(transaction.producer_id, transaction.producer_epoch)
         self._type = ControlType.COMMIT if transaction.is_commit else ControlType.ABORT
 
@@ -60,44 +82,106 @@ class Completion:
         """Write markers, until all are written, or as many as may be at once."""
         if self.is_cancelled:
             return
+        self._is_writing = True
+        elsewhere: dict[int, list[TopicPartition]] = {}
         for _ in range(min(AT_ONCE, len(self._left))):
             key = self._left.pop()
-            code = write_marker(self._node, key, self._producer, self._type)
-            if code is ErrorCode.NONE or code in _DONE:
-                self._refused.pop(key, None)
-            if code is not ErrorCode.NONE:
-                self._note_refusal(key, code)
+            leader = self._leader_elsewhere(key)
+            if leader is not None:
+                elsewhere.setdefault(leader, []).append(key)
+                continue
+            code = write_marker(self._node, key, self._producer, self._type, self._coordinator_epoch)
+            if code is ErrorCode.NONE:
+                self._awaited += 1
+                when_written(self._node, key, partial(self._answered, key))
             else:
-                self._await_flush(key)
+                self._note(key, code)
+        for leader, keys in elsewhere.items():
+            self._ask(leader, keys)
+        self._is_writing = False
         if self._left:
             self._node.blocking.run(_nothing, lambda _: self.go_on())
-        elif self._flushing:
+        else:
+            self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._awaited or self._left or self._is_writing or self.is_cancelled:
             return
-        elif self._refused or not self._done(self):
+        if self._refused or not self._done(self):
             self._left = sorted(self._refused, reverse=True)
             self._node.delays.call_at_last(RETRY_MS, self.go_on, "transaction markers")
 
-    def _await_flush(self, key: TopicPartition) -> None:
-        """Where a log is flushed after each append the transaction is complete after that."""
-        log = self._node.manager.logs.get(key)
-        if log is not None and log.is_flush_awaited:
-            self._flushing += 1
-            log.when_flushed(partial(self._flushed, key))
+    def _answered(self, key: TopicPartition, code: ErrorCode) -> None:
+        self._awaited -= 1
+        self._note(key, code)
+        self._end_if_done()
 
-    def _flushed(self, key: TopicPartition, has_failed: bool) -> None:
-        self._flushing -= 1
-        if has_failed:
-            self._note_refusal(key, ErrorCode.KAFKA_STORAGE_ERROR)
-        if not self._flushing and not self._left:
-            self.go_on()
+    # --- at other brokers
 
-    def _note_refusal(self, key: TopicPartition, code: ErrorCode) -> None:
+    def _leader_elsewhere(self, key: TopicPartition) -> int | None:
+        """Return the other broker that leads a partition, NO_LEADER for none; None if it is this one's, or gone."""
+        brokers = self._node.peers
+        leader = None if brokers is None else brokers.leader_of(key)
+        return None if leader == self._node.node_id else leader
+
+    def _ask(self, leader: int, keys: list[TopicPartition]) -> None:
+        brokers = self._node.peers
+        assert brokers is not None
+        if leader == NO_LEADER:
+            for key in keys:
+                self._note(key, ErrorCode.LEADER_NOT_AVAILABLE)
+            return
+        self._awaited += 1
+        brokers.begin(self._asked(brokers, leader, keys), "transaction markers")
+
+    async def _asked(self, brokers: OtherBrokers, leader: int, keys: list[TopicPartition]) -> None:
+        codes: dict[TopicPartition, ErrorCode] = {}
+        try:
+            answer: WriteTxnMarkersResponse = await brokers.call(leader, self._request(keys))
+            for marker in answer.markers:
+                for topic in marker.topics:
+                    for one in topic.partitions:
+                        codes[TopicPartition(topic.name, one.partition_index)] = ErrorCode(one.error_code)
+        except TidelogError as error:
+            logger.info("transactional id %r: no markers by broker %d: %s", self.transaction.transactional_id, leader, error)
+        finally:
+            self._awaited -= 1
+            for key in keys:
+                # What a broker says is not there may be about to be: whether it is gone says the metadata.
+                code = codes.get(key, ErrorCode.NETWORK_EXCEPTION)
+                is_there = brokers.leader_of(key) is not None
+                is_behind = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and is_there
+                self._note(key, ErrorCode.NOT_LEADER_OR_FOLLOWER if is_behind else code)
+            self._end_if_done()
+
+    def _request(self, keys: Iterable[TopicPartition]) -> WriteTxnMarkersRequest:
+        topics: dict[str, list[int]] = {}
+        for key in keys:
+            topics.setdefault(key.topic, []).append(key.partition)
+        epoch = -1 if self._coordinator_epoch is None else self._coordinator_epoch
+        marker = WritableTxnMarker(
+            self._producer.producer_id,
+            self._producer.producer_epoch,
+            self._type is ControlType.COMMIT,
+            [WritableTxnMarkerTopic(name, numbers) for name, numbers in topics.items()],
+            epoch,
+        )
+        return WriteTxnMarkersRequest([marker])
+
+    # --- what became of them
+
+    def _note(self, key: TopicPartition, code: ErrorCode) -> None:
+        if code is ErrorCode.NONE:
+            self._refused.pop(key, None)
+            return
         is_done = code in _DONE
         if is_done or self._refused.get(key) is not code:
             text = "transactional id %r: no %s marker in %s-%d: %s%s"
             trial = "" if is_done else ", it is tried again"
             logger.warning(text, self.transaction.transactional_id, self._type.name, *key, code.name, trial)
-        if not is_done:
+        if is_done:
+            self._refused.pop(key, None)
+        else:
             self._refused[key] = code
 
 

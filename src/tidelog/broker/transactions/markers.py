@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.broker.leadership import Committed
 from tidelog.errors import LogOfflineError, TidelogError
 from tidelog.model import OFFSETS_TOPIC, TopicPartition
 from tidelog.records.builder import Producer, build_end_txn_marker
@@ -26,8 +27,8 @@ def write_marker(
     A marker for a producer without an open transaction is written as well, as by Kafka: it fences older epochs. In a log of
     committed offsets it makes those of the transaction count, or drops them.
 
-    A coordinator's epoch keeps those out that were coordinators before, and there is one here for ever: without an epoch it is
-    the one that the log knows, or 0. So a broker that takes the folder over, and counts from 0 on, is not refused.
+    A coordinator's epoch keeps those out that were coordinators before. A broker alone has one coordinator for ever: without an
+    epoch it is the one that the log knows, or 0. So a broker that takes the folder over, and counts from 0 on, is not refused.
     """
     refusal = node.leadership.refusal(key)
     if refusal:
@@ -42,6 +43,9 @@ def write_marker(
             known = log.producer_state.last_entry(producer.producer_id)
             coordinator_epoch = 0 if known is None else max(known.coordinator_epoch, 0)
         batch = build_end_txn_marker(0, node.clock.now_ms(), control_type, producer, coordinator_epoch=coordinator_epoch)
+        code = node.leadership.check_in_sync(log)
+        if code:
+            return code
         log.append_as_leader(batch, node.leader_epoch(key), origin=AppendOrigin.COORDINATOR)
     except LogOfflineError:
         return ErrorCode.KAFKA_STORAGE_ERROR
@@ -53,3 +57,15 @@ def write_marker(
     if key.topic == OFFSETS_TOPIC:
         node.groups.complete_transaction(key.partition, producer.producer_id, control_type is ControlType.COMMIT)
     return ErrorCode.NONE
+
+
+def when_written(node: Node, key: TopicPartition, done: Committed) -> None:
+    """Have `done` called once a marker that was written is committed, at once if it is; else with why it is not."""
+    log = node.manager.logs.get(key)
+    if log is None:
+        done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return
+    cluster = node.config.cluster
+    timeout_ms = None if cluster is None else cluster.request_timeout_ms
+    if node.leadership.when_committed(log, log.log_end_offset, timeout_ms, done):
+        done(ErrorCode.NONE)

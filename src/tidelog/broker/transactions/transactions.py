@@ -1,4 +1,4 @@
-"""The coordinator of all transactions: transactional ids in memory, and in ``__transaction_state``.
+"""The coordinator of transactions: transactional ids in memory, and in ``__transaction_state``. A broker alone has all of them.
 
 What changes a transaction writes it first, and changes it in memory then: a record that could not be written has changed nothing.
 So what a client was answered is what the next start finds. A decision (PREPARE) is followed at once by its markers, and by
@@ -15,12 +15,13 @@ A transaction's time runs by the steady clock (`delays`), and goes on over the b
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.broker.state_log import TOMBSTONES_AT_ONCE, StateLog, refusal
-from tidelog.broker.transactions.completion import Completion
+from tidelog.broker.server.slices import Until, awaited
+from tidelog.broker.state_log import COMMIT_TIMEOUT_MS, TOMBSTONES_AT_ONCE, StateLog, refusal
+from tidelog.broker.transactions.completion import RETRY_MS, Completion
 from tidelog.broker.transactions.transaction import (
     AT_REST,
     PREPARED,
@@ -31,7 +32,9 @@ from tidelog.broker.transactions.transaction import (
     may_initialize,
 )
 from tidelog.broker.transactions.transaction_records import read_transactions, transaction_entry, transaction_key
+from tidelog.broker.transactions.verifications import Verifications
 from tidelog.errors import StorageError, TidelogError
+from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TRANSACTIONS_TOPIC, TopicPartition
 from tidelog.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.records.state_batches import Entry
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelog.broker")
 
 
+_MAY_BE_COMMITTED_YET: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+
 NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
@@ -54,9 +59,12 @@ class Transactions:
         config = node.config
         self._node = node
         self._known: dict[str, Transaction] = {}
+        self._kept_in: dict[int, set[str]] = {}
+        """Their ids, by the partitions that they belong to."""
         self._deadlines: dict[str, int] = {}
         self._completions: dict[str, Completion] = {}
         self._strays: list[tuple[int, str]] = []
+        self._verifications: Verifications | None = None
         self.log = StateLog(
             node,
             TRANSACTIONS_TOPIC,
@@ -69,11 +77,12 @@ class Transactions:
                 "min.insync.replicas": config.transaction_state_log_min_isr,
                 "segment.bytes": config.transaction_state_log_segment_bytes,
             },
+            commit_timeout_ms=COMMIT_TIMEOUT_MS if config.cluster is None else config.cluster.request_timeout_ms,
         )
 
     def start(self) -> None:
         """Load what the folder has, and begin to look for what takes too long."""
-        self.log.load(read_transactions, self._install)
+        self.log.load(read_transactions, self._install, self._unload)
         config = self._node.config
         interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._node.delays.every(interval_ms, self.abort_timed_out, "timed out transactions")
@@ -84,13 +93,15 @@ class Transactions:
         now_ms = self._node.clock.now_ms()
         for transactional_id, transaction in loaded.items():
             if self.log.partition_of(transactional_id) != partition:
+                if not self.log.leads_all:
+                    continue  # Its partition may be another broker's.
                 self._strays.append((partition, transactional_id))
             known = self._known.get(transactional_id)
             if known is not None:
                 if known.updated_ms >= transaction.updated_ms:
                     continue
                 self._cancel(transactional_id)
-            self._known[transactional_id] = transaction
+            self._keep(transaction)
             if transaction.state is TransactionState.ONGOING:
                 left_ms = min(max(transaction.started_ms + transaction.timeout_ms - now_ms, 0), transaction.timeout_ms)
                 self._deadlines[transactional_id] = self._node.delays.now_ms() + left_ms
@@ -98,6 +109,17 @@ class Transactions:
                 self._complete(transaction)
         if self._strays and not self.log.is_loading:
             self._bring_home()
+
+    def _keep(self, transaction: Transaction) -> None:
+        transactional_id = transaction.transactional_id
+        self._known[transactional_id] = transaction
+        self._kept_in.setdefault(self.log.partition_of(transactional_id), set()).add(transactional_id)
+
+    def _unload(self, partition: int) -> None:
+        """Forget the ids of a partition: another broker coordinates them."""
+        for transactional_id in self._kept_in.pop(partition, ()):
+            self._cancel(transactional_id)
+            self._known.pop(transactional_id, None)
 
     def _bring_home(self) -> None:
         """Put ids where they belong, since the topic was given more partitions: the last one of their records counts."""
@@ -118,7 +140,9 @@ class Transactions:
 
     def code_for(self, transactional_id: str) -> ErrorCode:
         """Return NONE if the id's coordinator, this broker, is ready; else what a request for it is answered with."""
-        if self.log.is_loading:  # Where partitions were added, an id may be in another one than it belongs to.
+        if (
+            self.log.leads_all and self.log.is_loading
+        ):  # Where partitions were added, an id may be in another one than it belongs to.
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.log.readiness(self.log.partition_of(transactional_id))
 
@@ -135,10 +159,25 @@ class Transactions:
 
         A partition that it does not have is TRANSACTION_ABORTABLE, which older clients get as INVALID_TXN_STATE.
         """
-        if transactional_id and self._node.topics.get(TRANSACTIONS_TOPIC) is None:
+        if transactional_id and not self.log.is_there:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        code = self.verification(transactional_id, producer_id, producer_epoch, key)
-        return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
+        return _as_told_to_logs(self.verification(transactional_id, producer_id, producer_epoch, key))
+
+    def verified(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, keys: Collection[TopicPartition]
+    ) -> Generator[Until, Any, dict[TopicPartition, ErrorCode]]:
+        """Say the same of several partitions; the coordinator may be at another broker. A part of a work."""
+        brokers = self._node.peers
+        if brokers is not None and transactional_id:
+            leader = brokers.leader_of(self.log.key(self.log.partition_of(transactional_id)))
+            if leader is None or leader == NO_LEADER:
+                return dict.fromkeys(keys, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if leader != self._node.node_id:
+                if self._verifications is None:
+                    self._verifications = Verifications(brokers)
+                codes = yield from awaited(self._verifications.ask(leader, transactional_id, producer_id, producer_epoch, keys))
+                return {key: _as_told_to_logs(code) for key, code in codes.items()}
+        return {key: self.verify(transactional_id, producer_id, producer_epoch, key) for key in keys}
 
     def verification(self, transactional_id: str, producer_id: int, producer_epoch: int, key: TopicPartition) -> ErrorCode:
         """Say the same as a coordinator says it to other brokers."""
@@ -174,7 +213,7 @@ class Transactions:
         code = self.code_for(transactional_id)
         if code is not ErrorCode.NONE:
             return code, NOBODY
-        new_id = self._node.manager.next_producer_id
+        new_id = self._node.producer_ids.next_id
         before = self._known.get(transactional_id)
         try:
             if before is None:
@@ -232,16 +271,27 @@ class Transactions:
         code = self._store(prepared)
         if code is ErrorCode.NONE:
             partition = self.log.partition_of(prepared.transactional_id)
-            self.log.when_flushed(partition, partial(self._decided, prepared))
+            self.log.when_committed(partition, partial(self._decided, prepared))
         return code
 
-    def _decided(self, prepared: Transaction, has_failed: bool) -> None:
-        """Complete a transaction whose end is decided, once that is where it is to be; else its partition's return does."""
-        if not has_failed and self._known.get(prepared.transactional_id) is prepared:
+    def _decided(self, prepared: Transaction, code: ErrorCode) -> None:
+        """Complete a transaction whose end is decided, once that is where it is to be.
+
+        Where its disk has failed, its partition's return does; where another broker leads, that one. Where only the time for it
+        is over, it is waited for on.
+        """
+        if self._known.get(prepared.transactional_id) is not prepared:
+            return
+        if code is ErrorCode.NONE:
             self._complete(prepared)
+        elif code in _MAY_BE_COMMITTED_YET:
+            partition = self.log.partition_of(prepared.transactional_id)
+            wait_on = partial(self.log.when_committed, partition, partial(self._decided, prepared))
+            self._node.delays.call_at_last(RETRY_MS, wait_on, "transaction's decision")
 
     def _complete(self, prepared: Transaction) -> None:
-        completion = Completion(self._node, prepared, self._completed)
+        epoch = self.log.epoch_of(self.log.partition_of(prepared.transactional_id))
+        completion = Completion(self._node, prepared, epoch, self._completed)
         self._completions[prepared.transactional_id] = completion
         completion.go_on()
 
@@ -259,7 +309,7 @@ class Transactions:
         transactional_id = transaction.transactional_id
         code = self._append(self.log.partition_of(transactional_id), [transaction_entry(transaction)])
         if code is ErrorCode.NONE:
-            self._known[transactional_id] = transaction
+            self._keep(transaction)
             if transaction.state is not TransactionState.ONGOING:
                 self._deadlines.pop(transactional_id, None)
             elif transactional_id not in self._deadlines:
@@ -314,6 +364,7 @@ class Transactions:
                     break
                 for transactional_id in chunk:
                     del self._known[transactional_id]
+                    self._kept_in.get(partition, set()).discard(transactional_id)
                 removed += len(chunk)
         if removed:
             logger.info("%d transactional ids have expired", removed)
@@ -329,4 +380,9 @@ class Transactions:
         for transactional_id in list(self._known):
             self._cancel(transactional_id)
         self._known.clear()
+        self._kept_in.clear()
         self._strays.clear()
+
+
+def _as_told_to_logs(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

@@ -1,0 +1,72 @@
+"""The other brokers of the cluster: which one leads a partition, and requests to it.
+
+Each broker has one channel, made when it is first asked for, and made again when the broker has moved. Belongs to the loop's
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from tidelog.broker.cluster.channel import CONNECT_TIMEOUT_S, Channel
+from tidelog.broker.cluster.metadata_plane import MetadataPlane
+from tidelog.errors import BrokerUnreachableError
+from tidelog.metadata.records import NO_LEADER
+from tidelog.model import TopicPartition
+from tidelog.wire.fields import Message
+
+TIMEOUT_S = 30.0
+"""Kafka's request.timeout.ms of a broker."""
+
+
+class OtherBrokers:
+    """Requests to other brokers, by their ids. `timeout_s` bounds each."""
+
+    def __init__(
+        self, plane: MetadataPlane, *, timeout_s: float = TIMEOUT_S, connect_timeout_s: float = CONNECT_TIMEOUT_S
+    ) -> None:
+        self._plane = plane
+        self._timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._channels: dict[int, Channel] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Have a coroutine run until it is done, or this is closed."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def leader_of(self, key: TopicPartition) -> int | None:
+        """Return the id of a partition's leader, NO_LEADER as long as there is none; None if there is no such partition."""
+        topic = self._plane.image.topics.get(key.topic)
+        partition = None if topic is None else topic.partitions.get(key.partition)
+        return None if partition is None else partition.leader
+
+    async def call(self, broker_id: int, request: Message, version: int | None = None) -> Any:
+        """Send a request and return its response. Raises as `Channel.call`; BrokerUnreachableError where nobody is there."""
+        endpoint = None if broker_id == NO_LEADER or self._is_closed else self._plane.endpoint(broker_id)
+        if endpoint is None:
+            raise BrokerUnreachableError(f"broker {broker_id} is not there")
+        channel = self._channels.get(broker_id)
+        if channel is None or (channel.host, channel.port) != endpoint:
+            if channel is not None:
+                channel.close()
+            channel = self._channels[broker_id] = Channel(
+                *endpoint,
+                client_id=f"broker-{self._plane.node_id}-coordinator",
+                timeout_s=self._timeout_s,
+                connect_timeout_s=self._connect_timeout_s,
+            )
+        return await channel.call(request, version=version)
+
+    def close(self) -> None:
+        """Close all channels, for good. Idempotent."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        for channel in self._channels.values():
+            channel.close()

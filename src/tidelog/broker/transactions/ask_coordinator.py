@@ -1,0 +1,48 @@
+"""Records of a transaction, before they are appended: its coordinator, here or elsewhere, is asked about their partitions.
+
+While it is asked a guard stands for each (`verification_state`): a marker that comes in between takes it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.broker.first_look import FirstLook
+from tidelog.broker.server.slices import Until
+from tidelog.model import TopicPartition
+from tidelog.records.builder import Producer
+from tidelog.storage.producers.verification_state import VerificationStateEntry
+from tidelog.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+
+class Asked(NamedTuple):
+    """What a transaction's coordinator said of a partition, and the guard that stood meanwhile."""
+
+    code: ErrorCode
+    guard: VerificationStateEntry
+
+
+def ask_coordinator(
+    node: Node, transactional_id: str, looks: Mapping[tuple[str, int], FirstLook]
+) -> Generator[Until, Any, dict[tuple[str, int], Asked]]:
+    """Ask the coordinator, wherever it is, about the partitions in which the producer's transaction is not open yet."""
+    guards: dict[TopicPartition, VerificationStateEntry] = {}
+    producer: Producer | None = None
+    for key, look in looks.items():
+        log = node.manager.logs.get(key)  # type: ignore[call-overload]
+        if log is None or look.producer is None or look.error_code or node.leadership.refusal(log.topic_partition):
+            continue
+        state, producer = log.producer_state, look.producer
+        entry = state.last_entry(producer.producer_id)
+        if entry is None or not entry.has_open_transaction or producer.producer_epoch > entry.producer_epoch:
+            guards[log.topic_partition] = state.maybe_create_verification(
+                producer.producer_id, producer.base_sequence, producer.producer_epoch
+            )
+    if producer is None or not guards:
+        return {}
+    codes = yield from node.transactions.verified(transactional_id, producer.producer_id, producer.producer_epoch, guards)
+    return {key: Asked(codes[key], guard) for key, guard in guards.items()}

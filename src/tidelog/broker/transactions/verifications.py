@@ -1,0 +1,115 @@
+"""Questions to the coordinators at other brokers: does a producer's open transaction have these partitions (KIP-890)?
+
+One request to each broker at a time; what is asked meanwhile goes together with the next one. Belongs to the loop's thread.
+
+| the answer | means, for who wants to append |
+|---|---|
+| a partition's code | what the coordinator says of it |
+| the broker cannot be reached | NETWORK_EXCEPTION: it is to be tried again |
+| the broker knows no such question (before Kafka 3.5) | NONE: it cannot be verified |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import NamedTuple
+
+from tidelog.broker.cluster.other_brokers import OtherBrokers
+from tidelog.errors import TidelogError, UnsupportedVersionError
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+logger = logging.getLogger("tidelog.broker")
+
+Codes = dict[TopicPartition, ErrorCode]
+
+VERSION = 4
+"""The first that verifies, and of several transactions. In version 5 it is what clients since Kafka 4.0 are answered in."""
+
+
+class _Question(NamedTuple):
+    transaction: AddPartitionsToTxnTransaction
+    keys: Collection[TopicPartition]
+    answer: asyncio.Future[Codes]
+
+
+class Verifications:
+    """Asks other brokers."""
+
+    def __init__(self, brokers: OtherBrokers) -> None:
+        self._brokers = brokers
+        self._waiting: dict[int, list[_Question]] = {}
+        """Questions that go with the next request, by broker: one is on its way to each of these."""
+
+    async def ask(
+        self, broker_id: int, transactional_id: str, producer_id: int, producer_epoch: int, keys: Collection[TopicPartition]
+    ) -> Codes:
+        """Return what the coordinator at a broker says of each partition."""
+        topics: dict[str, list[int]] = {}
+        for key in keys:
+            topics.setdefault(key.topic, []).append(key.partition)
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            verify_only=True,
+            topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()],
+        )
+        question = _Question(transaction, keys, asyncio.get_running_loop().create_future())
+        if broker_id in self._waiting:
+            self._waiting[broker_id].append(question)
+        else:
+            self._waiting[broker_id] = []
+            self._brokers.begin(self._run(broker_id, [question]), "verification of transactions")
+        return await question.answer
+
+    async def _run(self, broker_id: int, questions: list[_Question]) -> None:
+        try:
+            while questions:
+                # A transactional id is named once in a request, as its answer is found by it.
+                by_id = {question.transaction.transactional_id: question for question in reversed(questions)}
+                asked = list(by_id.values())
+                self._waiting[broker_id] += [question for question in questions if question not in asked]
+                await self._request(broker_id, asked)
+                questions, self._waiting[broker_id] = self._waiting[broker_id], []
+        finally:
+            for question in (*questions, *self._waiting.pop(broker_id)):
+                _settle(question, ErrorCode.NETWORK_EXCEPTION)
+
+    async def _request(self, broker_id: int, questions: list[_Question]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[question.transaction for question in questions])
+        try:
+            answer: AddPartitionsToTxnResponse = await self._brokers.call(broker_id, request, VERSION)
+        except UnsupportedVersionError:
+            for question in questions:
+                _settle(question, ErrorCode.NONE)
+            return
+        except TidelogError as error:
+            logger.info("broker %d does not verify transactions: %s", broker_id, error)
+            for question in questions:
+                _settle(question, ErrorCode.NETWORK_EXCEPTION)
+            return
+        found = {
+            (result.transactional_id, topic.name, one.partition_index): ErrorCode(one.partition_error_code)
+            for result in answer.results_by_transaction
+            for topic in result.topic_results
+            for one in topic.results_by_partition
+        }
+        missing = ErrorCode(answer.error_code) or ErrorCode.NETWORK_EXCEPTION
+        for question in questions:
+            codes = {key: found.get((question.transaction.transactional_id, *key), missing) for key in question.keys}
+            if not question.answer.done():
+                question.answer.set_result(codes)
+
+
+def _settle(question: _Question, code: ErrorCode) -> None:
+    if not question.answer.done():
+        question.answer.set_result(dict.fromkeys(question.keys, code))
