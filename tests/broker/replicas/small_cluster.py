@@ -15,15 +15,15 @@ from __future__ import annotations
 import asyncio
 import copy
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tidelog.broker.apis import api_versions, delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.node import Node
 from tidelog.broker.server.broker_server import BrokerServer
+from tidelog.broker.server.dispatch import APIS
 from tidelog.broker.server.event_loop import LoopThreads, LoopTimers
 from tidelog.broker.settings.server_properties import sort_properties
 from tidelog.clock import SystemClock
@@ -46,8 +46,8 @@ from tidelog.wire.messages.alter_partition import (
     PartitionDataResult,
     TopicDataResult,
 )
+from tidelog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 
-APIS = tuple(one.API for one in (produce, fetch, list_offsets, offset_for_leader_epoch, delete_records, api_versions))
 CLUSTER_ID = "cluster-of-the-tests--"
 WAIT_S = 10.0
 
@@ -134,6 +134,28 @@ class Controller:
             wanted.partition_index, 0, partition.leader, partition.leader_epoch, list(partition.isr), 0, partition.partition_epoch
         )
 
+    def create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Topics, each partition on all brokers that are alive: each broker leads some."""
+        brokers = sorted(one.broker_id for one in self.image.brokers.values() if not one.fenced)
+        for topic in request.topics:
+            topic_id = uuid.uuid4()
+            self.write(r.TopicRecord(topic.name, topic_id))
+            for config in topic.configs:
+                self.write(r.ConfigRecord(r.TOPIC_RESOURCE, topic.name, config.name, config.value))
+            for number in range(topic.num_partitions):
+                replicas = [brokers[(number + i) % len(brokers)] for i in range(topic.replication_factor)]
+                self.write(
+                    r.PartitionRecord(
+                        number, topic_id, replicas, list(replicas), leader=replicas[0], leader_epoch=0, partition_epoch=0
+                    )
+                )
+        return CreateTopicsResponse(topics=[CreatableTopicResult(topic.name) for topic in request.topics])
+
+    def producer_ids(self) -> range:
+        start = self.image.next_producer_id
+        self.write(r.ProducerIdsRecord(-1, -1, start + 10))
+        return range(start, start + 10)
+
     def _is_ineligible(self, broker_id: int, epoch: int) -> bool:
         broker = self.image.brokers[broker_id]
         return broker.fenced or epoch not in (-1, broker.broker_epoch)
@@ -148,6 +170,9 @@ class FakePlane:
         self.image = MetadataImage()
         self.incoming: asyncio.Queue[Message] = asyncio.Queue()
         self.publish: Callable[[MetadataDelta], Awaitable[None]] | None = None
+        self.metadata_offset = 0
+        self.controller_versions: Mapping[int, tuple[int, int]] | None = None
+        self.supported_features: Mapping[str, tuple[int, int]] = {}
         self.can_call = asyncio.Event()
         self.can_call.set()
         self._controller = controller
@@ -171,15 +196,17 @@ class FakePlane:
         return one.host, one.port
 
     async def call(self, request: Message, *, timeout_s: float | None = None) -> Any:
-        assert isinstance(request, AlterPartitionRequest)
         await self.can_call.wait()
+        if isinstance(request, CreateTopicsRequest):
+            return self._controller.create(request)
+        assert isinstance(request, AlterPartitionRequest)
         return self._controller.alter(request)
 
     async def forward(self, frame: Any, **_: Any) -> bytes:
         raise AssertionError
 
     async def producer_ids(self) -> range:
-        raise AssertionError
+        return self._controller.producer_ids()
 
     def catch_up(self) -> None:
         """Read all that there is, before anybody is interested."""
@@ -242,6 +269,8 @@ class Member:
         self.port = self.server.listeners[0].port
         replicas, fetchers = self.node.replicas, self.node.fetchers
         assert replicas is not None and fetchers is not None
+        self.node.groups.start()
+        self.node.transactions.start()
         everything = MetadataDelta(self.plane.image)
         for topic in self.plane.image.topics.values():
             everything.partitions[topic.topic_id] = set(topic.partitions)
@@ -265,6 +294,9 @@ class Member:
         for connection in tuple(self.server.connections.values()):
             connection.close()
         await self.server.stop(0.1)
+        self.node.delays.stop()
+        assert self.node.peers is not None
+        self.node.peers.close()
         for threads in self.threads:
             threads.close()
         if is_clean:
