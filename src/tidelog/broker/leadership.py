@@ -105,6 +105,12 @@ class Leadership(Protocol):
     ) -> None:
         """Note that a follower has all below `offset`, and where its log starts: its fetch says so."""
 
+    def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
+        """Whether a follower gets no records for now: copying replicas is throttled (KIP-73)."""
+
+    def sent_to_follower(self, log: PartitionLog, size_bytes: int) -> None:
+        """Note bytes that a follower gets."""
+
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
         """Return the broker that a consumer in a rack shall read a partition from instead, None for this one (KIP-392)."""
 
@@ -220,6 +226,13 @@ class SingleLeadership:
         self, log: PartitionLog, replica_id: int, replica_epoch: int, offset: LogOffsetMetadata, log_start_offset: int
     ) -> None:
         """Nobody follows a single broker."""
+
+    def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
+        """Nobody: there are no followers."""
+        return False
+
+    def sent_to_follower(self, log: PartitionLog, size_bytes: int) -> None:
+        """Note nothing: there are no followers."""
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
         """There is no other broker."""

@@ -24,6 +24,7 @@ from tidelog.broker.metrics import Metrics
 from tidelog.broker.replicas.cluster_leadership import ClusterLeadership
 from tidelog.broker.replicas.fetchers import Fetchers
 from tidelog.broker.replicas.replicas import Replicas
+from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.server.listeners import Listener
 from tidelog.broker.server.slices import Slices
 from tidelog.broker.server.unsent_bytes import UnsentBytes
@@ -31,7 +32,7 @@ from tidelog.broker.server.wide_requests import WideRequests
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.cluster_config import ReplicaSelector
 from tidelog.broker.settings.config_entries import ConfigEntries
-from tidelog.broker.settings.dynamic_settings import DynamicSettings
+from tidelog.broker.settings.dynamic_settings import LEADER_RATE, DynamicSettings
 from tidelog.broker.timers import Blocking, Timers
 from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
@@ -124,7 +125,8 @@ class Node:
         self.fetchers = Fetchers(self, plane)
         self.replicas = Replicas(self, plane, self.fetchers)
         has_selector = cluster.replica_selector is ReplicaSelector.RACK_AWARE
-        return ClusterLeadership(self.replicas, wake_fetches, when_flushed, has_selector=has_selector)
+        quota = ReplicationQuota.of(cluster, lambda: self.dynamic_settings.throttled_rate(LEADER_RATE))
+        return ClusterLeadership(self.replicas, wake_fetches, when_flushed, quota=quota, has_selector=has_selector)
 
     def _have_coordinators_follow(self) -> None:
         if self.replicas is not None:

@@ -289,6 +289,8 @@ class Fetch:
             return None
         if place.message_offset == end.message_offset:
             return 0
+        if self._params.is_follower and self._node.leadership.is_held_back(log, self._params.replica_id):
+            return 0
         if place.message_offset > end.message_offset or place.on_older_segment(end):
             return None
         if place.segment_base_offset != end.segment_base_offset or end.is_message_offset_only:
@@ -336,6 +338,8 @@ class Fetch:
                     leaders.add(answer.current_leader.leader_id)
             elif read.size_bytes and wanted.key is not None:
                 self._node.metrics.fetched(wanted.key.topic, read.size_bytes)
+                if self._params.is_follower and read.log is not None:
+                    self._node.leadership.sent_to_follower(read.log, read.size_bytes)
         session_id = 0
         session = self._session
         if session is not None:

@@ -195,7 +195,7 @@ class FetchReader:
                 AbortedTransaction(txn.producer_id, txn.first_offset) for txn in found.aborted_transactions
             ]
         length, file = found.length, found.log
-        if length == 0 or file is None:
+        if length == 0 or file is None or (params.is_follower and self._leadership.is_held_back(log, params.replica_id)):
             return PartitionRead(answer, 0, found.metadata, log)
         if params.version > 3 and length >= MIN_MAPPED_BYTES:
             answer.records = file.view(found.position, length)

@@ -24,6 +24,7 @@ from tidelog.broker.leadership import NO_EPOCH, Committed, Deleted, Flushed
 from tidelog.broker.replicas.partition import Partition
 from tidelog.broker.replicas.replica_selector import ReplicaView, preferred_replica
 from tidelog.broker.replicas.replicas import Replicas
+from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.server.listeners import Listener
 from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TopicPartition
@@ -38,7 +39,10 @@ _NONE = ErrorCode.NONE
 
 
 class ClusterLeadership:
-    """A cluster's. `has_selector` if consumers are sent to replicas in their racks; the callables are those of a node's parts."""
+    """A cluster's. `quota` is the leader's throttle; `has_selector` if consumers are sent to replicas in their racks.
+
+    The callables are those of a node's parts.
+    """
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class ClusterLeadership:
         wake_fetches: Callable[[TopicPartition], None],
         when_flushed: Callable[[PartitionLog, Flushed], None],
         *,
+        quota: ReplicationQuota,
         has_selector: bool,
     ) -> None:
         self._replicas = replicas
@@ -53,6 +58,7 @@ class ClusterLeadership:
         self._get = replicas.get
         self._wake_fetches = wake_fetches
         self._when_flushed = when_flushed
+        self._quota = quota
         self._has_selector = has_selector
 
     # --- may it be done here?
@@ -111,6 +117,21 @@ class ClusterLeadership:
         partition = self._get(log.topic_partition)
         start = None if partition is None else partition.epoch_start_offset
         return _NONE if start is None or start <= log.high_watermark else ErrorCode.OFFSET_NOT_AVAILABLE
+
+    def is_held_back(self, log: PartitionLog, replica_id: int) -> bool:
+        """Whether a follower that is not in sync has to wait, as the throttle's rate is exceeded."""
+        if not self._is_throttled(log):
+            return False
+        partition = self._get(log.topic_partition)
+        return partition is not None and replica_id not in partition.isr and self._quota.is_exceeded(monotonic())
+
+    def sent_to_follower(self, log: PartitionLog, size_bytes: int) -> None:
+        """Count the bytes of a throttled partition, of replicas in sync as well."""
+        if self._is_throttled(log):
+            self._quota.record(size_bytes, monotonic())
+
+    def _is_throttled(self, log: PartitionLog) -> bool:
+        return self._quota.is_throttled(log.topic_partition, log.config.leader_replication_throttled_replicas)
 
     def preferred_replica(self, key: TopicPartition, client_rack: str, fetch_offset: int, listener: Listener) -> int | None:
         """Return the in-sync follower in the consumer's rack that has the offset, None if there is none or none is looked for."""

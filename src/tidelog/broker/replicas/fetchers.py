@@ -42,12 +42,7 @@ class Fetchers:
     ) -> None:
         config = node.config.cluster
         assert config is not None, "a broker that stands alone follows nobody"
-        self.quota = ReplicationQuota(
-            plane.node_id,
-            lambda: node.dynamic_settings.throttled_rate(FOLLOWER_RATE),
-            windows=config.replication_quota_window_num,
-            window_s=config.replication_quota_window_size_seconds,
-        )
+        self.quota = ReplicationQuota.of(config, lambda: node.dynamic_settings.throttled_rate(FOLLOWER_RATE))
         self._shared = Shared(
             plane,
             config,

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 
+from tidelog.broker.settings.cluster_config import ClusterConfig
 from tidelog.config import INT64_MAX
 from tidelog.model import TopicPartition
 
@@ -44,6 +45,12 @@ class ReplicationQuota:
         self._window_s = window_s
         self._samples: deque[list[float]] = deque()
         """Of each window: when it began, when something was last counted, how much."""
+
+    @classmethod
+    def of(cls, config: ClusterConfig, bytes_per_second: Callable[[], int]) -> ReplicationQuota:
+        """Return a broker's by its properties."""
+        window_s = config.replication_quota_window_size_seconds
+        return cls(config.node_id, bytes_per_second, windows=config.replication_quota_window_num, window_s=window_s)
 
     def is_throttled(self, key: TopicPartition, replicas: str) -> bool:
         """Whether a partition's replica here is among its topic's `replicas`, the text of the topic's property."""
