@@ -32,8 +32,8 @@ message.timestamp.after.max.ms           9223372036854775807  how far a record's
 message.downconversion.enable            true                 whether older clients get newer formats converted
 min.insync.replicas                      1                    kept for Kafka: with one replica, one is enough
 unclean.leader.election.enable           false                kept for Kafka
-leader.replication.throttled.replicas    ""                   kept for Kafka: partition:broker, several with commas, or a star
-follower.replication.throttled.replicas  ""                   kept for Kafka: the same
+leader.replication.throttled.replicas    ""                   whose copying is throttled: partition:broker, with commas, or a star
+follower.replication.throttled.replicas  ""                   the same, on the follower's side
 remote.storage.enable                    false                tiered storage, which is not here: true is refused by the broker
 remote.log.copy.disable                  false                kept for Kafka
 remote.log.delete.on.disable             false                kept for Kafka
