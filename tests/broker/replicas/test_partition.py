@@ -265,6 +265,8 @@ def test_low_watermark(replica: Replica) -> None:
     assert replica.partition.low_watermark == 2
     replica.cluster.dead.add(3)
     assert replica.partition.low_watermark == 4
+    replica.cluster.dead.add(2)
+    assert replica.partition.low_watermark == 6
 
 
 def test_refusals(replica: Replica) -> None:

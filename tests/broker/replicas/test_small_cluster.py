@@ -10,6 +10,9 @@ from typing import Any
 from tests.broker.replicas.small_cluster import SmallCluster, only
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 KEY = TopicPartition("orders", 0)
 
@@ -145,5 +148,113 @@ def test_a_deleted_topic_is_gone_everywhere(tmp_path: Path) -> None:
             await cluster.until(lambda: all(KEY not in member.manager.logs for member in cluster.members.values()))
             await cluster.create_topic("orders", [2, 1])
             assert only(await cluster.produce(KEY, b"b")).base_offset == 0
+
+    run(work())
+
+
+def test_delete_records_waits_for_all_replicas(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            await cluster.create_topic("orders", [1, 2])
+            for _ in range(3):
+                await cluster.produce(KEY, b"a")
+            request = DeleteRecordsRequest([DeleteRecordsTopic("orders", [DeleteRecordsPartition(0, 2)])], 5000)
+            answer = (await cluster.ask(1, request)).topics[0].partitions[0]
+            assert (answer.error_code, answer.low_watermark) == (0, 2)
+            assert cluster.members[2].log(KEY).log_start_offset == 2
+
+    run(work())
+
+
+def test_delete_records_times_out(tmp_path: Path) -> None:
+    """A replica that is alive, as far as anybody knows, and does not fetch."""
+
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            await cluster.create_topic("orders", [1, 2])
+            await cluster.produce(KEY, b"a", b"b")
+            await cluster.until(lambda: cluster.members[1].log(KEY).high_watermark == 2)
+            await cluster.kill(2, is_noticed=False)
+            request = DeleteRecordsRequest([DeleteRecordsTopic("orders", [DeleteRecordsPartition(0, 1)])], 50)
+            answer = (await cluster.ask(1, request)).topics[0].partitions[0]
+            assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+            waiting = asyncio.create_task(cluster.ask(1, DeleteRecordsRequest(request.topics, 5000)))
+            await cluster.until(lambda: KEY in cluster.members[1].node.replicas.deleted)  # type: ignore[union-attr]
+            cluster.controller.fence(2)
+            answer = (await waiting).topics[0].partitions[0]
+            assert (answer.error_code, answer.low_watermark) == (0, 1), "those that are dead do not count"
+
+    run(work())
+
+
+def consumer_fetch(offset: int, *, rack: str = "", replica_id: int = -1, leader_epoch: int = -1) -> FetchRequest:
+    partition = FetchPartition(0, leader_epoch, offset, partition_max_bytes=1 << 20)
+    request = FetchRequest(replica_id=replica_id, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, rack_id=rack)
+    request.topics = [FetchTopic("orders", partitions=[partition])]
+    request.session_epoch = -1
+    return request
+
+
+def test_consumers_read_from_their_rack(tmp_path: Path) -> None:
+    async def work() -> None:
+        selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+        async with SmallCluster(tmp_path, 2, replica_selector_class=selector) as cluster:
+            await cluster.create_topic("orders", [1, 2])
+            await cluster.produce(KEY, b"a")
+            await cluster.until(lambda: cluster.members[2].log(KEY).high_watermark == 1)
+            answer = (await cluster.ask(1, consumer_fetch(0, rack="rack-2"), 12)).responses[0].partitions[0]
+            assert (answer.error_code, answer.preferred_read_replica, bytes(answer.records)) == (0, 2, b"")
+            answer = (await cluster.ask(1, consumer_fetch(0, rack="rack-1"), 12)).responses[0].partitions[0]
+            assert answer.preferred_read_replica == -1 and answer.records
+            answer = (await cluster.ask(2, consumer_fetch(0, rack="rack-2"), 12)).responses[0].partitions[0]
+            assert (answer.error_code, answer.high_watermark) == (0, 1) and answer.records
+            old = (await cluster.ask(2, consumer_fetch(0), 10)).responses[0].partitions[0]
+            assert old.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "older ones are answered by the leader only"
+
+    run(work())
+
+
+def test_stale_epochs_and_strangers(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 3) as cluster:
+            await cluster.create_topic("orders", [1, 2])
+            cluster.controller.elect(KEY, 2)
+            await cluster.until(lambda: cluster.leads(2, KEY))
+
+            async def code(node_id: int, **fetch: int) -> ErrorCode:
+                answer = await cluster.ask(node_id, consumer_fetch(0, **fetch), 12)  # type: ignore[arg-type]
+                return ErrorCode(answer.responses[0].partitions[0].error_code)
+
+            assert await code(2, leader_epoch=0) is ErrorCode.FENCED_LEADER_EPOCH
+            assert await code(2, leader_epoch=2) is ErrorCode.UNKNOWN_LEADER_EPOCH
+            assert await code(2, leader_epoch=1) is ErrorCode.NONE
+            assert await code(2, leader_epoch=1, replica_id=3) is ErrorCode.UNKNOWN_LEADER_EPOCH
+            assert await code(2, replica_id=3) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert await code(3, leader_epoch=1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(work())
+
+
+def test_a_new_leader_does_not_know_the_latest_offset_at_once(tmp_path: Path) -> None:
+    """KIP-207: until it knows that what it has from the leader before is committed."""
+
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 3) as cluster:
+            await cluster.create_topic("orders", [1, 2, 3])
+            await cluster.kill(3, is_noticed=False)
+            await cluster.produce(KEY, b"a", acks=1)
+            await cluster.until(lambda: cluster.members[2].log(KEY).log_end_offset == 1)
+            cluster.controller.elect(KEY, 2)
+            await cluster.until(lambda: cluster.leads(2, KEY))
+
+            async def latest(version: int) -> Any:
+                wanted = ListOffsetsTopic("orders", [ListOffsetsPartition(0, timestamp=-1)])
+                return (await cluster.ask(2, ListOffsetsRequest(-1, 0, [wanted]), version)).topics[0].partitions[0]
+
+            assert (await latest(5)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+            assert (await latest(4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+            cluster.controller.fence(3)
+            await cluster.until(lambda: cluster.members[2].log(KEY).high_watermark == 1)
+            assert (await latest(5)).offset == 1
 
     run(work())

@@ -7,19 +7,25 @@
 | below the log start | nothing happens; the answer says where it begins |
 | any other | OFFSET_OUT_OF_RANGE |
 
-A topic that is compacted only answers POLICY_VIOLATION, Kafka's own topics INVALID_TOPIC_EXCEPTION. Of a partition that a request
-names twice, the last offset counts. Files go with the next retention check.
+The answer waits until the logs of all live replicas begin there, `timeout_ms` at most (REQUEST_TIMED_OUT): it says where the
+lowest of them begins. A single broker need not wait.
+
+A topic that is compacted only answers POLICY_VIOLATION, Kafka's own topics INVALID_TOPIC_EXCEPTION. Of a partition that a
+request names twice, the last offset counts. Files go with the next retention check.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Request
 from tidelog.broker.refused import Refused, refusal_of
-from tidelog.broker.server.slices import Work, elements, slowly
+from tidelog.broker.server.slices import Until, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition
+from tidelog.storage.partition.removals import HIGH_WATERMARK
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.delete_records import (
@@ -45,27 +51,55 @@ def handle(node: Node, message: DeleteRecordsRequest, request: Request) -> Work:
         if len(wanted) % 256 == 255:
             yield None
     topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
+    waiting = _Waiting()
     for count, (key, offset) in enumerate(wanted.items()):
-        topics.setdefault(key.topic, []).append(_delete(node, key, offset))
+        topics.setdefault(key.topic, []).append(_delete(node, key, offset, message.timeout_ms, waiting))
         if count % 16 == 15:
             yield None
+    if waiting.left:
+        yield Until(waiting.begin)
     yield from discarded(None, wanted)
     return DeleteRecordsResponse(
         topics=(yield from slowly((DeleteRecordsTopicResult(name=name, partitions=done) for name, done in topics.items()), 256))
     )
 
 
-def _delete(node: Node, key: TopicPartition, offset: int) -> DeleteRecordsPartitionResult:
+class _Waiting:
+    """Partitions of a request whose other replicas have not let their records go yet."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self._over: Callable[[object], None] | None = None
+
+    def begin(self, over: Callable[[object], None]) -> None:
+        """Have `over` called when none is left."""
+        self._over = over
+
+    def done(self, answer: DeleteRecordsPartitionResult, code: ErrorCode, low_watermark: int) -> None:
+        """Fill an answer in."""
+        answer.error_code, answer.low_watermark = code, low_watermark
+        self.left -= 1
+        if not self.left and self._over is not None:
+            self._over(None)
+
+
+def _delete(node: Node, key: TopicPartition, offset: int, timeout_ms: int, waiting: _Waiting) -> DeleteRecordsPartitionResult:
+    answer = DeleteRecordsPartitionResult(partition_index=key.partition, low_watermark=NO_LOW_WATERMARK)
     try:
-        low_watermark = _delete_records(node, key, offset)
+        wanted = _delete_records(node, key, offset)
     except Exception as error:
-        code = refusal_of(error).code
-        return DeleteRecordsPartitionResult(partition_index=key.partition, low_watermark=NO_LOW_WATERMARK, error_code=code)
-    return DeleteRecordsPartitionResult(partition_index=key.partition, low_watermark=low_watermark, error_code=ErrorCode.NONE)
+        answer.error_code = refusal_of(error).code
+        return answer
+    waiting.left += 1
+    done = partial(waiting.done, answer)
+    low_watermark = node.leadership.when_low_watermark(node.manager.log(*key), wanted, timeout_ms, done)
+    if low_watermark is not None:
+        done(ErrorCode.NONE, low_watermark)
+    return answer
 
 
 def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
-    """Return where the log begins then."""
+    """Return where the logs of all replicas are to begin."""
     refusal = node.leadership.refusal(key)
     if key.topic in INTERNAL_TOPICS and refusal is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -74,9 +108,9 @@ def _delete_records(node: Node, key: TopicPartition, offset: int) -> int:
     log = node.manager.log(*key)
     if not log.config.is_deleted:
         raise Refused(ErrorCode.POLICY_VIOLATION)
-    low_watermark = log.delete_records(offset)
+    begin = log.delete_records(offset)
     node.delayed_fetches.appended(key)
-    return low_watermark
+    return begin if offset == HIGH_WATERMARK else offset
 
 
 API = Api(DeleteRecordsRequest, DeleteRecordsResponse, SERVED, handle)

@@ -230,7 +230,7 @@ class Partition:
         """Where the logs of all live replicas start, or later, as a leader knows it (KIP-107)."""
         assert self.log is not None
         starts = (one.log_start_offset for one in self.followers.values() if self._brokers.is_alive(one.broker_id))
-        return min(self.log.log_start_offset, *starts) if self.followers else self.log.log_start_offset
+        return min((self.log.log_start_offset, *starts))
 
     def refusal(self, current_leader_epoch: int = NO_EPOCH, *, by_any_replica: bool = False) -> ErrorCode:
         """Return why a request that knows this leader epoch (-1: none) is not for this replica, NONE if it is.

@@ -188,8 +188,13 @@ class Replicas:
             following: dict[int, list[Followed]] = defaultdict(list)
             for key, topic_id in some:
                 record = self.record(key)
-                if record is not None and self.plane.image.topics[key.topic].topic_id == topic_id:
+                if record is None or self.plane.image.topics[key.topic].topic_id != topic_id:
+                    continue
+                try:
                     self._apply(key, topic_id, record, following)
+                except Exception:
+                    # A bug, which is this partition's alone.
+                    logger.exception("%s-%d: leader epoch %d cannot be taken up", *key, record.leader_epoch)
             for leader_id, partitions in following.items():
                 self._fetchers.follow(leader_id, partitions)
             yield None
