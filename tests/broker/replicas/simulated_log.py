@@ -48,8 +48,9 @@ class SimulatedLog:
         self.records.append((epoch, value))
         return len(self.records)
 
-    def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        return self.epochs.end_offset_for(epoch, len(self.records))
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
+        found = self.epochs.end_offset_for(leader_epoch, len(self.records))
+        return None if found[0] < 0 else found
 
     def truncate_to(self, offset: int) -> None:
         del self.records[offset:]

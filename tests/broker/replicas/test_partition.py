@@ -94,7 +94,7 @@ def test_a_leader_notes_its_epoch_and_asks_followers_again(replica: Replica) -> 
     for value in range(3):
         replica.log.append(4, value)
     replica.apply(1, 5, 7, [1, 2, 3])
-    assert replica.log.end_offset_for(4) == (4, 3) and replica.partition.epoch_start_offset == 3
+    assert replica.log.end_offset_for_epoch(4) == (4, 3) and replica.partition.epoch_start_offset == 3
     assert replica.log.high_watermark == 0, "it starts from what it knew to be committed"
     replica.fetch(2, 3)
     assert replica.fetch(3, 3) and replica.log.high_watermark == 3

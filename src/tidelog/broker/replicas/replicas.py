@@ -384,5 +384,6 @@ async def _driven(work: Changing) -> None:
             value = None
         else:
             came: asyncio.Future[Any] = loop.create_future()
-            wanted.begin(came.set_result)
+            # It may come when nobody waits any more.
+            wanted.begin(lambda result, came=came: came.done() or came.set_result(result))  # type: ignore[misc]
             value = await came
