@@ -56,5 +56,5 @@ def test_the_same_names_and_numbers(name: str) -> None:
 
 
 def test_something_is_compared() -> None:
-    assert HEADERS == ["buffers", "crc", "faults", "layout", "varints"]
+    assert HEADERS == ["buffers", "crc", "faults", "layout", "record_headers", "varints"]
     assert constants("cdef enum:\n    A = 0x10\n    B = -2\n") == {"A": 16, "B": -2}

@@ -15,9 +15,17 @@ from array import array
 import cython
 
 if cython.compiled:
-    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, crc, faults, layout, varints
+    from cython.cimports.tidelog.records.kernel.primitives import (
+        buffers,
+        build_stamp,
+        crc,
+        faults,
+        layout,
+        record_headers,
+        varints,
+    )
 else:
-    from tidelog.records.kernel.primitives import buffers, build_stamp, crc, faults, layout, varints
+    from tidelog.records.kernel.primitives import buffers, build_stamp, crc, faults, layout, record_headers, varints
 
 build_stamp.check(__name__, __file__)
 crc.prepare()
@@ -99,29 +107,9 @@ def read_record(
     pos += packed & 15
     value = packed >> 4
     headers = (value >> 1) ^ -(value & 1)
-    if headers < 0 or headers > record_end - pos:
-        return faults.HEADER_COUNT
-    while headers > 0:
-        packed = varints.read(p, pos, record_end)
-        if packed & 15 == 0:
-            return packed >> 4
-        pos += packed & 15
-        value = packed >> 4
-        value = (value >> 1) ^ -(value & 1)
-        if value < 0 or value > record_end - pos:
-            return faults.HEADER_KEY
-        pos += value
-        packed = varints.read(p, pos, record_end)
-        if packed & 15 == 0:
-            return packed >> 4
-        pos += packed & 15
-        value = packed >> 4
-        value = (value >> 1) ^ -(value & 1)
-        if value > record_end - pos:
-            return faults.HEADER_VALUE
-        if value > 0:
-            pos += value
-        headers -= 1
+    pos = record_headers.skip(p, pos, record_end, headers)
+    if pos < 0:
+        return pos
     return record_end if pos == record_end else faults.SIZE_MISMATCH
 
 

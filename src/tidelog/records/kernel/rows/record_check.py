@@ -5,9 +5,9 @@ from __future__ import annotations
 import cython
 
 if cython.compiled:
-    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout, varints
+    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout, record_headers, varints
 else:
-    from tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout, varints
+    from tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout, record_headers, varints
 
 build_stamp.check(__name__, __file__)
 
@@ -39,49 +39,6 @@ def _short_value(
     if end - pos == 2:
         value = (value & 127) | data[pos + 1] << 7
     return (value >> 1) ^ -(value & 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _after_headers(
-    p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, record_end: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Return the position after a record's headers, or a fault code."""
-    packed: cython.longlong = varints.read(p, pos, record_end)
-    value: cython.longlong
-    header_count: cython.longlong
-    j: cython.longlong = 0
-    if packed & 15 == 0:
-        return packed >> 4
-    pos += packed & 15
-    value = packed >> 4
-    header_count = (value >> 1) ^ -(value & 1)
-    if header_count < 0 or header_count > record_end - pos:
-        return faults.HEADER_COUNT
-    while j < header_count:
-        packed = varints.read(p, pos, record_end)
-        if packed & 15 == 0:
-            return packed >> 4
-        pos += packed & 15
-        value = packed >> 4
-        value = (value >> 1) ^ -(value & 1)
-        if value < 0 or value > record_end - pos:
-            return faults.HEADER_KEY
-        pos += value
-        packed = varints.read(p, pos, record_end)
-        if packed & 15 == 0:
-            return packed >> 4
-        pos += packed & 15
-        value = packed >> 4
-        value = (value >> 1) ^ -(value & 1)
-        if value > record_end - pos:
-            return faults.HEADER_VALUE
-        if value > 0:
-            pos += value
-        j += 1
-    return pos
 
 
 def check_records_v2(
@@ -237,7 +194,13 @@ def check_records_v2(
             if pos < record_end and p[pos] == 0:
                 pos += 1
             else:
-                pos = _after_headers(p, pos, record_end)
+                packed = varints.read(p, pos, record_end)
+                if packed & 15 == 0:
+                    fault = packed >> 4
+                    break
+                pos += packed & 15
+                value = packed >> 4
+                pos = record_headers.skip(p, pos, record_end, (value >> 1) ^ -(value & 1))
                 if pos < 0:
                     fault = pos
                     break

@@ -12,10 +12,10 @@ from __future__ import annotations
 import cython
 
 if cython.compiled:
-    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout, varints
+    from cython.cimports.tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout, record_headers, varints
     from cython.cimports.tidelog.records.kernel.rows.rows import Rows
 else:
-    from tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout, varints
+    from tidelog.records.kernel.primitives import buffers, build_stamp, faults, layout, record_headers, varints
     from tidelog.records.kernel.rows.rows import Rows
 
 build_stamp.check(__name__, __file__)
@@ -85,7 +85,6 @@ def scan_records_v2(
     record: cython.Py_ssize_t = start
     record_end: cython.Py_ssize_t
     i: cython.Py_ssize_t = 0
-    j: cython.longlong
     packed: cython.longlong
     value: cython.longlong
     size: cython.int
@@ -247,36 +246,9 @@ def scan_records_v2(
                 headers_position = pos
                 value = packed >> 4
                 header_count = (value >> 1) ^ -(value & 1)
-                if header_count < 0 or header_count > record_end - pos:
-                    fault = faults.HEADER_COUNT
-                    break
-                j = 0
-                while j < header_count:
-                    packed = varints.read(p, pos, record_end)
-                    if packed & 15 == 0:
-                        fault = packed >> 4
-                        break
-                    pos += packed & 15
-                    value = packed >> 4
-                    value = (value >> 1) ^ -(value & 1)
-                    if value < 0 or value > record_end - pos:
-                        fault = faults.HEADER_KEY
-                        break
-                    pos += value
-                    packed = varints.read(p, pos, record_end)
-                    if packed & 15 == 0:
-                        fault = packed >> 4
-                        break
-                    pos += packed & 15
-                    value = packed >> 4
-                    value = (value >> 1) ^ -(value & 1)
-                    if value > record_end - pos:
-                        fault = faults.HEADER_VALUE
-                        break
-                    if value > 0:
-                        pos += value
-                    j += 1
-                if fault < 0:
+                pos = record_headers.skip(p, pos, record_end, header_count)
+                if pos < 0:
+                    fault = pos
                     break
             if pos != record_end:
                 fault = faults.SIZE_MISMATCH
