@@ -82,7 +82,8 @@ class TestOpening:
         again.open()
         assert again.previous_broker_epoch == 17
         assert (directory / CLEAN_SHUTDOWN_FILE).exists()  # Nothing has happened yet.
-        assert not again.shutdown() and not is_locked(directory)
+        assert again.shutdown() and not is_locked(directory)  # It is as it was.
+        assert (directory / CLEAN_SHUTDOWN_FILE).exists()
 
     def test_a_folder_of_before_3_7_gets_an_id(self, tmp_path: Path) -> None:
         directory = formatted(tmp_path, directory_id=None)

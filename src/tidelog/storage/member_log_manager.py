@@ -91,8 +91,10 @@ class MemberLogManager(LogManager):
             raise
 
     def shutdown(self, broker_epoch: int = NO_BROKER_EPOCH, progress: Callable[[], object] = lambda: None) -> bool:
-        """As `LogManager.shutdown`, with the broker's epoch if no other is given."""
-        return super().shutdown(self.broker_epoch if broker_epoch == NO_BROKER_EPOCH else broker_epoch, progress)
+        """As `LogManager.shutdown`, with the broker's epoch if no other is given. A folder that was only opened is as it was."""
+        was_only_opened = self._lock is not None and self._started is None
+        is_clean = super().shutdown(self.broker_epoch if broker_epoch == NO_BROKER_EPOCH else broker_epoch, progress)
+        return is_clean or was_only_opened
 
     @property
     def owner(self) -> MetaProperties:

@@ -17,7 +17,8 @@ from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle, Broke
 from tidelog.broker.cluster.kraft.features import KNOWN, announced
 from tidelog.broker.cluster.kraft.kraft_plane import KraftPlane
 from tidelog.broker.settings.broker_config import BrokerConfig
-from tidelog.errors import BrokerError, BrokerUnreachableError, InvalidArgumentError, UnsupportedVersionError
+from tidelog.broker.transactions.producer_id_source import ClusterProducerIds
+from tidelog.errors import BrokerError, BrokerUnreachableError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from tidelog.metadata import records as r
 from tidelog.wire.codec import decode
 from tidelog.wire.error_codes import ErrorCode
@@ -321,29 +322,34 @@ def test_producer_ids_come_in_blocks_ahead_of_time(tmp_path: Path) -> None:
             controllers.controller.answers[AllocateProducerIdsRequest] = lambda _: AllocateProducerIdsResponse(
                 producer_id_start=next(starts), producer_id_len=100
             )
-            blocks = plane.producer_id_blocks
+            ids = ClusterProducerIds(plane)
 
             def asked() -> int:
                 return len(controllers.controller.requests(AllocateProducerIdsRequest))
 
-            firsts = await asyncio.gather(*(blocks.next_id() for _ in range(89)))
-            assert (sorted(firsts), asked()) == (list(range(89)), 1)
-            assert await blocks.next_id() == 89
-            await until(plane, lambda: asked() == 2)
-            rest = [blocks.next_id_at_hand() for _ in range(30)]
-            assert rest == list(range(90, 120)), "nobody waits where a block is at hand"
+            assert not ids.has(1)
+            await asyncio.gather(*(ids.reserve() for _ in range(10)))
+            assert (ids.has(100), ids.has(101), asked()) == (True, False, 1)
+            assert [ids.next_id() for _ in range(89)] == list(range(89))
+            assert asked() == 1
+            assert ids.next_id() == 89
+            await until(plane, lambda: ids.has(110))
+            assert asked() == 2
+            assert [ids.next_id() for _ in range(30)] == list(range(90, 120)), "nobody waits where a block is at hand"
             controllers.controller.answers[AllocateProducerIdsRequest] = AllocateProducerIdsResponse(
                 error_code=ErrorCode.STALE_BROKER_EPOCH
             )
-            for _ in range(80):
-                await blocks.next_id()
+            assert [ids.next_id() for _ in range(80)][-1] == 199
+            with pytest.raises(StorageError):
+                ids.next_id()
             for _ in range(2):
                 with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
-                    await blocks.next_id()
+                    await ids.reserve()
             controllers.controller.answers[AllocateProducerIdsRequest] = AllocateProducerIdsResponse(
                 producer_id_start=7000, producer_id_len=100
             )
-            assert await blocks.next_id() == 7000
+            await ids.reserve()
+            assert ids.next_id() == 7000
 
     asyncio.run(go())
 

@@ -7,5 +7,5 @@
 | `quorum`, `controller_channel` | which controller leads, and requests to it |
 | `broker_lifecycle`, `features` | registration, heartbeats, controlled shutdown |
 | `metadata_fetcher`, `snapshot_fetcher`, `metadata_loader` | the metadata log: fetched, and replayed in slices |
-| `producer_id_blocks`, `envelope` | producer ids in blocks; requests of clients that only the controller answers |
+| `envelope` | requests of clients that only the controller answers |
 """

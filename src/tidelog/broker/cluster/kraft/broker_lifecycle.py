@@ -176,19 +176,21 @@ class BrokerLifecycle:
 
     async def _be_registered(self) -> None:
         deadline = monotonic() + self._registration_timeout_s
-        wait_s = RETRY_S
-        while True:
+        wait_s, reason = RETRY_S, ""
+        while (left_s := deadline - monotonic()) > 0:
             try:
-                reason = await self._try_to_register(max(deadline - monotonic(), 0.001))
+                refusal = await self._try_to_register(left_s)
             except BrokerUnreachableError as error:
-                reason = str(error)
-            if reason is None:
-                return
-            if monotonic() >= deadline:
-                raise BrokerUnreachableError(f"not registered within {self._registration_timeout_s:g} s: {reason}")
+                # What the controller has said before is more than that the time is over.
+                reason = reason or str(error)
+            else:
+                if refusal is None:
+                    return
+                reason = refusal
             self._log_waiting(f"not registered yet: {reason}")
             await asyncio.sleep(min(wait_s, max(deadline - monotonic(), 0)))
             wait_s = min(2 * wait_s, MAX_RETRY_S)
+        raise BrokerUnreachableError(f"not registered within {self._registration_timeout_s:g} s: {reason}")
 
     async def _try_to_register(self, timeout_s: float) -> str | None:
         """Register; None if that is done, else why not yet. Raises where it never will be."""

@@ -21,7 +21,6 @@ from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
 from tidelog.broker.cluster.kraft.features import SHOWN, announced
 from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
-from tidelog.broker.cluster.kraft.producer_id_blocks import ProducerIdBlocks
 from tidelog.broker.cluster.kraft.quorum import Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import SnapshotFetcher
 from tidelog.broker.cluster.metadata_plane import ANONYMOUS
@@ -107,7 +106,6 @@ class KraftPlane:
             session_s=config.broker_session_timeout_ms / 1000,
             registration_timeout_s=config.initial_broker_registration_timeout_ms / 1000,
         )
-        self.producer_id_blocks = ProducerIdBlocks(self.producer_ids)
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- start and stop
@@ -135,7 +133,6 @@ class KraftPlane:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.producer_id_blocks.close()
         self._controller.close()
         self._forwards.close()
         self._raft.close()

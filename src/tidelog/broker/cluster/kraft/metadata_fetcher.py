@@ -182,9 +182,8 @@ class MetadataFetcher:
         version = channel.version_of(FetchRequest)
         response: FetchResponse = await channel.call(self._request(version), version=version)
         if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-            raise InvalidArgumentError(
-                "the controllers are those of another cluster", path=str(address), found=f"not {self._cluster_id}"
-            )
+            message = "the controllers are those of another cluster than the folder's"
+            raise InvalidArgumentError(message, path=str(address), expected=self._cluster_id)
         if response.error_code:
             raise BrokerError("no metadata", error_code=response.error_code, path=str(address), found=_named(response.error_code))
         if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
