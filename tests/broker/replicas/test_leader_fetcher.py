@@ -607,3 +607,66 @@ def test_the_range_is_asked_once_for_all(logs: Any) -> None:
         assert len(asks) == 2 and all(len(request.topics[0].partitions) == 5 for request in asks)
 
     run(test)
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_change_while_the_leader_is_asked_for_its_epochs(logs: Any, is_left: bool) -> None:
+    """What the old epoch's leader has answered is of no use in the new one, nor for a partition that was left."""
+
+    async def test() -> None:
+        leader = SimulatedLeader()
+        first, second = logs("first"), logs("second")
+        fill(first, 0, 2)
+        fill(second, 0, 1, 1)
+        led = leader.lead(KEY, first, 3)
+        asked = 0
+
+        def answer(request: Any) -> Any:
+            nonlocal asked
+            if isinstance(request, OffsetForLeaderEpochRequest):
+                asked += 1
+                if asked == 1 and is_left:
+                    simulation.fetchers.leave([KEY])
+                elif asked == 1:
+                    led.epoch = 4
+                    simulation.fetchers.follow(LEADER, [leader.followed(KEY, second)])
+                    return leader._epoch_ends(OffsetForLeaderEpochRequest(topics=[]))
+            return None
+
+        leader.answer = answer
+        async with Simulation(leader, fetch_version=11) as simulation:
+            simulation.fetchers.follow(LEADER, [leader.followed(KEY, second)])
+            if is_left:
+                await until(lambda: asked == 1)
+                await asyncio.sleep(0.02)
+                assert second.log_end_offset == 6 and asked == 1
+            else:
+                await until(lambda: same(first, second) and asked > 1)
+
+    run(test)
+
+
+def test_nothing_is_appended_where_logs_part(logs: Any) -> None:
+    """Also if the leader sends records along."""
+
+    async def test() -> None:
+        leader = SimulatedLeader()
+        first, second = logs("first"), logs("second")
+        fill(first, 0, 2)
+        fill(second, 0, 1)
+        leader.lead(KEY, first, 3)
+        read = leader._read_one
+
+        def read_one(*arguments: Any) -> Any:
+            data = read(*arguments)
+            if data.diverging_epoch.epoch >= 0:
+                data.records = bytes(batch(4))
+            return data
+
+        leader._read_one = read_one  # type: ignore[method-assign]
+        async with Simulation(leader) as simulation:
+            simulation.fetchers.follow(LEADER, [leader.followed(KEY, second)])
+            await until(lambda: leader.led[KEY].fetched == 4)
+            assert same(first, second)
+
+    run(test)
