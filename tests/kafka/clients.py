@@ -107,10 +107,10 @@ def wait_until_ended(bootstrap: str, *transactional_ids: str) -> None:
         Producer(config).init_transactions(TIMEOUT_S)
 
 
-def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], partitions: int = 1) -> None:
+def create_topics(bootstrap: str, configs: Mapping[str, Mapping[str, str]], partitions: int = 1, replicas: int = 1) -> None:
     """Create topics with these settings, and wait for their leaders."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    wanted = [NewTopic(name, partitions, 1, config=dict(config)) for name, config in configs.items()]
+    wanted = [NewTopic(name, partitions, replicas, config=dict(config)) for name, config in configs.items()]
     for created in admin.create_topics(wanted, request_timeout=TIMEOUT_S).values():
         created.result(TIMEOUT_S)
     wait_for_leaders(admin, dict.fromkeys(configs, partitions))

@@ -171,7 +171,9 @@ class Transactional:
                     return codes
                 await asyncio.sleep(0.01)
 
-    async def send(self, key: TopicPartition, *values: bytes) -> wire_produce.PartitionProduceResponse:
+    async def send(
+        self, key: TopicPartition, *values: bytes, node_id: int | None = None
+    ) -> wire_produce.PartitionProduceResponse:
         records = [Record(index, 1_700_000_000_000, 0, None, value) for index, value in enumerate(values)]
         producer = Producer(self.producer_id, self.epoch, self.sequence)
         batch = bytes(build_batch_v2(records, producer=producer, is_transactional=True))
@@ -179,7 +181,7 @@ class Transactional:
         request = wire_produce.ProduceRequest(
             self.name, -1, 5000, [wire_produce.TopicProduceData(key.topic, partition_data=data)]
         )
-        answer = only(await self.cluster.ask(self.cluster.record(key).leader, request, 10))
+        answer = only(await self.cluster.ask(node_id or self.cluster.record(key).leader, request, 10))
         if not answer.error_code:
             self.sequence += len(values)
         return answer
@@ -392,6 +394,11 @@ class TestTransactions:
                 assert await producer.add(other) == {0}
                 assert (await producer.send(KEY, b"value")).error_code == ErrorCode.INVALID_TXN_STATE
                 assert (await producer.send(other, b"value")).error_code == 0
+                for follower in (two, coordinator):
+                    answer = await producer.send(KEY, b"value", node_id=follower)
+                    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, (
+                        "clients look for the leader then, and only then"
+                    )
                 assert cluster.leader(KEY).log(KEY).log_end_offset == 0
                 peers = cluster.leader(KEY).node.peers
                 assert peers is not None

@@ -54,7 +54,9 @@ Launch = Callable[[str, str, int], Program]
 class Copying:
     """See the module. `records` are those of each partition."""
 
-    def __init__(self, broker: Endpoint, launch: Launch, *, partitions: int, records: int, seed: int, copiers: int = 1) -> None:
+    def __init__(
+        self, broker: Endpoint, launch: Launch, *, partitions: int, records: int, seed: int, copiers: int = 1, replicas: int = 1
+    ) -> None:
         self.broker = broker
         self.launch = launch
         self.partitions = partitions
@@ -62,7 +64,7 @@ class Copying:
         self.rng = random.Random(seed)
         self.counts: Counter[str] = Counter()
         self._seeds = itertools.count(seed)
-        create_topics(broker.bootstrap, {SOURCE: {}, TARGET: {}}, partitions)
+        create_topics(broker.bootstrap, {SOURCE: {}, TARGET: {}}, partitions, replicas)
         # Whoever is passed no offset later is reported wrong.
         commit_offsets(broker.bootstrap, GROUP, [TopicPartition(SOURCE, partition, 0) for partition in range(partitions)])
         self.writer = Producer(

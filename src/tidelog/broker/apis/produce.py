@@ -296,6 +296,11 @@ def _append_verified(
     entry = state.last_entry(producer.producer_id)
     if entry is not None and entry.has_open_transaction and producer.producer_epoch <= entry.producer_epoch:
         return append(node, key, records, look, message.acks, request.client_id, prepared, uncommitted)
+    if asked is None and node.peers is not None:
+        # It was not led here when the others were asked about.
+        return PartitionProduceResponse(
+            key[1], node.leadership.refusal(log.topic_partition) or ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        )
     if asked is None:
         # Until the first records are in, none that came later may be: see `verification_state`.
         state.maybe_create_verification(producer.producer_id, producer.base_sequence, producer.producer_epoch)

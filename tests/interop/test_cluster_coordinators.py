@@ -1,0 +1,97 @@
+"""Exactly once in a cluster whose coordinators are killed: Tidelog's brokers, under a controller of Apache Kafka's.
+
+The copies, what is done to them, and how they are counted is in `tests/broker/eos/copying.py`. What dies here is the coordinator
+of the copiers' group, or that of a copier's transactional id: others take over while it is away, and it comes back.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from demo.cluster_nodes import Node, brokers
+
+from tests.broker.eos.copying import GROUP, Copying, Launch, python_copier
+from tests.interop.test_exactly_once import java_copier
+from tests.kafka.clusters import KafkaCluster
+from tests.kafka.java import wait_until
+from tidelog.groups.offsets_topic import java_hash
+from tidelog.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+PROPERTIES = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "group.min.session.timeout.ms": "500",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "200",
+    "replica.lag.time.max.ms": "2000",
+}
+PARTITIONS = 2
+"""Of each of the internal topics: see `KafkaCluster`."""
+TIMEOUT_S = 60
+
+
+class Coordinators:
+    """The cluster, as `Copying` ends and starts it: always a broker that coordinates something of the copiers'."""
+
+    def __init__(self, nodes: dict[int, Node]) -> None:
+        self.killed: list[str] = []
+        self._nodes = nodes
+        self._away: Node | None = None
+        self._turns = itertools.cycle([(OFFSETS_TOPIC, GROUP), (TRANSACTIONS_TOPIC, "copier-0")])
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self._nodes.values())
+
+    def kill(self) -> None:
+        self._take_away().kill()
+
+    def stop(self) -> None:
+        self._take_away().stop()
+
+    def start(self) -> None:
+        """Have it come back, once others have all its partitions."""
+        assert self._away is not None
+        away = self._away.node_id
+        wait_until(
+            lambda: away not in self._leaders(OFFSETS_TOPIC) + self._leaders(TRANSACTIONS_TOPIC), "others to lead", TIMEOUT_S
+        )
+        self._away.start()
+
+    def _take_away(self) -> Node:
+        topic, identity = next(self._turns)
+        leader = self._leaders(topic)[abs(java_hash(identity)) % PARTITIONS]
+        self.killed.append(topic)
+        self._away = self._nodes[leader]
+        return self._away
+
+    def _leaders(self, topic: str) -> list[int]:
+        living = [node for node in self._nodes.values() if node is not self._away]
+        admin = AdminClient({"bootstrap.servers": ",".join(node.bootstrap for node in living), "log_level": 0})
+        found = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        return [found[number].leader for number in range(PARTITIONS)]
+
+
+@contextmanager
+def coordinators(folder: Path) -> Iterator[Coordinators]:
+    with KafkaCluster(folder / "cluster", properties=PROPERTIES) as cluster, brokers(cluster, ["tidelog"] * 3) as nodes:
+        yield Coordinators(nodes)
+
+
+@pytest.mark.parametrize("copier", [python_copier, java_copier], ids=["librdkafka", "java"])
+def test_each_record_is_copied_once(tmp_path: Path, copier: object) -> None:
+    launch: Launch = copier(tmp_path)  # type: ignore[operator]
+    with (
+        coordinators(tmp_path) as broker,
+        Copying(broker, launch, partitions=3, records=1500, seed=5, replicas=3) as copying,
+    ):
+        copying.run(["broker_dies", "broker_dies", "broker_restarts"])
+    assert copying.counts["committed"] > 0
+    assert len(broker.killed) == 3 and len(set(broker.killed)) == 2
