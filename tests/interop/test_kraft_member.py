@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.kafka.clusters import KafkaCluster
+from tests.kafka.clusters import KafkaCluster, KafkaNode
 from tests.kafka.java import free_port, wait_until
 from tests.kafka.members import TidelogMember
 
@@ -176,6 +176,31 @@ def test_the_controller_may_restart(cluster: Cluster) -> None:
     cluster.create("afterwards", [list(OURS)])
     cluster.wait_in_sync("afterwards", list(OURS))
     assert cluster.produce("afterwards", 0, numbered("it", 10)) == list(range(10))
+
+
+def test_a_folder_changes_hands(cluster: Cluster) -> None:
+    """A broker of Kafka's goes on with our folder, and we with what it leaves: replicas, and the copy of the metadata."""
+    replicas = [KAFKAS, OURS[1]]
+    cluster.create("handed-over", [replicas])
+    cluster.wait_in_sync("handed-over", replicas)
+    expected = numbered("ours", 100)
+    cluster.produce("handed-over", 0, expected)
+    ours = cluster.members[OURS[1]]
+    assert ours.stop() == 0
+    assert list(ours.data.glob("__cluster_metadata-0/*.checkpoint"))
+    theirs = KafkaNode("3.9.1", ours.folder, OURS[1], ours.port, ours.properties, 256)
+    try:
+        theirs.start()
+        cluster.wait_in_sync("handed-over", replicas)
+        cluster.produce("handed-over", 0, numbered("theirs", 100))
+        theirs.stop()
+    finally:
+        theirs.kill()
+    ours.start()
+    cluster.wait_in_sync("handed-over", replicas)
+    cluster.produce("handed-over", 0, numbered("ours again", 100))
+    assert cluster.values("handed-over", 0) == expected + numbered("theirs", 100) + numbered("ours again", 100)
+    cluster.check_same("handed-over", 0, replicas)
 
 
 # --- what it says where it cannot join

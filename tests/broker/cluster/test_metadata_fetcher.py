@@ -14,6 +14,7 @@ import pytest
 from tests.broker.cluster.fake_controller import CLUSTER_ID, FakeController, FakeQuorum
 from tidelog.broker.cluster.kraft import metadata_fetcher
 from tidelog.broker.cluster.kraft.channels import Channels
+from tidelog.broker.cluster.kraft.metadata_copy import MetadataCopy
 from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.quorum import Quorum
@@ -23,6 +24,7 @@ from tidelog.metadata import records as r
 from tidelog.metadata.batches import build_batch
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
+from tidelog.reader.metadata_log import read_metadata_log
 from tidelog.records.batch import iter_headers
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages import fetch as f
@@ -373,5 +375,81 @@ def test_a_leader_that_answers_nonsense_is_not_believed(tmp_path: Path, damage: 
         async with following(tmp_path, quorum, controller) as follower:
             await follower.until(lambda: "orders" in follower.image.topics)
             assert next(iter_headers(quorum.batches[-1])).next_offset == follower.fetcher.end_offset
+
+    asyncio.run(go())
+
+
+# --- the folder's own copy
+
+
+def test_the_next_start_goes_on_from_the_copy(tmp_path: Path) -> None:
+    folder = tmp_path / "__cluster_metadata-0"
+
+    async def go() -> None:
+        quorum = FakeQuorum()
+        quorum.append(r.FeatureLevelRecord("metadata.version", 21))
+        for number in range(700):
+            quorum.append(*topic(f"topic-{number}", 2, uuid.UUID(int=1000 + number)))
+        quorum.append(r.PartitionChangeRecord(0, uuid.UUID(int=1000), leader=4))
+        controller = FakeController(quorum)
+        async with following(tmp_path, quorum, controller) as follower:
+            await follower.until(lambda: follower.fetcher.is_caught_up)
+            copy = MetadataCopy(folder, follower.fetcher, follower.fetcher._loader)
+            await copy.write()
+            (first,) = folder.iterdir()
+            assert first.name == f"{quorum.end_offset:020}-0000000001.checkpoint"
+            await copy.write()
+            assert list(folder.iterdir()) == [first], "nothing has changed"
+            quorum.append(*topic("new"))
+            await follower.until(lambda: "new" in follower.image.topics)
+            await copy.write()
+            (second,) = folder.iterdir()
+            assert second.name > first.name
+            follower.fetcher.is_between_batches = False
+            quorum.append(*topic("newer", topic_id=uuid.UUID(int=3)))
+            await follower.until(lambda: "newer" in follower.image.topics)
+            follower.fetcher.is_between_batches = False
+            await copy.write()
+            assert list(folder.iterdir()) == [second], "a replay that was cut short is not kept"
+        log = read_metadata_log(tmp_path)
+        assert log is not None
+        assert len(log.image.topics) == 701, "tools see it"
+        assert log.image.topics["topic-0"].partitions[0].leader_epoch == 0
+
+        await controller.start()
+        channels = Channels("test", 1.0, 1.0)
+        image = MetadataImage()
+        deltas: list[MetadataDelta] = []
+
+        async def published(delta: MetadataDelta) -> None:
+            deltas.append(delta)
+
+        loader = MetadataLoader(image, published)
+        fetcher = MetadataFetcher(
+            Quorum({3000: ("127.0.0.1", controller.port)}),
+            channels,
+            loader,
+            SnapshotFetcher(folder, 9, CLUSTER_ID),
+            node_id=9,
+            cluster_id=CLUSTER_ID,
+            directory_id=uuid.UUID(int=5),
+            retry_s=0.01,
+            moved=lambda: None,
+        )
+        (folder / f"{quorum.end_offset + 5:020}-0000000001.checkpoint").write_bytes(b"no snapshot")
+        await MetadataCopy(folder, fetcher, loader).load()
+        assert len(image.topics) == 701
+        controller.seen.clear()
+        task = asyncio.ensure_future(fetcher.run())
+        async with asyncio.timeout(TIMEOUT_S):
+            while "newer" not in image.topics:
+                await asyncio.sleep(0.002)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        channels.close()
+        await controller.stop()
+        assert fetches(controller)[0].topics[0].partitions[0].fetch_offset == int(second.name[:20])
+        assert image.topics["topic-0"].partitions[0].leader_epoch == 0, "no record counts twice"
+        assert len(deltas) == 2
 
     asyncio.run(go())

@@ -19,6 +19,7 @@ from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.controller_channel import ControllerChannel
 from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
 from tidelog.broker.cluster.kraft.features import SHOWN, announced
+from tidelog.broker.cluster.kraft.metadata_copy import MetadataCopy
 from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
 from tidelog.broker.cluster.kraft.quorum import Quorum
@@ -97,6 +98,7 @@ class KraftPlane:
             retry_s=config.controller_quorum_retry_backoff_ms / 1000,
             moved=self._moved,
         )
+        self._copy = MetadataCopy(data_dir / METADATA_DIR, self._fetcher, self._loader)
         self.lifecycle = BrokerLifecycle(
             self.node_id,
             call=lambda request, timeout_s: self.call(request, timeout_s=timeout_s),
@@ -112,7 +114,7 @@ class KraftPlane:
 
     def start(self) -> None:
         """Begin to follow the metadata, and register."""
-        for name, work in (("metadata", self._fetcher.run()), ("lifecycle", self.lifecycle.run())):
+        for name, work in (("metadata", self._follow()), ("lifecycle", self.lifecycle.run()), ("copy", self._copy.run())):
             task = asyncio.get_running_loop().create_task(work, name=f"tidelog-{name}")
             task.add_done_callback(self._over)
             self._tasks.append(task)
@@ -133,12 +135,18 @@ class KraftPlane:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await self._copy.write()
         self._controller.close()
         self._forwards.close()
         self._raft.close()
         self.lifecycle.end()
         if not self.failure.done():
             self.failure.cancel()
+
+    async def _follow(self) -> None:
+        await self._copy.load()
+        await self._fetcher.run()
 
     def _over(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():

@@ -11,7 +11,7 @@
 The first request is of epoch 0: it is refused, and the refusal names the leader and its epoch. (Epoch -1 is refused as well, as
 an invalid request.)
 
-The log is followed in memory; at the next start it is fetched from its beginning or the leader's newest snapshot.
+The log is followed in memory; `metadata_copy` keeps snapshots of what is replayed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
 
 from tidelog.broker.cluster.channel import Channel
@@ -91,8 +92,12 @@ class MetadataFetcher:
         """`moved` is called whenever `end_offset` or `high_watermark` has moved."""
         self.end_offset = 0
         """Up to here the log is replayed."""
+        self.end_epoch = 0
+        """The epoch of the last batch that was replayed."""
         self.high_watermark = -1
         """Up to here it is committed, as far as is known; -1 before the first answer."""
+        self.is_between_batches = True
+        """Whether the image is that of `end_offset`: not while batches are replayed, nor after that was cut short."""
         self._quorum = quorum
         self._channels = channels
         self._loader = loader
@@ -164,9 +169,11 @@ class MetadataFetcher:
                     committed.append((header, batch))
                 if not committed:
                     continue
+                self.is_between_batches = False
                 await self._loader.apply(committed)
                 self._pending_bytes -= sum(header.size for header, _ in committed)
-                self.end_offset = committed[-1][0].next_offset
+                self.end_offset, self.end_epoch = committed[-1][0].next_offset, committed[-1][0].leader_epoch
+                self.is_between_batches = True
             voters = self._loader.voters
             if voters is not None:
                 known = {one.voter_id: (one.endpoints[0].host, one.endpoints[0].port) for one in voters.voters if one.endpoints}
@@ -294,15 +301,18 @@ class MetadataFetcher:
 
     async def _load(self, channel: Channel, snapshot: Snapshot) -> None:
         path = await self._snapshots.fetch(channel, self._quorum.epoch, snapshot)
-        async with self.replaying:
-            self._pending.clear()
-            self._pending_bytes = 0
-            await self._loader.load_snapshot(path)
-            self.end_offset = self._next_offset = snapshot.end_offset
-            self._epoch = snapshot.epoch
-            self.high_watermark = max(self.high_watermark, snapshot.end_offset)
+        await self.begin_with(path, snapshot)
+        self.high_watermark = max(self.high_watermark, snapshot.end_offset)
         logger.info("metadata: snapshot at offset %d, %d topics", snapshot.end_offset, len(self._loader.image.topics))
         self._moved()
+
+    async def begin_with(self, path: Path, snapshot: Snapshot) -> None:
+        """Take a snapshot's state, and go on after it. Raises as `MetadataLoader.load_snapshot`; then all is as it was."""
+        async with self.replaying:
+            await self._loader.load_snapshot(path)
+            self._pending.clear()
+            self._pending_bytes = 0
+            self.end_offset, self.end_epoch = self._next_offset, self._epoch = snapshot
 
     def _lost(self, address: Address, error: TidelogError) -> None:
         if isinstance(error, SecurityProtocolError):

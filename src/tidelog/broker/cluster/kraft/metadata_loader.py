@@ -22,12 +22,13 @@ from tidelog.errors import CorruptDataError
 from tidelog.formats.batch_walk import walk
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.metadata.batches import ValueReader, control_message
-from tidelog.metadata.control_records import SnapshotFooterRecord
+from tidelog.metadata.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from tidelog.metadata.delta import MetadataDelta, difference
 from tidelog.metadata.frame import decode_record
 from tidelog.metadata.image import MetadataImage, Replay
 from tidelog.metadata.records import TopicRecord
 from tidelog.metadata.voters_record import VotersRecord
+from tidelog.model import NO_TIMESTAMP
 from tidelog.records.batch import BatchHeader
 from tidelog.wire.fields import Bytes, Message
 
@@ -43,10 +44,19 @@ class MetadataLoader:
         self.image = image
         self.voters: VotersRecord | None = None
         """The newest record of who votes, in a quorum whose voters may change."""
+        self.changes = 0
+        """How often the image has changed."""
+        self.last_timestamp = NO_TIMESTAMP
+        """Of the newest record that was replayed, in epoch ms."""
         self._publish = publish
         self._replay = Replay(image)
         self._reader = ValueReader()
         self._until = 0.0
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether records were read that count only when others have come."""
+        return self._replay.is_in_transaction
 
     async def apply(self, batches: Iterable[tuple[BatchHeader, Bytes]]) -> None:
         """Replay committed batches, each with exactly its bytes and a right checksum, and publish what they changed.
@@ -57,6 +67,7 @@ class MetadataLoader:
         delta = MetadataDelta(self.image)
         self._until = perf_counter() + SLICE_S
         for header, data in batches:
+            self.last_timestamp = max(self.last_timestamp, header.max_timestamp)
             if header.is_control:
                 _, message = control_message(header, data)
                 self._take_control(message)
@@ -70,11 +81,12 @@ class MetadataLoader:
                     await self._turn()
                 self._replay.add(record, delta)
         if not delta.is_empty:
+            self.changes += 1
             await self._publish(delta)
 
     async def load_snapshot(self, path: Path) -> None:
         """Take the state of a snapshot for the image's, and publish what is different. Raises as `apply`, and StorageError."""
-        image, is_whole, at = MetadataImage(), False, 0
+        image, is_whole, at, timestamp = MetadataImage(), False, 0, NO_TIMESTAMP
         self._until = perf_counter() + SLICE_S
         with ReadOnlyFile(path, fallbacks=()) as file:
             for header in walk(file, 0, file.size_bytes(), crc=True):
@@ -85,6 +97,8 @@ class MetadataLoader:
                 if header.is_control:
                     _, message = control_message(header, data)
                     self._take_control(message)
+                    if isinstance(message, SnapshotHeaderRecord):
+                        timestamp = message.last_contained_log_timestamp
                     is_whole = isinstance(message, SnapshotFooterRecord)
                     continue
                 for value in self._reader.values(header, data):
@@ -97,6 +111,8 @@ class MetadataLoader:
         # The image stays the same object: all who ask have it.
         vars(self.image).update(vars(image))
         delta.image = self.image
+        self.changes += 1
+        self.last_timestamp = timestamp
         await self._publish(delta)
 
     def _take_control(self, message: Message | None) -> None:

@@ -1,0 +1,132 @@
+"""A member's own copy of the cluster's metadata: a snapshot in ``__cluster_metadata-0``, as Kafka's brokers keep them.
+
+| | |
+|---|---|
+| written | soon after a start, every five minutes where anything has changed, and at the end |
+| read | by the next start, which goes on from there; by tools: which topics there are, and their settings |
+| a snapshot that cannot be read | is left out, with a line in the log: the metadata is fetched from the controllers, all of it |
+
+Kafka's brokers append the log's batches as well. They begin with a snapshot that is newer than their log as well as we do.
+
+A snapshot is written while the image stays as it is: its records are made in slices of the loop, and written on another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+
+from tidelog.broker.cluster.kraft.metadata_fetcher import MetadataFetcher
+from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
+from tidelog.broker.cluster.kraft.snapshot_fetcher import PART_SUFFIX, Snapshot
+from tidelog.errors import StorageError, TidelogError
+from tidelog.formats.checkpoints import sync_directory
+from tidelog.metadata.batches import SNAPSHOT_BATCH_RECORDS, build_batch, build_control_batch
+from tidelog.metadata.control_records import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord
+from tidelog.reader.metadata_log import list_snapshots
+from tidelog.wire.fields import Message
+
+logger = logging.getLogger("tidelog.broker")
+
+FIRST_S = 10.0
+INTERVAL_S = 300.0
+"""Between two snapshots, where anything has changed."""
+
+SLICE_S = 0.002
+
+
+class MetadataCopy:
+    """Keeps snapshots in `folder`. Belongs to the loop's thread."""
+
+    def __init__(self, folder: Path, fetcher: MetadataFetcher, loader: MetadataLoader) -> None:
+        self._folder = folder
+        self._fetcher = fetcher
+        self._loader = loader
+        self._kept_changes = 0
+
+    async def load(self) -> None:
+        """Begin with the newest snapshot that is there and can be read, if there is one."""
+        try:
+            found = list_snapshots(self._folder) if self._folder.is_dir() else []
+        except StorageError as error:
+            logger.warning("the copy of the metadata is left out: %s", error)
+            return
+        for one in found:
+            try:
+                await self._fetcher.begin_with(one.path, Snapshot(one.end_offset, one.epoch))
+            except TidelogError as error:
+                logger.warning("a copy of the metadata is left out: %s", error)
+                continue
+            self._kept_changes = self._loader.changes
+            return
+
+    async def run(self) -> None:
+        """Write a snapshot now and then, until it is cancelled."""
+        wait_s = FIRST_S
+        while True:
+            await asyncio.sleep(wait_s)
+            await self.write()
+            wait_s = INTERVAL_S
+
+    async def write(self) -> None:
+        """Write a snapshot, unless nothing has changed since the last one. What the disk refuses is logged."""
+        loader = self._loader
+        async with self._fetcher.replaying:
+            if loader.changes == self._kept_changes or loader.is_in_transaction or not self._fetcher.is_between_batches:
+                return
+            snapshot, changes = Snapshot(self._fetcher.end_offset, self._fetcher.end_epoch), loader.changes
+            batches = await _batches(loader, snapshot.epoch)
+        try:
+            await asyncio.to_thread(_write, self._folder, snapshot, batches)
+        except OSError as error:
+            logger.warning("%s: no copy of the metadata: %s", self._folder, error.strerror or error)
+            return
+        self._kept_changes = changes
+
+
+async def _batches(loader: MetadataLoader, epoch: int) -> list[bytes]:
+    timestamp, until = loader.last_timestamp, perf_counter() + SLICE_S
+    control: list[Message] = [SnapshotHeaderRecord(0, timestamp)]
+    if loader.voters is not None:
+        control += [KRaftVersionRecord(0, 1), loader.voters]
+    batches = [build_control_batch(message, offset, epoch, timestamp) for offset, message in enumerate(control)]
+    offset = len(batches)
+    values: list[bytes] = []
+    for value in loader.image.to_values():
+        values.append(value)
+        if len(values) == SNAPSHOT_BATCH_RECORDS:
+            batches.append(build_batch(values, offset, epoch, timestamp))
+            offset, values = offset + len(values), []
+        if perf_counter() >= until:
+            await asyncio.sleep(0)
+            until = perf_counter() + SLICE_S
+    if values:
+        batches.append(build_batch(values, offset, epoch, timestamp))
+    batches.append(build_control_batch(SnapshotFooterRecord(0), offset + len(values), epoch, timestamp))
+    return batches
+
+
+def _write(folder: Path, snapshot: Snapshot, batches: list[bytes]) -> None:
+    """Write it under another name, sync, give it its name, and remove older ones."""
+    folder.mkdir(exist_ok=True)
+    path = folder / snapshot.file_name
+    part = path.with_name(path.name + PART_SUFFIX)
+    try:
+        with part.open("wb") as file:
+            file.writelines(batches)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_directory(folder)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    for old in list_snapshots(folder):
+        if old.end_offset < snapshot.end_offset:
+            with suppress(OSError):
+                old.path.unlink()
