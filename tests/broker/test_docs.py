@@ -9,6 +9,7 @@ import pytest
 
 from tidelog.broker.group_lags import Scraped
 from tidelog.broker.metrics import Metrics
+from tidelog.broker.replicas.replica_numbers import ReplicaNumbers
 from tidelog.broker.server.dispatch import APIS
 from tidelog.broker.server.prometheus import BrokerCollector, Snapshot
 from tidelog.broker.settings.broker_config import BROKER_PROPERTIES
@@ -53,9 +54,8 @@ def test_metrics() -> None:
         topic_per_second=1,
         retention=Retention(Precision.NEVER),
     )
-    collected = BrokerCollector(
-        lambda: Snapshot(metrics, {"orders": TopicStatistics(partitions=1)}), lambda: Scraped({"app": 1}, [("app", lag)], 0)
-    ).collect()
+    snapshot = Snapshot(metrics, {"orders": TopicStatistics(partitions=1)}, ReplicaNumbers())
+    collected = BrokerCollector(lambda: snapshot, lambda: Scraped({"app": 1}, [("app", lag)], 0)).collect()
     served = {family.name + ("_total" if family.type == "counter" else "") for family in collected if family.samples}
     assert set(re.findall(r"`(tidelog_\w+)`", SECTIONS["Metrics"].partition("KIP-32 wants")[0])) == served
 

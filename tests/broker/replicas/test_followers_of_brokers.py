@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.replicas.small_cluster import SmallCluster, only
+from tidelog.broker.replicas.replica_numbers import ReplicaNumbers, counted
 from tidelog.broker.settings.dynamic_settings import FOLLOWER_RATE, LEADER_RATE
 from tidelog.metadata import records as r
 from tidelog.model import TopicPartition
@@ -53,6 +54,28 @@ async def set_rate(cluster: SmallCluster, name: str, value: str | None) -> None:
     await cluster.until(
         lambda: all(member.node.dynamic_settings.throttled_rate(name) == expected for member in cluster.members.values())
     )
+
+
+def test_what_an_operator_sees(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2, replica_lag_time_max_ms=300) as cluster:
+            await cluster.create_topic("orders", [1, 2], [2, 1], min_insync_replicas="2")
+            await cluster.produce(KEY, b"a" * 1000)
+            assert numbers(cluster, 1) == ReplicaNumbers(led=1, followed=1)
+            found = numbers(cluster, 2)
+            assert 1000 < found.copied_bytes < 1200
+            assert found == ReplicaNumbers(led=1, followed=1, copied_bytes=found.copied_bytes)
+            await cluster.kill(2)
+            await cluster.until(lambda: numbers(cluster, 1).led == 2)
+            assert numbers(cluster, 1) == ReplicaNumbers(led=2, under_replicated=2, under_min_isr=2)
+
+    run(work())
+
+
+def numbers(cluster: SmallCluster, node_id: int) -> ReplicaNumbers:
+    node = cluster.members[node_id].node
+    assert node.replicas is not None and node.fetchers is not None
+    return list(counted(node.replicas.partitions, node.fetchers))[-1]
 
 
 def test_a_leaders_throttle(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@
 | `isr_changes` | other in-sync replicas, proposed to the controller |
 | `offset_waits`, `delayed_produce` | acks=all: answers that wait until records are committed |
 | `fetchers`, `following/` | all that is followed; how one leader is followed |
+| `replica_numbers` | what an operator sees |
 | `replication_quota` | throttles of replication |
 | `replica_selector` | which replica a consumer is sent to |
 """

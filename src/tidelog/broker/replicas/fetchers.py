@@ -58,6 +58,8 @@ class Fetchers:
         """Which fetcher each partition is followed by."""
         self._stopping: set[asyncio.Task[None]] = set()
         self._is_started = False
+        self._ended_bytes = 0
+        """Bytes that fetchers have appended which ended."""
 
     def follow(self, leader_id: int, partitions: Iterable[Followed]) -> None:
         """Follow partitions from a leader, wherever they were followed from before; no change if that is so already."""
@@ -113,6 +115,11 @@ class Fetchers:
         return [one for one in self.partitions() if one.state is FollowerState.FAILED]
 
     @property
+    def appended_bytes(self) -> int:
+        """Bytes of records that came from leaders."""
+        return self._ended_bytes + sum(fetcher.appended_bytes for fetcher in self._fetchers.values())
+
+    @property
     def max_lag(self) -> int:
         """Offsets below its leader's high watermark that the partition furthest from it lacks."""
         return max((one.lag or 0 for one in self.partitions()), default=0)
@@ -127,6 +134,7 @@ class Fetchers:
         for where, fetcher in tuple(self._fetchers.items()):
             if not fetcher.partitions:
                 del self._fetchers[where]
+                self._ended_bytes += fetcher.appended_bytes
                 if self._is_started:
                     task = asyncio.get_running_loop().create_task(fetcher.stop(), name=f"ending fetches from broker {where[0]}")
                     self._stopping.add(task)

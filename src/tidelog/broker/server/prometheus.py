@@ -18,6 +18,10 @@
 | `tidelog_unsent_bytes`, `tidelog_unsent_budget_bytes` | | memory of answers that clients have not taken, and its budget |
 | `tidelog_partitions_went_offline_total`, `tidelog_partitions_came_back_total` | | after an I/O error; once its cause is gone |
 | `tidelog_log_bytes`, `tidelog_segments`, `tidelog_partitions`, `tidelog_offline_partitions` | `topic` | in the data folder |
+| `tidelog_replicas` | `role` | of a member of a cluster: `leader`, `follower` |
+| `tidelog_under_replicated_partitions`, `tidelog_under_min_isr_partitions` | | led here: not all in sync; too few for acks=all |
+| `tidelog_failed_followers`, `tidelog_follower_max_lag_records` | | given up until the next leader epoch; the furthest lag |
+| `tidelog_replicated_bytes_total` | | records that came from leaders |
 | `tidelog_group_members` | `group` | |
 | `tidelog_group_lag_records` | `group`, `topic`, `partition` | offsets up to the end of a read_committed reading |
 | `tidelog_group_lag_seconds` | the same | age of the next record that the group would be given, negative if it is of the future |
@@ -41,6 +45,7 @@ from prometheus_client.registry import Collector
 
 from tidelog.broker.group_lags import OnLoop, Scraped
 from tidelog.broker.metrics import Histogram, Metrics
+from tidelog.broker.replicas.replica_numbers import ReplicaNumbers, counted
 from tidelog.groups.lag import CatchUp, PartitionLag, Precision
 
 if TYPE_CHECKING:
@@ -57,6 +62,8 @@ class Snapshot(NamedTuple):
 
     metrics: Metrics
     topics: Mapping[str, TopicStatistics]
+    replicas: ReplicaNumbers | None = None
+    """None of a broker that stands alone."""
 
 
 def snapshot(node: Node, call: OnLoop) -> Snapshot:
@@ -66,7 +73,16 @@ def snapshot(node: Node, call: OnLoop) -> Snapshot:
     while True:
         topics = call(partial(_step, steps))
         if topics is not None:
-            return Snapshot(metrics, topics)
+            return Snapshot(metrics, topics, _replicas(node, call))
+
+
+def _replicas(node: Node, call: OnLoop) -> ReplicaNumbers | None:
+    if node.replicas is None or node.fetchers is None:
+        return None
+    found, steps = ReplicaNumbers(), counted(node.replicas.partitions, node.fetchers)
+    while (numbers := call(partial(next, steps, None))) is not None:
+        found = numbers
+    return found
 
 
 def _step(steps: Steps[Mapping[str, TopicStatistics]]) -> Mapping[str, TopicStatistics] | None:
@@ -93,11 +109,13 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return everything, as the module's table says."""
-        metrics, topics = self._ask()
+        metrics, topics, replicas = self._ask()
         yield from _of_requests(metrics)
         yield from _of_connections(metrics)
         yield from _of_topics(metrics)
         yield from _of_folder(topics)
+        if replicas is not None:
+            yield from _of_replicas(replicas)
         if self._ask_groups is not None:
             yield from _of_groups(self._ask_groups())
 
@@ -191,6 +209,21 @@ def _of_folder(topics: Mapping[str, TopicStatistics]) -> Iterable[Metric]:
         rolled.add_metric([name], topic.rolled_by_time)
         short.add_metric([name], topic.one_batch_segments)
     return *(gauge for gauge, _ in gauges), offline, rolled, short
+
+
+def _of_replicas(numbers: ReplicaNumbers) -> Iterable[Metric]:
+    roles = GaugeMetricFamily("tidelog_replicas", "Replicas that lead, and that follow.", labels=["role"])
+    roles.add_metric(["leader"], numbers.led)
+    roles.add_metric(["follower"], numbers.followed)
+    yield roles
+    for name, text, value in (
+        ("under_replicated_partitions", "Partitions led here with replicas out of sync.", numbers.under_replicated),
+        ("under_min_isr_partitions", "Partitions led here that refuse acks=all.", numbers.under_min_isr),
+        ("failed_followers", "Partitions that are not followed until their next leader epoch.", numbers.failed),
+        ("follower_max_lag_records", "Offsets that the follower furthest from its leader lacks.", numbers.max_lag),
+    ):
+        yield GaugeMetricFamily(f"tidelog_{name}", text, value=value)
+    yield CounterMetricFamily("tidelog_replicated_bytes", "Bytes of records that came from leaders.", value=numbers.copied_bytes)
 
 
 def _of_groups(scraped: Scraped) -> Iterable[Metric]:

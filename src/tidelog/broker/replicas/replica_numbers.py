@@ -1,0 +1,49 @@
+"""What an operator sees of a member's replicas: who is late, who is given up, what is not as safe as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tidelog.broker.replicas.fetchers import Fetchers
+from tidelog.broker.replicas.following.followed_partition import FollowerState
+from tidelog.broker.replicas.partition import Partition
+
+AT_ONCE = 1000
+
+
+@dataclass
+class ReplicaNumbers:
+    """Counts of one moment, and bytes since the start."""
+
+    led: int = 0
+    followed: int = 0
+    under_replicated: int = 0
+    """Partitions led here of which fewer replicas are in sync than there are."""
+    under_min_isr: int = 0
+    """Partitions led here that refuse acks=all."""
+    failed: int = 0
+    """Partitions that are not followed until their next epoch."""
+    max_lag: int = 0
+    """Offsets up to its leader's high watermark that the partition furthest from it lacks."""
+    copied_bytes: int = 0
+    """Bytes of records that came from leaders."""
+
+
+def counted(partitions: Iterable[Partition], fetchers: Fetchers) -> Iterator[ReplicaNumbers]:
+    """Yield numbers, whole at the end; some partitions at each step."""
+    numbers = ReplicaNumbers(copied_bytes=fetchers.appended_bytes)
+    for count, partition in enumerate(tuple(partitions), start=1):
+        if partition.is_leader:
+            numbers.led += 1
+            numbers.under_replicated += len(partition.isr) <= len(partition.followers)
+            numbers.under_min_isr += partition.is_under_min_isr
+        else:
+            one = fetchers.partition(partition.key)
+            if one is not None:
+                numbers.followed += 1
+                numbers.failed += one.state is FollowerState.FAILED
+                numbers.max_lag = max(numbers.max_lag, one.lag or 0)
+        if not count % AT_ONCE:
+            yield numbers
+    yield numbers
