@@ -92,13 +92,17 @@ class Broker:
     # --- life
 
     def come_back(self, epoch: int, keeps: int) -> None:
-        """Start with the first `keeps` records, and all of the metadata."""
+        """Start with the first `keeps` records, and all of the metadata: what it says now, not what it said before."""
         self.log.truncate_to(keeps)
         self.log.high_watermark = min(self.checkpoint, keeps)
         self.is_up, self.epoch, self.applied, self.known = True, epoch, 0, {}
         self.partition = self._new_partition()
-        while self.applied < len(self.cluster.metadata):
-            self.learn()
+        for record in self.cluster.metadata:
+            if not isinstance(record, PartitionRecord):
+                self.known[record[0]] = record[1]
+        self.applied = len(self.cluster.metadata)
+        latest = [record for record in self.cluster.metadata if isinstance(record, PartitionRecord)][-1]
+        self.partition.apply(latest, self.log, self.cluster.now_s)
 
     def learn(self) -> None:
         """Apply the next record of the metadata."""
@@ -140,7 +144,7 @@ class Broker:
             return
         for epoch, value in answer.records:
             log.append(epoch, value)
-        log.update_high_watermark(answer.high_watermark)
+        log.update_high_watermark(max(answer.high_watermark, log.high_watermark))
 
     # --- leader
 
