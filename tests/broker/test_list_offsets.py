@@ -155,9 +155,13 @@ class TestKafkasLines:
     def test_response_default_offset_and_leader_epoch_for_all_versions(self, shared: RunningBroker, asking: RawClient) -> None:
         shared.create_topic("all-versions")
         fill(shared, "all-versions", 100, 200, 300, 400, 500)
-        for version in range(10):
+        for version in range(12):
             epoch = 0 if version >= 4 else -1
-            zero, earliest, latest, largest, local = ask(asking, "all-versions", 0, -2, -1, -3, -4, version=version)
+            zero, earliest, latest, largest, local, to_upload = ask(
+                asking, "all-versions", 0, -2, -1, -3, -4, -6, version=version
+            )
+            assert to_upload.error_code == (0 if version >= 11 else ErrorCode.UNSUPPORTED_VERSION)
+            assert (to_upload.offset, to_upload.timestamp, to_upload.leader_epoch) == (-1, -1, -1)
             if version == 0:
                 assert (zero.old_style_offsets, earliest.old_style_offsets, latest.old_style_offsets) == ([], [0], [10, 0])
             else:

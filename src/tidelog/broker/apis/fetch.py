@@ -36,7 +36,7 @@ from tidelog.wire.messages.fetch import (
     PartitionData,
 )
 
-SERVED = Versions(0, 17)
+SERVED = Versions(0, 18)
 """What each version changed: the table of `tidelog.wire.messages.fetch`."""
 
 

@@ -2,7 +2,7 @@
 
 Nothing is tiered. As long as the high watermark of a new leader is below the start of its epoch, consumers that ask for LATEST,
 or for what is not below it, get OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207). Followers answer only a
-debugger, which calls itself replica -2.
+debugger, which calls itself replica -2. Followers from Kafka 4.2 on ask in version 11, whatever a broker says that it serves.
 
 | timestamp | since | offset | timestamp in the answer | epoch in the answer |
 |---|---|---|---|---|
@@ -11,6 +11,7 @@ debugger, which calls itself replica -2.
 | -3, MAX_TIMESTAMP | 7 | the first record with the largest | the record's | of its batch |
 | -4, EARLIEST_LOCAL | 8 | log start | -1 | of what is there |
 | -5, LATEST_TIERED | 9 | -1 | -1 | -1 |
+| -6, EARLIEST_PENDING_UPLOAD | 11 | -1 | -1 | -1 |
 | a time | 0 | the first record that is not earlier | the record's | of its batch |
 | any other negative one, or one not known to the version | | UNSUPPORTED_VERSION | | |
 
@@ -56,12 +57,14 @@ from tidelog.wire.messages.list_offsets import (
 if TYPE_CHECKING:
     from tidelog.storage.partition.partition_log import PartitionLog
 
-SERVED = Versions(0, 9)
+SERVED = Versions(0, 11)
 """What each version changed: the table of `tidelog.wire.messages.list_offsets`."""
 
 logger = logging.getLogger("tidelog.broker")
 
-SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+EARLIEST_PENDING_UPLOAD = -6
+
+SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """From which version on a special timestamp is known."""
 
 CONSUMER = -1
@@ -185,6 +188,8 @@ class _Lookups:
 
     def _look_up(self, log: PartitionLog, timestamp: int, answer: ListOffsetsPartitionResponse) -> int:
         """Fill an answer in; return why it cannot be, 0 if it could."""
+        if timestamp == EARLIEST_PENDING_UPLOAD:
+            timestamp = LATEST_TIERED  # There is neither.
         found = log.fetch_offset_for_timestamp(timestamp, self._isolation)
         if self._is_consumer and (timestamp == LATEST or found is None) and self._node.leadership.check_latest_known(log):
             is_known = self._version >= _FIRST_WITH_NOT_AVAILABLE

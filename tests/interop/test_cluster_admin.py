@@ -1,0 +1,242 @@
+"""Kafka 3.9.1's tools for admins, against members of a cluster under Kafka's controllers: any broker answers for the cluster.
+
+Brokers 1 and 2 are Tidelog's, broker 5 is Kafka's. The tools ask one of the first two for the cluster; which broker they then
+send a request to is their own choice, as in any cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+
+from tests.kafka.clusters import KafkaCluster
+from tests.kafka.jars import classpath
+from tests.kafka.java import free_port, run_java, wait_until
+
+RELEASE = "3.9.1"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+
+TIMEOUT_S = 60
+OURS = (1, 2)
+THEIRS = 5
+
+
+class Members:
+    """A cluster, and how its tools are run."""
+
+    def __init__(self, cluster: KafkaCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.bootstraps: list[str] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, node_id: int) -> None:
+        port, data, path = free_port(), self.folder / f"member-{node_id}", self.folder / f"server-{node_id}.properties"
+        self.cluster.format(data, node_id)
+        properties = self.cluster.member_properties(node_id, port, data)
+        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        with (self.folder / f"serve-{node_id}.err").open("wb") as said:
+            command = [sys.executable, "-m", "tidelog", "serve", "--config", path]
+            self.processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said))
+        self.bootstraps.append(f"127.0.0.1:{port}")
+
+    def wait(self, wanted: set[int]) -> None:
+        for bootstrap in self.bootstraps:
+            admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+            wait_until(lambda admin=admin: wanted == set(admin.list_topics(timeout=5).brokers), "all brokers")  # type: ignore[misc]
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(TIMEOUT_S)
+            finally:
+                process.kill()
+
+    def tool(self, main: str, *arguments: str, at: int = 0, check: bool = True) -> str:
+        return run_java(classpath(RELEASE), main, ("--bootstrap-server", self.bootstraps[at], *arguments), check=check)
+
+    def partitions(self, topic: str, at: int = 1) -> dict[int, tuple[int, list[int]]]:
+        """Leader and replicas of each partition, in sync all of them."""
+        found = {}
+        for line in self.tool(TOPICS, "--describe", "--topic", topic, at=at).splitlines():
+            match = re.search(r"Partition: (\d+)\tLeader: (\d+)\tReplicas: ([\d,]+)\tIsr: ([\d,]+)", line)
+            if match:
+                replicas, isr = ([int(one) for one in match[group].split(",")] for group in (3, 4))
+                assert sorted(replicas) == sorted(isr), line
+                found[int(match[1])] = int(match[2]), replicas
+        return found
+
+    def written(self, name: str, content: object) -> str:
+        path = self.folder / name
+        path.write_text(json.dumps(content))
+        return str(path)
+
+
+@contextmanager
+def members_of(folder: Path, release: str, ours: tuple[int, ...] = OURS) -> Iterator[Members]:
+    properties = {"auto.create.topics.enable": "true", "default.replication.factor": "2", "num.partitions": "3"}
+    with KafkaCluster(folder, release=release, properties=properties) as cluster:
+        members = Members(cluster, folder)
+        try:
+            for node_id in ours:
+                members.start(node_id)
+            cluster.broker(THEIRS)
+            members.wait({*ours, THEIRS})
+            yield members
+        finally:
+            members.stop()
+        for node_id in ours:
+            said = (folder / f"serve-{node_id}.err").read_text()
+            assert "Traceback" not in said, said
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
+    with members_of(tmp_path_factory.mktemp("cluster-admin"), RELEASE) as members:
+        members.tool(TOPICS, "--create", "--topic", "orders", "--replica-assignment", "1:2,2:1,5:1")
+        produce(members, "orders", 3)
+        yield members
+
+
+def produce(members: Members, topic: str, partitions: int, count: int = 300) -> None:
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = Producer({"bootstrap.servers": members.bootstraps[0], "acks": "all"})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=number % partitions, on_delivery=delivered)
+    assert producer.flush(TIMEOUT_S) == 0
+    assert failed == []
+
+
+def test_topics(members: Members) -> None:
+    """kafka-topics, and topics that somebody uses: the controllers make them, all members show them."""
+    created = members.tool(TOPICS, "--create", "--topic", "made", "--partitions", "2", "--replication-factor", "3")
+    assert "Created topic made." in created
+    refused = members.tool(TOPICS, "--create", "--topic", "ma.de", "--replication-factor", "4", check=False)
+    assert "InvalidReplicationFactorException" in refused
+    members.tool(TOPICS, "--alter", "--topic", "made", "--partitions", "4", at=1)
+    for at in (0, 1):
+        replicas = {number: sorted(replicas) for number, (_, replicas) in members.partitions("made", at).items()}
+        assert replicas == {number: [1, 2, 5] for number in range(4)}
+    members.tool(TOPICS, "--delete", "--topic", "made")
+    produce(members, "used", 3)
+    assert len(members.partitions("used")) == 3
+    listed = members.tool(TOPICS, "--list", at=1).split()
+    assert ("orders" in listed, "used" in listed, "made" in listed) == (True, True, False)
+
+
+def test_properties(members: Members) -> None:
+    """kafka-configs: kept by the controllers, checked by the broker that they are for, shown by any."""
+
+    def describe(*entity: str, at: int) -> str:
+        return members.tool(CONFIGS, "--describe", "--entity-type", *entity, at=at)
+
+    def alter(*change: str, at: int = 0, check: bool = True) -> str:
+        return members.tool(CONFIGS, "--alter", "--entity-type", *change, at=at, check=check)
+
+    alter("topics", "--entity-name", "orders", "--add-config", "retention.bytes=77777777,max.message.bytes=900000")
+    alter("topics", "--entity-name", "orders", "--delete-config", "max.message.bytes", at=1)
+    shown = describe("topics", "--entity-name", "orders", at=1)
+    assert "retention.bytes=77777777 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.bytes=77777777" in shown
+    assert "max.message.bytes" not in shown
+    alter("brokers", "--entity-default", "--add-config", "message.max.bytes=1500000")
+    alter("brokers", "--entity-name", "2", "--add-config", "message.max.bytes=1600000")
+    own = describe("brokers", "--entity-name", "2", at=0)
+    assert "DYNAMIC_BROKER_CONFIG:message.max.bytes=1600000, DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=1500000" in own
+    refused = alter("brokers", "--entity-name", "2", "--add-config", "log.dirs=/x", check=False)
+    assert "InvalidRequestException: these settings do not change while a broker runs: log.dirs" in refused
+
+
+def test_records_and_folders(members: Members) -> None:
+    """kafka-delete-records by each partition's leader, kafka-log-dirs of each broker's replicas."""
+    offsets = {"partitions": [{"topic": "orders", "partition": number, "offset": 30} for number in range(3)], "version": 1}
+    done = members.tool(DELETE_RECORDS, "--offset-json-file", members.written("delete.json", offsets))
+    assert re.findall(r"partition: orders-(\d)\s+low_watermark: (\d+)", done) == [("0", "30"), ("1", "30"), ("2", "30")]
+    firsts = members.tool(GET_OFFSETS, "--topic", "orders", "--time", "-2", at=1)
+    assert re.findall(r"orders:\d:\d+", firsts) == ["orders:0:30", "orders:1:30", "orders:2:30"]
+    folders = members.tool(LOG_DIRS, "--describe", "--topic-list", "orders", at=1)
+    (line,) = [line for line in folders.splitlines() if line.startswith("{")]
+    found = {
+        broker["broker"]: {one["partition"] for one in broker["logDirs"][0]["partitions"]}
+        for broker in json.loads(line)["brokers"]
+    }
+    assert found == {1: {"orders-0", "orders-1", "orders-2"}, 2: {"orders-0", "orders-1"}, 5: {"orders-2"}}
+
+
+def test_replicas_move_and_leaders_are_elected(members: Members) -> None:
+    """kafka-reassign-partitions to and from Kafka's broker, throttled, and kafka-leader-election."""
+    members.tool(TOPICS, "--create", "--topic", "moves", "--replica-assignment", "1:2,5:2")
+    produce(members, "moves", 2)
+    wanted = [{"topic": "moves", "partition": 0, "replicas": [5, 1]}, {"topic": "moves", "partition": 1, "replicas": [1, 2]}]
+    plan = ("--reassignment-json-file", members.written("moves.json", {"version": 1, "partitions": wanted}))
+    begun = members.tool(REASSIGN, *plan, "--execute", "--throttle", "50000000")
+    assert "Successfully started partition reassignments for moves-0,moves-1" in begun
+
+    def is_over() -> bool:
+        return "still in progress" not in members.tool(REASSIGN, *plan, "--verify", at=1)
+
+    wait_until(is_over, "the replicas to be moved")
+    assert "No partition reassignments found." in members.tool(REASSIGN, "--list")
+    assert "throttled" not in members.tool(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", "moves")
+    members.tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
+    assert members.partitions("moves") == {0: (5, [5, 1]), 1: (1, [1, 2])}
+
+
+def test_the_quorum_and_the_cluster(members: Members) -> None:
+    """kafka-metadata-quorum, kafka-features, kafka-cluster, kafka-broker-api-versions."""
+    status = members.tool(QUORUM, "describe", "--status")
+    assert re.search(r"LeaderId:\s+3000", status)
+    for node_id in (*OURS, THEIRS):
+        assert re.search(rf"CurrentObservers:.*\b{node_id}\b", status)
+    lag = members.tool(QUORUM, "describe", "--replication", at=1)
+    assert len(re.findall(r"Observer", lag)) == 3
+    assert re.search(
+        r"Feature: metadata.version\t.*FinalizedVersionLevel: (3.9-IV0|UNKNOWN|\d)", members.tool(FEATURES, "describe")
+    )
+    assert members.cluster.cluster_id in run_java(
+        classpath(RELEASE), CLUSTER, ("cluster-id", "--bootstrap-server", members.bootstraps[1])
+    )
+    versions = members.tool(API_VERSIONS, at=1)
+    assert len(re.findall(r"^\S+ \(id: (?:1|2|5) rack: null\) -> \(", versions, re.MULTILINE)) == 3
+    assert versions.count("DescribeQuorum(55): 0") == 3
+
+
+def test_controllers_of_kafka_4(tmp_path: Path) -> None:
+    """The same by controllers that have more APIs and features than the tools know."""
+    with members_of(tmp_path, "4.2.0", ours=(1,)) as members:
+        members.tool(TOPICS, "--create", "--topic", "moves", "--replica-assignment", "1,5", "--config", "retention.ms=7777777")
+        produce(members, "moves", 2)
+        wanted = [{"topic": "moves", "partition": number, "replicas": [5, 1]} for number in (0, 1)]
+        plan = ("--reassignment-json-file", members.written("moves.json", {"version": 1, "partitions": wanted}))
+        members.tool(REASSIGN, *plan, "--execute")
+        wait_until(lambda: "still in progress" not in members.tool(REASSIGN, *plan, "--verify", at=0), "the replicas to be moved")
+        described = members.tool(TOPICS, "--describe", "--topic", "moves")
+        assert "retention.ms=7777777" in described
+        assert len(re.findall(r"Replicas: 5,1", described)) == 2
+        assert re.search(r"LeaderId:\s+3000", members.tool(QUORUM, "describe", "--status"))
