@@ -1,4 +1,4 @@
-"""Exactly once in a cluster whose coordinators are killed: Tidelog's brokers, under a controller of Apache Kafka's.
+"""Exactly once in a cluster whose coordinators are killed: Tidelog's brokers, alone or beside Kafka's, under Kafka's controller.
 
 The copies, what is done to them, and how they are counted is in `tests/broker/eos/copying.py`. What dies here is the coordinator
 of the copiers' group, or that of a copier's transactional id: others take over while it is away, and it comes back.
@@ -80,16 +80,20 @@ class Coordinators:
 
 
 @contextmanager
-def coordinators(folder: Path) -> Iterator[Coordinators]:
-    with KafkaCluster(folder / "cluster", properties=PROPERTIES) as cluster, brokers(cluster, ["tidelog"] * 3) as nodes:
+def coordinators(folder: Path, kinds: list[str]) -> Iterator[Coordinators]:
+    with KafkaCluster(folder / "cluster", properties=PROPERTIES) as cluster, brokers(cluster, kinds) as nodes:
         yield Coordinators(nodes)
 
 
-@pytest.mark.parametrize("copier", [python_copier, java_copier], ids=["librdkafka", "java"])
-def test_each_record_is_copied_once(tmp_path: Path, copier: object) -> None:
+@pytest.mark.parametrize(
+    ("copier", "kinds"),
+    [(python_copier, ["tidelog", "tidelog", "tidelog"]), (java_copier, ["tidelog", "kafka", "tidelog"])],
+    ids=["librdkafka", "java-and-kafka"],
+)
+def test_each_record_is_copied_once(tmp_path: Path, copier: object, kinds: list[str]) -> None:
     launch: Launch = copier(tmp_path)  # type: ignore[operator]
     with (
-        coordinators(tmp_path) as broker,
+        coordinators(tmp_path, kinds) as broker,
         Copying(broker, launch, partitions=3, records=1500, seed=5, replicas=3) as copying,
     ):
         copying.run(["broker_dies", "broker_dies", "broker_restarts"])
