@@ -52,8 +52,8 @@ logger = logging.getLogger("tidelog.broker")
 READ_BYTES = 1 << 20
 """So much is read at once while loading; a larger batch comes whole."""
 
-COMMIT_TIMEOUT_MS = 5_000
-"""Kafka's offsets.commit.timeout.ms."""
+COMMIT_TIMEOUT_MS = 30_000
+"""Kafka's request.timeout.ms of a broker."""
 
 TOMBSTONES_AT_ONCE = 1000
 """A batch of more might be larger than the topic takes."""

@@ -43,7 +43,7 @@ from tidelog.broker.replicas.delayed_produce import FIRST_WITH_LEADERS, DelayedP
 from tidelog.broker.server.slices import SLICE_S, Elsewhere, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics import NO_TOPIC_ID
-from tidelog.broker.transactions.ask_coordinator import Asked, ask_coordinator
+from tidelog.broker.transactions.ask_coordinator import Asked, ask_coordinator, to_ask
 from tidelog.errors import (
     CorruptBatchError,
     DecompressedTooLargeError,
@@ -205,11 +205,12 @@ def _work(node: Node, message: ProduceRequest, request: Request) -> Work:
         return _refuse_all(sent, acks, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "records of several producers in one transaction")
     asked: dict[_Key, Asked] = {}
     if producers and node.peers is not None and node.config.transaction_partition_verification_enable:
-        # The coordinator may be at another broker: others will read into their memory meanwhile.
-        if not is_kept:
-            is_kept = True
-            _keep(sent, next(iter(sent)))
-        asked = yield from ask_coordinator(node, message.transactional_id or "", dict(zip(sent, looks, strict=True)))
+        unknown = to_ask(node, dict(zip(sent, looks, strict=True)))
+        if unknown is not None:
+            if not is_kept:  # The coordinator may be at another broker: others will read into this memory meanwhile.
+                is_kept = True
+                _keep(sent, next(iter(sent)))
+            asked = yield from ask_coordinator(node, message.transactional_id or "", unknown)
     answers: dict[str, list[PartitionProduceResponse]] = {}
     waiting: list[Uncommitted] = []
     is_refused = False

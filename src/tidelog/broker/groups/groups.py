@@ -57,6 +57,7 @@ class Groups:
                 "segment.bytes": config.offsets_topic_segment_bytes,
             },
             codec=Codec(config.offsets_topic_compression_codec),
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
         )
 
     def start(self) -> None:

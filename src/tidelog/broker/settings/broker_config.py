@@ -29,6 +29,7 @@ group.max.size                         2147483647  members of a group
 offset.metadata.max.bytes              4096        the text beside a committed offset
 offsets.retention.minutes              10080       offsets of an empty group are kept so long
 offsets.retention.check.interval.ms    600000      how often that is looked at
+offsets.commit.timeout.ms              5000        in a cluster: a commit waits so long for other replicas
 offsets.topic.num.partitions           50          of __consumer_offsets, when it is created
 offsets.topic.replication.factor       1           the same; in a cluster 3, as Kafka's
 offsets.topic.segment.bytes            104857600   the same
@@ -109,6 +110,7 @@ class BrokerConfig:
     offset_metadata_max_bytes: int = integer("offset.metadata.max.bytes", 4_096, -(2**31))
     offsets_retention_minutes: int = integer("offsets.retention.minutes", 10_080, 1)
     offsets_retention_check_interval_ms: int = integer("offsets.retention.check.interval.ms", 600_000, 1, INT64_MAX)
+    offsets_commit_timeout_ms: int = integer("offsets.commit.timeout.ms", 5_000, 1)
     offsets_topic_num_partitions: int = integer("offsets.topic.num.partitions", 50, 1)
     offsets_topic_replication_factor: int = integer("offsets.topic.replication.factor", 1, 1, 2**15 - 1, "SHORT")
     offsets_topic_segment_bytes: int = integer("offsets.topic.segment.bytes", 104_857_600, 1)

@@ -37,7 +37,7 @@ max.request.partition.size.limit metadata.log.dir metadata.log.max.record.bytes.
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms
 metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples
 metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads num.replica.alter.log.dirs.threads
-num.replica.fetchers offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
+num.replica.fetchers offsets.commit.required.acks offsets.load.buffer.size
 password.encoder.cipher.algorithm password.encoder.iterations
 password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
 principal.builder.class process.roles producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests

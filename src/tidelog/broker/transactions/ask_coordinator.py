@@ -26,10 +26,15 @@ class Asked(NamedTuple):
     guard: VerificationStateEntry
 
 
-def ask_coordinator(
-    node: Node, transactional_id: str, looks: Mapping[tuple[str, int], FirstLook]
-) -> Generator[Until, Any, dict[tuple[str, int], Asked]]:
-    """Ask the coordinator, wherever it is, about the partitions in which the producer's transaction is not open yet."""
+class ToAsk(NamedTuple):
+    """A producer's partitions in which its transaction is not open yet, with the guards that stand for them."""
+
+    producer: Producer
+    guards: dict[TopicPartition, VerificationStateEntry]
+
+
+def to_ask(node: Node, looks: Mapping[tuple[str, int], FirstLook]) -> ToAsk | None:
+    """Return what the coordinator is to be asked about, None if there is nothing."""
     guards: dict[TopicPartition, VerificationStateEntry] = {}
     producer: Producer | None = None
     for key, look in looks.items():
@@ -42,7 +47,11 @@ def ask_coordinator(
             guards[log.topic_partition] = state.maybe_create_verification(
                 producer.producer_id, producer.base_sequence, producer.producer_epoch
             )
-    if producer is None or not guards:
-        return {}
+    return ToAsk(producer, guards) if producer is not None and guards else None
+
+
+def ask_coordinator(node: Node, transactional_id: str, asked: ToAsk) -> Generator[Until, Any, dict[tuple[str, int], Asked]]:
+    """Ask the coordinator, wherever it is: a part of a work."""
+    producer, guards = asked
     codes = yield from node.transactions.verified(transactional_id, producer.producer_id, producer.producer_epoch, guards)
     return {key: Asked(codes[key], guard) for key, guard in guards.items()}
