@@ -17,15 +17,9 @@ build_stamp.check(__name__, __file__)
 CRC32C: str = crc.prepare()
 
 
-def crc32c(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:
-    """Return the CRC-32C of `data`; `value` is that of what came before. Releases the GIL."""
-    length: cython.Py_ssize_t = len(data)
-    if length == 0:
-        return value
-    pointer: cython.pointer(cython.const[cython.uchar]) = buffers.input_bytes(data)
-    with cython.nogil:
-        value = crc.crc32c(pointer, 0, length, value)
-    return value
+def crc32c(data: object, value: cython.uint = 0) -> int:
+    """Return the CRC-32C of `data`; `value` is that of what came before. Releases the GIL, but for a few kilobytes."""
+    return crc.crc32c_of(data, value)
 
 
 def crc32c_by_table(data: cython.const[cython.uchar][::1], value: cython.uint = 0) -> int:

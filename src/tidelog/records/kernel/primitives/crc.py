@@ -25,3 +25,8 @@ crc32c_by_table = crc32c
 def crc32(data: Any, start: int, end: int, value: int) -> int:
     """Return zlib's CRC-32 of `data[start:end]`; `value` is that of what came before."""
     return zlib.crc32(memoryview(data)[start:end], value)
+
+
+def crc32c_of(data: Any, value: int) -> int:
+    """Return the CRC-32C of all of `data`, the soonest: a small batch has little else that takes as long as a view of it."""
+    return _package_crc32c(data, value)
