@@ -360,6 +360,7 @@ class SmallCluster:
         for number, replicas in enumerate(assignments):
             key = TopicPartition(name, number)
             await self.until(lambda key=key, leader=replicas[0]: self.leads(leader, key))  # type: ignore[misc]
+            await self.until(lambda key=key, there=replicas: all(key in self.members[one].manager.logs for one in there))  # type: ignore[misc]
 
     # --- asking
 

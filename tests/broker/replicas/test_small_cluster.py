@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.replicas.small_cluster import SmallCluster, only
+from tidelog.errors import BrokerUnreachableError
+from tidelog.metadata.records import RemoveTopicRecord
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Message
+from tidelog.wire.messages.alter_partition import AlterPartitionResponse
 from tidelog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -140,8 +144,6 @@ def test_a_producer_that_waits_hears_of_another_leader(tmp_path: Path) -> None:
 def test_a_deleted_topic_is_gone_everywhere(tmp_path: Path) -> None:
     async def work() -> None:
         async with SmallCluster(tmp_path, 2) as cluster:
-            from tidelog.metadata.records import RemoveTopicRecord
-
             await cluster.create_topic("orders", [1, 2])
             await cluster.produce(KEY, b"a")
             cluster.controller.write(RemoveTopicRecord(cluster.controller.image.topics["orders"].topic_id))
@@ -256,5 +258,51 @@ def test_a_new_leader_does_not_know_the_latest_offset_at_once(tmp_path: Path) ->
             cluster.controller.fence(3)
             await cluster.until(lambda: cluster.members[2].log(KEY).high_watermark == 1)
             assert (await latest(5)).offset == 1
+
+    run(work())
+
+
+def test_a_leader_that_has_lost_records_does_not_lead_on(tmp_path: Path) -> None:
+    """Its followers would be cut to what it has."""
+
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            await cluster.create_topic("orders", [1, 2])
+            await cluster.produce(KEY, b"a", b"b")
+            replicas = cluster.members[1].node.replicas
+            assert replicas is not None
+            replicas.on_return(cluster.members[1].log(KEY), has_lost=True)
+            assert only(await cluster.produce(KEY, b"c")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            cluster.controller.elect(KEY, 2)
+            await cluster.until(lambda: cluster.leads(2, KEY))
+            assert only(await cluster.produce(KEY, b"c")).base_offset == 2
+            await cluster.until(lambda: same_everywhere(cluster))
+
+    run(work())
+
+
+def test_in_sync_replicas_are_proposed_until_the_controller_answers(tmp_path: Path) -> None:
+    """A controller that does not answer, then one that refuses, then one that agrees."""
+
+    async def work() -> None:
+        async with SmallCluster(tmp_path, 2) as cluster:
+            await cluster.create_topic("orders", [1, 2])
+            await cluster.kill(2)
+            plane = cluster.members[1].plane
+            answers: list[Any] = [BrokerUnreachableError("nobody"), AlterPartitionResponse(0, ErrorCode.STALE_BROKER_EPOCH)]
+            asked = plane.call
+
+            async def call(request: Message, *, timeout_s: float | None = None) -> Any:
+                if not answers:
+                    return await asked(request)
+                answer = answers.pop(0)
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
+
+            plane.call = call  # type: ignore[method-assign]
+            await cluster.start(2)
+            await cluster.until_isr(KEY, 1, 2)
+            assert not answers and only(await cluster.produce(KEY, b"a")).error_code == 0
 
     run(work())
