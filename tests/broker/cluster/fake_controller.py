@@ -212,6 +212,9 @@ class FakeController:
         response = f.FetchResponse(responses=[f.FetchableTopicResponse("", METADATA_TOPIC_ID, [data])], node_endpoints=nodes)
         if request.cluster_id not in (None, CLUSTER_ID):
             return f.FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if not 0 <= wanted.last_fetched_epoch <= wanted.current_leader_epoch:
+            data.error_code = ErrorCode.INVALID_REQUEST
+            return response
         if wanted.current_leader_epoch != quorum.epoch:
             is_old = wanted.current_leader_epoch < quorum.epoch
             data.error_code = ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -269,6 +269,9 @@ def test_controlled_shutdown_waits_for_leave(tmp_path: Path) -> None:
             assert not ending.done()
             controllers.is_letting_go = True
             assert await ending
+            count = len(beats(BrokerHeartbeatRequest))
+            await asyncio.sleep(0.2)
+            assert len(beats(BrokerHeartbeatRequest)) == count, "the next start could not register until its session is over"
             assert plane.lifecycle.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
             await plane.stop()
             assert plane.lifecycle.state is None

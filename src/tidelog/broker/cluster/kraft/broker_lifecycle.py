@@ -136,10 +136,14 @@ class BrokerLifecycle:
             self._wake.set()
 
     async def run(self) -> None:
-        """Register, and send heartbeats until it is cancelled. Raises TidelogError where the broker cannot be registered."""
+        """Register, and send heartbeats until the controller lets the broker go.
+
+        After that, none: a heartbeat more would keep the next start from registering, for a session's time. Raises TidelogError
+        where the broker cannot be registered.
+        """
         self._move(BrokerState.STARTING)
         await self._be_registered()
-        while True:
+        while not self._released.done():
             try:
                 await self._heartbeat()
             except BrokerUnreachableError as error:
@@ -271,7 +275,7 @@ class BrokerLifecycle:
 
     def _interval_s(self) -> float:
         if self._released.done():
-            return self._heartbeat_s
+            return 0
         if self.state in (BrokerState.STARTING, BrokerState.PENDING_CONTROLLED_SHUTDOWN):
             return min(SOON_S, self._heartbeat_s)
         if self.state is BrokerState.RECOVERY and self._is_ready:

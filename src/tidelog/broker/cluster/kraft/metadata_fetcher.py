@@ -27,7 +27,7 @@ from time import monotonic
 from tidelog.broker.cluster.channel import Channel
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.metadata_loader import MetadataLoader
-from tidelog.broker.cluster.kraft.quorum import Address, Quorum
+from tidelog.broker.cluster.kraft.quorum import NO_LEADER, Address, Quorum
 from tidelog.broker.cluster.kraft.snapshot_fetcher import Snapshot, SnapshotFetcher
 from tidelog.errors import (
     BrokerError,
@@ -313,6 +313,8 @@ class MetadataFetcher:
             self._pending.clear()
             self._pending_bytes = 0
             self.end_offset, self.end_epoch = self._next_offset, self._epoch = snapshot
+            # A request in an older epoch than the log's is invalid.
+            self._quorum.learn(NO_LEADER, snapshot.epoch)
 
     def _lost(self, address: Address, error: TidelogError) -> None:
         if isinstance(error, SecurityProtocolError):
