@@ -1,0 +1,136 @@
+"""Catching up: a replica that was away gets what its leader has, as a broker of Tidelog and as one of Apache Kafka.
+
+    python -m bench.broker.replica_bench [--mb 200] [--rounds 3] [--json]
+
+One controller and one leader, both Kafka 3.9.1, and two followers, Kafka's and ours, of the same six partitions. In turn each
+follower is stopped, the leader gets so many MB of records of 1,000 bytes from librdkafka (acks=1), and the follower starts. What
+counts is the time from its first byte of records until it is in sync with all partitions, and its processor time meanwhile; the
+start itself is shown. At the end the replicas are compared, byte for byte. The page cache is warm for both.
+
+Needs Java and Maven.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from tests.kafka.clusters import KafkaCluster
+from tests.kafka.java import wait_until
+from tests.kafka.members import TidelogMember
+
+from bench.processor_time import own_seconds
+from tidelog.check.replicas.replicas_verify import verify_replicas
+
+LEADER, THEIRS, OURS = 1, 2, 3
+TOPIC, PARTITIONS = "orders", 6
+PATIENCE_S = 120
+MIN_RATIO = 1.0
+
+Figures = dict[str, float]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="catching up of a replica, against Kafka 3.9.1")
+    parser.add_argument("--mb", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3, help="the medians count")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="replica-bench-") as folder:
+        found = measure(Path(folder), options.mb, options.rounds)
+    medians = {who: {name: statistics.median(one[name] for one in runs) for name in runs[0]} for who, runs in found.items()}
+    ratio = medians["Kafka"]["catch_up_s"] / medians["Tidelog"]["catch_up_s"]
+    if options.json:
+        print(json.dumps({"runs": found, "medians": medians, "speed": ratio}, indent=2))
+    else:
+        for who, figures in medians.items():
+            print(f"{who:8}", *(f"{name} {value:.2f}" for name, value in figures.items()))
+        print(f"catching up: {ratio:.2f} × Kafka's speed ({MIN_RATIO:g} wanted)")
+    return ratio < MIN_RATIO
+
+
+def measure(folder: Path, megabytes: int, rounds: int) -> dict[str, list[Figures]]:
+    found: dict[str, list[Figures]] = {"Kafka": [], "Tidelog": []}
+    with KafkaCluster(folder, heap_mb=512) as cluster:
+        leader = cluster.broker(LEADER)
+        theirs = cluster.broker(THEIRS)
+        ours = TidelogMember(cluster, OURS)
+        ours.start()
+        nodes: dict[str, tuple[int, Any]] = {"Kafka": (THEIRS, theirs), "Tidelog": (OURS, ours)}
+        admin = AdminClient({"bootstrap.servers": leader.bootstrap, "log_level": 0})
+        try:
+            topic = NewTopic(TOPIC, PARTITIONS, replica_assignment=[[LEADER, THEIRS, OURS]] * PARTITIONS)
+            admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
+            for node_id, _ in nodes.values():
+                wait_until(lambda node_id=node_id: in_sync(admin, node_id), "all in sync", PATIENCE_S)  # type: ignore[misc]
+            for _ in range(rounds):
+                for who, (node_id, node) in nodes.items():
+                    node.stop()
+                    wait_until(lambda node_id=node_id: is_out(admin, node_id), "out of sync", PATIENCE_S)  # type: ignore[misc]
+                    load(leader.bootstrap, megabytes)
+                    found[who].append(caught_up(admin, node_id, node))
+            report = verify_replicas([leader.data, theirs.data, ours.data], [TOPIC], threads=2)
+            assert report.is_equal and len(report.partitions) == PARTITIONS
+        finally:
+            ours.kill()
+    return found
+
+
+def load(bootstrap: str, megabytes: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "1", "linger.ms": 20, "batch.size": 200_000})
+    value = os.urandom(1000)
+    for number in range(megabytes * 1000):
+        while True:
+            try:
+                producer.produce(TOPIC, value, partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def caught_up(admin: AdminClient, node_id: int, node: Any) -> Figures:
+    """Start a follower, and wait until it is in sync."""
+    began, before = time.monotonic(), stored(node.data)
+    if isinstance(node, TidelogMember):
+        node.begin()
+    else:
+        node.start(waits=False)
+    pid = node.process.pid
+    while stored(node.data) == before:
+        time.sleep(0.01)
+    first, spent = time.monotonic(), own_seconds(pid)
+    while not in_sync(admin, node_id):
+        time.sleep(0.02)
+    end = time.monotonic()
+    return {"start_s": first - began, "catch_up_s": end - first, "processor_s": own_seconds(pid) - spent}
+
+
+def stored(data: Path) -> int:
+    return sum(path.stat().st_size for path in data.glob(f"{TOPIC}-*/*.log"))
+
+
+def isrs(admin: AdminClient) -> list[list[int]]:
+    return [one.isrs for one in admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions.values()]
+
+
+def in_sync(admin: AdminClient, node_id: int) -> bool:
+    found = isrs(admin)
+    return len(found) == PARTITIONS and all(node_id in isr for isr in found)
+
+
+def is_out(admin: AdminClient, node_id: int) -> bool:
+    return all(node_id not in isr for isr in isrs(admin))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
