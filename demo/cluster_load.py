@@ -25,14 +25,14 @@ class Second:
 
 
 class Load:
-    """Sends numbered records at a steady rate to all partitions, acks=all, idempotent, until `stop`."""
+    """Sends numbered records at a steady rate to all partitions, acks=all, until `stop`."""
 
-    def __init__(self, bootstrap: str, per_second: int) -> None:
+    def __init__(self, bootstrap: str, per_second: int, *, is_idempotent: bool = True) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
-                "enable.idempotence": True,
+                "enable.idempotence": is_idempotent,
                 "linger.ms": 5,
                 "delivery.timeout.ms": GIVE_UP_S * 1000,
                 "topic.metadata.refresh.interval.ms": 1000,
