@@ -44,7 +44,7 @@ PROPERTIES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--brokers", choices=KINDS, default="kafka", help="whose brokers [default: kafka]")
+    parser.add_argument("--brokers", choices=KINDS, default="tidelog", help="whose brokers [default: tidelog]")
     parser.add_argument("--per-second", type=int, default=2000, metavar="N", help="records sent in a second [default: 2000]")
     parser.add_argument("--before", type=int, default=5, metavar="S", help="seconds before the kill [default: 5]")
     parser.add_argument("--down", type=int, default=8, metavar="S", help="seconds until the restart [default: 8]")
