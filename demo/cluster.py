@@ -23,9 +23,10 @@ OUT = HERE / "out" / "cluster"
 
 from tests.kafka.clusters import KafkaCluster  # noqa: E402
 from tests.kafka.jars import why_not  # noqa: E402
+from tests.kafka.tidelog_node import TIDELOG  # noqa: E402
 
 from demo.cluster_load import Load, Second, Watch, read_back  # noqa: E402
-from demo.cluster_nodes import TIDELOG, Node, brokers  # noqa: E402
+from demo.cluster_nodes import Node, brokers  # noqa: E402
 
 KINDS = {
     "tidelog": ["tidelog"] * 3,

@@ -51,6 +51,15 @@ def test_what_kafka_wrote_is_whole_and_sound(release: str, kind: str) -> None:
     assert faults(GOLDEN / release / kind) == []
 
 
+def test_a_new_folder_is_whole_from_its_first_moment(tmp_path: Path) -> None:
+    manager = started(tmp_path, ManualClock(NOW_MS))
+    manager.create_topic("t", 1)
+    assert faults(tmp_path) == []
+    manager.checkpoint_high_watermarks()
+    die(manager)
+    assert faults(tmp_path) == []
+
+
 def test_what_is_imported_is_whole_before_and_after_it_is_served(tmp_path: Path) -> None:
     csv = tmp_path / "rows.csv"
     csv.write_text("time,value\n" + "".join(f"{NOW_MS + n},{'x' * 60}\n" for n in range(3000)))

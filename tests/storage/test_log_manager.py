@@ -54,7 +54,14 @@ class TestStart:
         with managed(tmp_path) as manager:
             with pytest.raises(UnknownTopicOrPartitionError):
                 manager.log("t", 0)
-            assert files(tmp_path) == {".lock", "meta.properties", "__cluster_metadata-0"}
+            assert files(tmp_path) == {
+                ".lock",
+                "meta.properties",
+                "__cluster_metadata-0",
+                RECOVERY_POINTS,
+                LOG_STARTS,
+                HIGH_WATERMARKS,
+            }
 
     def test_everything_comes_back(self, tmp_path: Path) -> None:
         with managed(tmp_path) as manager:

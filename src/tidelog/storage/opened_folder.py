@@ -60,7 +60,7 @@ class OpenedFolder:
         self._clock = clock
         self._scheduler = scheduler
         self._configured = configured
-        checkpoints = DirCheckpoints(directory)
+        checkpoints = self._checkpoints = DirCheckpoints(directory)
         self.had_clean_shutdown = take_clean_shutdown(directory)
         self.partitions = Partitions(
             directory,
@@ -93,6 +93,7 @@ class OpenedFolder:
             folders = [topics.folder_of(key, contents.partitions[key]) for key in keys]
             partitions.load_all(folders, self.config.recovery_threads, progress)
             loaded()
+            self._checkpoints.begin()
         except BaseException:
             self._abandon()
             raise

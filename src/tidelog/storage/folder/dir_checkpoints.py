@@ -18,13 +18,15 @@ import threading
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
-from tidelog.errors import CorruptCheckpointError
+from tidelog.errors import CorruptCheckpointError, StorageError
 from tidelog.formats import names
 from tidelog.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("tidelog.storage")
+
+_FILES = (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT)
 
 Offsets = dict[TopicPartition, int]
 Logs = Mapping[TopicPartition, PartitionLog]
@@ -44,6 +46,16 @@ class DirCheckpoints:
         self.recovery_points = self._read(names.RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = self._read(names.LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._read(names.HIGH_WATERMARK_CHECKPOINT)
+
+    def begin(self) -> None:
+        """Put empty files into a folder that has none of them, as Kafka does: later one that is missing is lost."""
+        paths = [self._directory / name for name in _FILES]
+        try:
+            if not any(path.exists() for path in paths):
+                for path in paths:
+                    path.touch()
+        except OSError as error:
+            raise StorageError(f"cannot write a checkpoint: {error.strerror}", path=self._directory) from error
 
     def __contains__(self, key: TopicPartition) -> bool:
         """Whether one of the files has a line of the partition."""
