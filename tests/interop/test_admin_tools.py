@@ -26,6 +26,9 @@ GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
 
 FIRST_MS = int(time.time() * 1000) - 3_600_000
@@ -113,3 +116,25 @@ def test_cluster_and_versions(peer: Peer) -> None:
     told = {int(key): (int(low), int(high or low), int(best)) for _, key, low, high, best in usable}
     served_here = {api.request.API_KEY: (api.served.first, api.served.last, api.served.last) for api in APIS}
     assert {key: told.get(key) for key in served_here} == served_here
+
+
+def test_the_tools_of_clusters(peer: Peer, tmp_path: Path) -> None:
+    """kafka-metadata-quorum, kafka-leader-election, kafka-reassign-partitions: one node is a cluster, too."""
+    tool(peer, TOPICS, "--create", "--topic", "alone")
+    status = run_java(classpath(RELEASE), QUORUM, ("--bootstrap-server", peer.bootstrap, "describe", "--status"))
+    assert re.search(r"LeaderId:\s+1\n", status)
+    assert re.search(r"CurrentVoters:.*\b1\b.*\nCurrentObservers:\s+\[\]", status)
+    lines = run_java(classpath(RELEASE), QUORUM, ("--bootstrap-server", peer.bootstrap, "describe", "--replication"))
+    assert len(re.findall(r"^1\s.*\s0\s.*Leader", lines, re.MULTILINE)) == 1
+    tool(peer, ELECT, "--election-type", "preferred", "--all-topic-partitions")
+    elected = tool(peer, ELECT, "--election-type", "preferred", "--topic", "alone", "--partition", "0")
+    assert "Valid replica already elected for partitions alone-0" in elected
+    assert "No partition reassignments found." in tool(peer, REASSIGN, "--list")
+    path = tmp_path / "moves.json"
+    wanted = [{"topic": "alone", "partition": 0, "replicas": [1]}]
+    path.write_text(json.dumps({"version": 1, "partitions": wanted}))
+    assert "Successfully started" in tool(peer, REASSIGN, "--reassignment-json-file", str(path), "--execute")
+    assert "alone-0 is completed" in tool(peer, REASSIGN, "--reassignment-json-file", str(path), "--verify")
+    path.write_text(json.dumps({"version": 1, "partitions": [{**wanted[0], "replicas": [9]}]}))
+    refused = tool(peer, REASSIGN, "--reassignment-json-file", str(path), "--execute", check=False)
+    assert "Unknown broker id 9" in refused or "InvalidReplicaAssignment" in refused

@@ -155,6 +155,12 @@ class Node:
             self.groups.topic_deleted(name)
             self.transactions.topic_deleted(name)
 
+    def stop_asking(self) -> None:
+        """Give up what controllers were asked for."""
+        if self.forwarding is not None and self.topic_creation is not None:
+            self.forwarding.stop()
+            self.topic_creation.stop()
+
     def endpoint_of(self, broker_id: int, listener: Listener) -> tuple[str, int, str | None] | None:
         """Return the host, the port and the rack of a broker for clients of a listener; None where they are not known."""
         found = self.brokers.find(broker_id, listener)

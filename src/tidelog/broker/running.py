@@ -128,6 +128,7 @@ async def running(
     finally:
         search.stop()
         await server.stop(grace_s)
+        node.stop_asking()
         node.delays.stop()
         ticker.stop()
         threads.close()

@@ -195,6 +195,16 @@ class MetadataStore:
                     raise self._refused(error) from error
 
     @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._next_offset
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which records are written."""
+        return self._epoch
+
+    @property
     def is_waiting(self) -> bool:
         """Whether a change waits for a flush."""
         return bool(self._waiting)

@@ -1,0 +1,70 @@
+"""AlterPartitionReassignments (45): other replicas for partitions (KIP-455).
+
+A broker that is alone has every replica, and keeps it:
+
+| asked for | answer |
+|---|---|
+| this broker | nothing is to be done |
+| any other, several, none, one that is named twice | INVALID_REPLICA_ASSIGNMENT |
+| that a move is given up (null) | NO_REASSIGNMENT_IN_PROGRESS |
+| a partition that is not there | UNKNOWN_TOPIC_OR_PARTITION |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 1)
+"""What each version changed: the table of `tidelog.wire.messages.alter_partition_reassignments`."""
+
+
+def handle(node: Node, message: AlterPartitionReassignmentsRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: AlterPartitionReassignmentsRequest) -> Work:
+    responses = []
+    for topic in message.topics:
+        made = yield from slowly((_response(node, topic.name, one) for one in topic.partitions), 16)
+        responses.append(ReassignableTopicResponse(topic.name, made))
+        if not len(responses) % 16:
+            yield None
+    yield from discarded(message)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=message.allow_replication_factor_change, responses=responses
+    )
+
+
+def _response(node: Node, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponse:
+    code, reason = _outcome(node, TopicPartition(topic, wanted.partition_index), wanted.replicas)
+    return ReassignablePartitionResponse(wanted.partition_index, code, reason)
+
+
+def _outcome(node: Node, key: TopicPartition, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
+    if node.leadership.refusal(key) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
+    if replicas is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no replica of it is being moved"
+    if replicas != [node.node_id]:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is one broker, {node.node_id}, and no other has replicas"
+    return ErrorCode.NONE, None
+
+
+API = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, SERVED, handle)

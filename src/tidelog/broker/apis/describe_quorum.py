@@ -1,0 +1,70 @@
+"""DescribeQuorum (55): who keeps the cluster's metadata (KIP-595).
+
+A broker that is alone keeps its own: it is the one voter, and there are no observers, as with a node that is Kafka's broker and
+controller. Only the metadata's one partition is asked about; all else is UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.model import METADATA_TOPIC
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    PartitionDataResult,
+    ReplicaState,
+    TopicDataResult,
+)
+from tidelog.wire.messages.describe_quorum import Node as QuorumNode
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 2)
+"""What each version changed: the table of `tidelog.wire.messages.describe_quorum`."""
+
+
+def handle(node: Node, message: DescribeQuorumRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: DescribeQuorumRequest) -> Work:
+    asked = [(topic.topic_name, one.partition_index) for topic in message.topics[:2] for one in topic.partitions[:2]]
+    if asked != [(METADATA_TOPIC, 0)]:
+        topics = []
+        for topic in message.topics:
+            refused = (_refused(one.partition_index) for one in topic.partitions)
+            topics.append(TopicDataResult(topic.topic_name, (yield from slowly(refused, 64))))
+            if not len(topics) % 16:
+                yield None
+        yield from discarded(message)
+        return DescribeQuorumResponse(topics=topics)
+    result = TopicDataResult(METADATA_TOPIC, [_partition(node)])
+    return DescribeQuorumResponse(topics=[result], nodes=[_node(node)])
+
+
+def _refused(partition: int) -> PartitionDataResult:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return PartitionDataResult(partition, code, "only the metadata's partition is asked about", -1)
+
+
+def _partition(node: Node) -> PartitionDataResult:
+    store, now_ms = node.manager.metadata, node.clock.now_ms()
+    directory_id = node.manager.owner.directory_uuid or uuid.UUID(int=0)
+    voter = ReplicaState(node.node_id, directory_id, store.end_offset, now_ms, now_ms)
+    return PartitionDataResult(0, ErrorCode.NONE, None, node.node_id, store.epoch, store.end_offset, [voter], [])
+
+
+def _node(node: Node) -> QuorumNode:
+    return QuorumNode(node.node_id, [Listener(one.name, one.advertised_host, one.advertised_port) for one in node.listeners])
+
+
+API = Api(DescribeQuorumRequest, DescribeQuorumResponse, SERVED, handle)

@@ -1,0 +1,86 @@
+"""ElectLeaders (43): makes the preferred replica, or any live one, the leader (KIP-183, KIP-460).
+
+A broker that is alone leads whatever can be read, and nothing else can:
+
+| a partition | answer |
+|---|---|
+| is led here | ELECTION_NOT_NEEDED; left out where all partitions are asked for |
+| could not be loaded | PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE for an unclean election |
+| is not there | UNKNOWN_TOPIC_OR_PARTITION |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.server.slices import Work, slowly
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.model import TopicPartition
+from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 2)
+"""What each version changed: the table of `tidelog.wire.messages.elect_leaders`."""
+
+PREFERRED = 0
+UNCLEAN = 1
+
+_WHY = {
+    ErrorCode.ELECTION_NOT_NEEDED: "the broker is alone, and leads it already",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "its one replica could not be loaded",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "its one replica could not be loaded",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
+}
+
+
+def handle(node: Node, message: ElectLeadersRequest, request: Request) -> Work:
+    return _work(node, message)
+
+
+def _work(node: Node, message: ElectLeadersRequest) -> Work:
+    if message.election_type not in (PREFERRED, UNCLEAN):
+        yield from discarded(message)
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    results = []
+    if message.topic_partitions is None:
+        for view in node.topics.all():
+            offline = [one.partition for one in view.partitions if one.error_code]
+            if offline:
+                results.append(ReplicaElectionResult(view.name, list(_results(node, message, view.name, offline))))
+            yield None
+        return ElectLeadersResponse(replica_election_results=results)
+    for topic in message.topic_partitions:
+        made = yield from slowly(_results(node, message, topic.topic, topic.partitions), 16)
+        results.append(ReplicaElectionResult(topic.topic, made))
+        if not len(results) % 16:
+            yield None
+    yield from discarded(message)
+    return ElectLeadersResponse(replica_election_results=results)
+
+
+def _results(node: Node, message: ElectLeadersRequest, topic: str, partitions: list[int]) -> Iterator[PartitionResult]:
+    for partition in partitions:
+        refusal = node.leadership.refusal(TopicPartition(topic, partition))
+        if not refusal:
+            code = ErrorCode.ELECTION_NOT_NEEDED
+        elif refusal is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            code = refusal
+        elif message.election_type == PREFERRED:
+            code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        else:
+            code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        yield PartitionResult(partition, code, _WHY[code])
+
+
+API = Api(ElectLeadersRequest, ElectLeadersResponse, SERVED, handle)

@@ -1,0 +1,33 @@
+"""ListPartitionReassignments (46): which replicas are being moved (KIP-455). Of a broker that is alone, none ever are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.api import Api, Request
+from tidelog.broker.server.slices import Work
+from tidelog.broker.server.wide_requests import discarded
+from tidelog.wire.fields import Versions
+from tidelog.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.node import Node
+
+SERVED = Versions(0, 0)
+"""What each version changed: the table of `tidelog.wire.messages.list_partition_reassignments`."""
+
+
+def handle(node: Node, message: ListPartitionReassignmentsRequest, request: Request) -> Work:
+    """Name none: those that are not being moved are left out."""
+    return _work(message)
+
+
+def _work(message: ListPartitionReassignmentsRequest) -> Work:
+    yield from discarded(message)
+    return ListPartitionReassignmentsResponse()
+
+
+API = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, SERVED, handle)
