@@ -27,10 +27,8 @@ CIRCLES_OF_TYPES = (
     # What a log does, parted into files by what it is about: each works on the log, which offers it.
     "segment, segment_time of tidelog.reader",
     "log, missing, transactions of tidelog.reader",
-    "checked_times, segment_reader of tidelog.storage.segment",
-    # A split is read by its reader, and its kind's batches by the kind.
+    # A split is read by its reader.
     "reader, split of tidelog.sources",
-    "files.folder_batches, files.folder_split of tidelog.sources",
 )
 """Modules that name each other's types, which only type checkers import: no circle when they run. The list only shrinks."""
 

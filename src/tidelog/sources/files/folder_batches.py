@@ -6,7 +6,7 @@ Batches of aborted transactions are left out: their producer and offset are in o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptBatchError, SegmentChangedError
@@ -14,43 +14,45 @@ from tidelog.formats.batch_walk import check_crc_by_pieces
 from tidelog.formats.files import ReadOnlyFile
 from tidelog.records.batch import HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
 from tidelog.sources.chunks import CHUNK_BYTES, Chunks
-from tidelog.sources.files.runs import BatchMark
+from tidelog.sources.files.runs import AbortedRange, BatchMark, Run
 from tidelog.sources.report import ScanReport
 
 if TYPE_CHECKING:
-    from tidelog.sources.files.folder_split import FolderSplit
     from tidelog.sources.split import LocatedBatch
 
 LARGE_BATCH_BYTES = 64 * 1024 * 1024
 """A batch that claims more is checked in pieces before it is read whole: damage must not cost memory."""
 
 
-def folder_batches(file: ReadOnlyFile, split: FolderSplit, report: ScanReport, chunks: Chunks) -> Iterator[LocatedBatch]:
-    """Yield the batches of a split as they lie in the log, without those of aborted transactions.
+def folder_batches(
+    file: ReadOnlyFile, path: str, runs: Sequence[Run], aborted: Sequence[AbortedRange], report: ScanReport, chunks: Chunks
+) -> Iterator[LocatedBatch]:
+    """Yield the batches of a split's runs as they lie in the log, without those of aborted transactions. `path` is for errors.
 
     Control batches are among them, and what lies outside of the split's bounds at either end. Only what is left out has had
     its checksum looked at.
     """
-    batches = _walk(file, split, report, chunks)
-    return _without_aborted(batches, split, report) if split.aborted else batches
+    batches = _walk(file, path, runs, report, chunks)
+    return _without_aborted(batches, path, aborted, report) if aborted else batches
 
 
-def _without_aborted(batches: Iterable[LocatedBatch], split: FolderSplit, report: ScanReport) -> Iterator[LocatedBatch]:
+def _without_aborted(
+    batches: Iterable[LocatedBatch], path: str, aborted: Sequence[AbortedRange], report: ScanReport
+) -> Iterator[LocatedBatch]:
     """Yield the batches that no aborted transaction wrote; the others are checked all the same, and counted."""
-    aborted = _Aborted(split)
+    ranges = _Aborted(aborted)
     for header, chunk, index in batches:
-        if aborted.withholds(header):
-            check_crc(header, chunk[index : index + header.size], split.path)
+        if ranges.withholds(header):
+            check_crc(header, chunk[index : index + header.size], path)
             report.aborted_batches += 1
         else:
             yield header, chunk, index
 
 
-def _walk(file: ReadOnlyFile, split: FolderSplit, report: ScanReport, chunks: Chunks) -> Iterator[LocatedBatch]:
+def _walk(file: ReadOnlyFile, path: str, runs: Sequence[Run], report: ScanReport, chunks: Chunks) -> Iterator[LocatedBatch]:
     """Yield each batch of the split: its header, a chunk that holds it whole, and where in the chunk it starts."""
-    path = split.path
-    next_offset = split.runs[0].first.base_offset
-    for run in split.runs:
+    next_offset = runs[0].first.base_offset
+    for run in runs:
         position, end = run.start_position, run.end_position
         first_position, header = position, None
         read_bytes = CHUNK_BYTES
@@ -118,9 +120,9 @@ def _fill(chunk: memoryview, file: ReadOnlyFile, position: int) -> None:
 class _Aborted:
     """Which batches a read_committed scan withholds because their transaction was aborted."""
 
-    def __init__(self, split: FolderSplit) -> None:
+    def __init__(self, aborted: Sequence[AbortedRange]) -> None:
         self._ranges: dict[int, list[tuple[int, int]]] = {}
-        for txn in split.aborted:
+        for txn in aborted:
             self._ranges.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
 
     def withholds(self, header: BatchHeader) -> bool:

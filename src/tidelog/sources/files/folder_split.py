@@ -73,7 +73,7 @@ class FolderSplit(Split):
     def batches(self, reading: Reading, report: ScanReport) -> Iterator[LocatedBatch]:
         pinned = reading.pinned(self._pin, ReadOnlyFile)
         with self.open() if pinned is None else pinned as file:
-            yield from folder_batches(file, self, report, reading.chunks)
+            yield from folder_batches(file, self.path, self.runs, self.aborted, report, reading.chunks)
 
     def pin(self, reading: Reading) -> None:
         reading.pin(self._pin, self.open())

@@ -11,7 +11,7 @@ An index that lies is not asked any more: the headers of the whole segment are r
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
 from tidelog.errors import CorruptBatchError
 from tidelog.formats.batch_walk import iter_times
@@ -19,9 +19,8 @@ from tidelog.formats.time_index import TimestampOffset
 from tidelog.model import NO_TIMESTAMP
 from tidelog.reader.proven_head import ProvenHead, WalkBudget
 from tidelog.records.batch import BatchHeader
-
-if TYPE_CHECKING:
-    from tidelog.storage.segment.segment_reader import SegmentReader
+from tidelog.storage.segment.log_file import LogFile
+from tidelog.storage.segment.time_index_file import TimeIndexFile
 
 logger = logging.getLogger("tidelog.storage")
 
@@ -35,10 +34,33 @@ MAX_KNOWN = 4096
 """Entries that are remembered as true."""
 
 
+class LogOffsetPosition(NamedTuple):
+    """A batch: its last offset, its position in the `.log` and its size, in bytes."""
+
+    offset: int
+    position: int
+    size: int
+
+
+class TimedSegment(Protocol):
+    """A segment, as far as its times are asked for."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def log(self) -> LogFile: ...
+
+    @property
+    def time_index(self) -> TimeIndexFile: ...
+
+    def translate_offset(self, offset: int) -> LogOffsetPosition | None: ...
+
+
 class CheckedTimes:
     """The time index of one segment, for searches. Raises what reading the log raises (CorruptBatchError, StorageError)."""
 
-    def __init__(self, segment: SegmentReader) -> None:
+    def __init__(self, segment: TimedSegment) -> None:
         self._segment = segment
         self._head = ProvenHead(segment.log, segment.base_offset, WalkBudget(HEAD_BYTES, HEAD_BATCHES))
         self._known: set[TimestampOffset] = set()

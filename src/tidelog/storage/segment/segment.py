@@ -51,13 +51,12 @@ from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.segment_reader import (
     UP_TO_SIZE,
     FetchData,
-    LogOffsetPosition,
     LogSlice,
     SegmentReader,
     TimestampAndOffset,
 )
 
-__all__ = ["UP_TO_SIZE", "FetchData", "LogOffsetPosition", "LogSegment", "LogSlice", "RollParams", "TimestampAndOffset"]
+__all__ = ["UP_TO_SIZE", "FetchData", "LogSegment", "LogSlice", "RollParams", "TimestampAndOffset"]
 
 logger = logging.getLogger("tidelog.storage")
 

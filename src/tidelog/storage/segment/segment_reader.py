@@ -22,7 +22,7 @@ from tidelog.records.batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_
 from tidelog.records.kernel import first_match
 from tidelog.records.records import first_record_at
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
-from tidelog.storage.segment.checked_times import CheckedTimes
+from tidelog.storage.segment.checked_times import CheckedTimes, LogOffsetPosition
 from tidelog.storage.segment.log_file import LogFile
 from tidelog.storage.segment.segment_files import SegmentFiles
 
@@ -40,14 +40,6 @@ _WALK_BYTES = 43
 
 UP_TO_SIZE = -1
 """`max_position` of a read that may go to the segment's end."""
-
-
-class LogOffsetPosition(NamedTuple):
-    """A batch: its last offset, its position in the `.log` and its size, in bytes."""
-
-    offset: int
-    position: int
-    size: int
 
 
 class TimestampAndOffset(NamedTuple):
