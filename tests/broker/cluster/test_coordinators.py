@@ -174,7 +174,7 @@ class Transactional:
     async def send(
         self, key: TopicPartition, *values: bytes, node_id: int | None = None
     ) -> wire_produce.PartitionProduceResponse:
-        records = [Record(index, 1_700_000_000_000, 0, None, value) for index, value in enumerate(values)]
+        records = [Record(index, 1_700_000_000_000, 0, b"key", value) for index, value in enumerate(values)]
         producer = Producer(self.producer_id, self.epoch, self.sequence)
         batch = bytes(build_batch_v2(records, producer=producer, is_transactional=True))
         data = [wire_produce.PartitionProduceData(key.partition, batch)]
