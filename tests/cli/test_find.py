@@ -219,3 +219,17 @@ def test_a_folder_that_may_not_be_listed(tmp_path: Path) -> None:
     ran = run("find", folder, "topic", "--at", 0)
     assert ran.exit_code == 1
     assert str(folder) in ran.error
+
+
+def test_the_latest_offset_of_a_log_that_lacks_its_end(tmp_path: Path) -> None:
+    """`latest` is where the files end, and a note says which records the checkpoint knows after it."""
+    data = copy("v2-lz4-ct", tmp_path)
+    (whole,) = run_ok("find", data, "v2-lz4-ct", "--at", "latest", "--json").json_lines
+    end = whole["offset"]
+    (data / "replication-offset-checkpoint").write_text(f"0\n1\nv2-lz4-ct 0 {end + 7}\n")
+    ran = run("find", data, "v2-lz4-ct", "--at", "latest", "--json")
+    assert ran.exit_code == 3
+    (row,) = ran.json_lines
+    assert row["offset"] == end
+    assert [(one["first_offset"], one["end_offset"]) for one in row["missing"]] == [(end, end + 7)]
+    assert f"offsets [{end}, {end + 7}) missing" in ran.stderr

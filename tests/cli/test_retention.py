@@ -209,3 +209,19 @@ def write_metadata(directory: Path, messages: list[Any]) -> None:
     folder.mkdir()
     records = [Record(at, NOW_MS, 0, None, encode_record(message, 0)) for at, message in enumerate(messages)]
     (folder / f"{0:020d}.log").write_bytes(build_batch_v2(records, leader_epoch=1))
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_a_segment_under_a_name_that_is_not_its_own(tmp_path: Path, by: int) -> None:
+    """What goes, and when, is about the records that a name stands for: one that does not fit is an error."""
+    clock = write(tmp_path, [NOW_MS - DAY_MS] * 6, retention_ms=7 * DAY_MS)
+    folder = tmp_path / "t-0"
+    logs = sorted(folder.glob("*.log"))
+    assert len(logs) >= 3
+    number = int(logs[1].stem)
+    for path in folder.glob(f"{logs[1].stem}.*"):
+        path.rename(path.with_name(path.name.replace(f"{number:020}", f"{number + by:020}")))
+    ran = run("retention", tmp_path, "t", clock=clock)
+    assert ran.exit_code == 1
+    assert ("a segment's name does not fit its batches" if by > 0 else "offset is too high for its segment") in ran.error
+    assert str(folder) in ran.error

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import GOLDEN, KAFKA_2, KAFKA_3, run, run_ok, run_process
+from tidelog.records.batch import iter_headers
 
 Expected = Callable[[str, str], list[dict[str, Any]]]
 
@@ -122,3 +123,22 @@ def test_it_needs_neither_arrow_nor_rich() -> None:
     assert ran.exit_code == 0
     imported = {line.rsplit("|", 1)[1].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
     assert not imported & {"pyarrow", "pyspark", "numpy", "rich", "asyncio"}
+
+
+@pytest.mark.parametrize(("field", "why"), [(slice(57, 61), "the number of records"), (slice(23, 27), "the last offset delta")])
+def test_a_count_that_is_a_lie_is_reported(tmp_path: Path, field: slice, why: str) -> None:
+    """Where the count and the offsets of a header differ, its checksum is looked at: nothing else would say it."""
+    data = tmp_path / "data"
+    shutil.copytree(KAFKA_3 / "v2-none-ct-0", data / "v2-none-ct-0")
+    log = next((data / "v2-none-ct-0").glob("*.log"))
+    content = bytearray(log.read_bytes())
+    first = next(iter_headers(content))
+    number = int.from_bytes(content[field], "big") + 1
+    content[field] = number.to_bytes(4, "big")
+    log.write_bytes(content)
+    for suffix in (".index", ".timeindex"):
+        log.with_suffix(suffix).unlink(missing_ok=True)
+    ran = run("stat", data, "v2-none-ct")
+    assert ran.exit_code == 1, why
+    assert str(log) in ran.error
+    assert f"at byte {first.position}" in ran.error
