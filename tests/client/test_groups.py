@@ -440,7 +440,7 @@ def test_a_folder_says_the_same_as_its_broker(tmp_path: Path) -> None:
     assert [line for one in notes for line in one if "time" not in line] == [
         line for one in folder_notes for line in one if "does not know" not in line
     ]
-    assert any("orders-1: 1 offsets behind the committed one, 4, were deleted unread" in line for line in notes[1])
+    assert any("orders-1: 1 offsets after the committed one, 4, were deleted unread" in line for line in notes[1])
     assert any("open-0: an open transaction ends the reading at 3, before the log's end 5" in line for line in notes[1])
 
 

@@ -19,7 +19,7 @@ def test_parse_topic_partition_name_with_period_for_deleted_topic() -> None:
     for name in (
         names.log_delete_dir_name("foo.bar-testtopic", 42),
         names.log_stray_dir_name("foo.bar-testtopic", 42),
-        names.log_future_dir_name("foo.bar-testtopic", 42),
+        f"foo.bar-testtopic-42.{32 * 'a'}{names.FUTURE_DIR_SUFFIX}",
     ):
         assert names.is_suffixed_dir(name)
         assert names.parse_topic_partition_name(name) == ("foo.bar-testtopic", 42)

@@ -3,7 +3,7 @@
 | what a group has committed in the source | its offset in the target |
 |---|---|
 | an offset that was mirrored | the same record's (`OffsetMap.target_of`) |
-| one behind what was mirrored so far | the end of what was mirrored: nothing is skipped, and some may be read twice later |
+| one after what was mirrored so far | the end of what was mirrored: nothing is skipped, and some may be read twice later |
 | in a topic that is not mirrored | none |
 
 The positions of mirrors lie in groups, too: where all groups are asked for, those with a mirror's own name are left out.

@@ -17,7 +17,7 @@ void. Readers take no notice of what is staged, unless they are given the positi
 | in a linear run | at the same distance from its beginning | yes |
 | between two runs: nothing was copied from there (markers, aborted records, gaps) | where the later one begins | yes |
 | in a run with gaps, after its first record | where the run begins | no: up to the run's records lie before it |
-| behind the last run, up to where copying has come | behind the last run's records | yes |
+| after the last run, up to where copying has come | after the last run's records | yes |
 | where copying has not come yet | the same | no: the records between are missing in the target |
 | before copying began | where the first run begins | no: those records are not in the target |
 

@@ -91,7 +91,7 @@ def copied_batches(
 def copied_or_skipped(
     splits: Sequence[Split], rules: CopyRules, start_offset: int, counts: CopyCounts | None = None
 ) -> Iterator[CopiedBatch | None]:
-    """The same, and None behind each batch of the source: gigabytes may lie between two that are wanted."""
+    """The same, and None after each batch of the source: gigabytes may lie between two that are wanted."""
     counts = CopyCounts() if counts is None else counts
     with Reading() as reading:
         for split in splits:

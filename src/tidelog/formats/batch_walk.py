@@ -144,7 +144,7 @@ def check_crc_by_pieces(file: Readable, header: BatchHeader) -> None:
 
 
 def _next_read_bytes(read_bytes: int, skipped: int, *, hop: bool) -> int:
-    """Read more at a time while batches follow closely; only headers where each lies far behind the one before."""
+    """Read more at a time while batches follow closely; only headers where each lies far after the one before."""
     if hop and skipped > HOP_READ_BYTES:
         return HOP_READ_BYTES
     return min(read_bytes * 2, MAX_READ_BYTES)

@@ -109,11 +109,6 @@ def log_stray_dir_name(topic: str, partition: int) -> str:
     return _capped_dir_name(topic, partition, STRAY_DIR_SUFFIX)
 
 
-def log_future_dir_name(topic: str, partition: int) -> str:
-    """Return a fresh name for a replica that moves in from another data folder; its length has no cap in Kafka."""
-    return f"{topic}-{partition}.{uuid.uuid4().hex}{FUTURE_DIR_SUFFIX}"
-
-
 def _capped_dir_name(topic: str, partition: int, suffix: str, mark: str = "") -> str:
     tail = f"-{partition}.{mark}{uuid.uuid4().hex[len(mark) :]}{suffix}"
     return topic[: MAX_NAME_LENGTH - len(tail)] + tail

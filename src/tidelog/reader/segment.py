@@ -205,7 +205,7 @@ class Segment:
         return memoryview(data)
 
     def translate_offset(self, offset: int, trace: Trace | None = None) -> BatchHeader | None:
-        """Return the first batch whose last offset is at or above `offset`, None behind the last one (spec §4.4)."""
+        """Return the first batch whose last offset is at or above `offset`, None after the last one (spec §4.4)."""
         for header in self.headers(self.floor_position(offset, trace), check_crc=True):
             if header.last_offset >= offset:
                 return header

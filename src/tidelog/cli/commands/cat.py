@@ -123,7 +123,7 @@ def command(
         scan_plan = opened.plan(request)
         del opened  # What it knows of the folder's logs is not needed any more.
         # The plan's own notes are about offsets asked for, which this command does not, and about the high watermark: the
-        # report counts the records behind that, in one note for all partitions.
+        # report counts the records after that, in one note for all partitions.
         report = ScanReport()
         report += scan_plan.known
         with ProgressBar(f"cat {topic}", scan_plan.size_bytes, answer_on_stdout=output in (None, STDOUT)) as bar:

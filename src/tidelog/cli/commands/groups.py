@@ -144,7 +144,7 @@ def _note_notices(found: GroupLag, partitions: Iterable[PartitionLag]) -> None:
     for one in partitions:
         place = f"{one.topic}-{one.partition}"
         if one.lost:
-            notices.note(f"{place}: {one.lost} offsets behind the committed one, {one.committed_offset}, were deleted unread")
+            notices.note(f"{place}: {one.lost} offsets after the committed one, {one.committed_offset}, were deleted unread")
         elif one.is_beyond_end:
             notices.note(f"{place}: the committed offset, {one.committed_offset}, lies after the log's end, {one.high_watermark}")
         if one.end_offset < one.high_watermark:

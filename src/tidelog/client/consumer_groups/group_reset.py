@@ -215,7 +215,7 @@ def _new_offsets(
     assert isinstance(target, ToTime)
     offsets = {}
     for key, offset in first_offsets_at(cluster, target.time_ms, ends, isolation).items():
-        # What was appended since the ends were asked for is behind them, all of it.
+        # What was appended since the ends were asked for comes after them, all of it.
         is_late = offset is None or offset >= ends[key].end_offset
         offsets[key] = ends[key].end_offset if offset is None or is_late else max(offset, ends[key].log_start_offset)
         if is_late:

@@ -85,7 +85,7 @@ def _with_largest_before(spark: SparkSession, splits: list[FolderSplit]) -> list
     from tidelog.model import NO_TIMESTAMP
     from tidelog.sources.latency import largest_create_time
 
-    # The last of a partition has nothing behind it that would ask.
+    # The last of a partition has nothing after it that would ask.
     asked = [_Task(split, NO_TIMESTAMP) for split, next_one in pairwise(splits) if _place(split) == _place(next_one)]
 
     def largest_of(pack: list[_Task]) -> list[tuple[tuple[str, int, int], int]]:

@@ -8,7 +8,7 @@
 | old_bytes, new_bytes | of the ``.log`` |
 | old_format, new_format | of its batches: "v0", "v0, v2", ...; the old one is empty of an empty segment |
 | new_segments | 1; more where a segment had to be split |
-| torn_bytes | behind the last whole batch (a crash tore an append), and left out; 0 but in a last segment |
+| torn_bytes | after the last whole batch (a crash tore an append), and left out; 0 but in a last segment |
 
 Segments are the unit of work, small ones some to a task; `tidelog.check.migration` says what is kept.
 The old folder is only read, and until all is done the new one is called ``….unfinished``.

@@ -117,7 +117,7 @@ def _load(
     end_offset = _find_end(log, producer_state, clean_end)
     if end_offset < log.recovery_point:
         logger.warning(
-            "%s: ends at %d, and %s says that it was on the disk up to %d: the offsets behind its end are given again",
+            "%s: ends at %d, and %s says that it was on the disk up to %d: the offsets after its end are given again",
             *(log.directory, end_offset, names.RECOVERY_POINT_CHECKPOINT, log.recovery_point),
         )
     active, first = log.segments.active, log.segments.first

@@ -116,7 +116,7 @@ class LeaderEpochCache:
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether the file is behind."""
+        """Whether epochs are noted that the file does not have yet."""
         return self._version != self._written
 
     def assign_soon(self, epoch: int, start_offset: int) -> None:

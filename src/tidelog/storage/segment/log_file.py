@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| `size_bytes` | the logical end: what was appended in whole. Readers of this class see nothing behind it |
+| `size_bytes` | the logical end: what was appended in whole. Readers of this class see nothing after it |
 | the file's length | the same, or more where the file is preallocated (zeros after the end) or where a write has failed |
 
 Invariants

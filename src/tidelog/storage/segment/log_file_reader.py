@@ -174,7 +174,7 @@ class LogFileReader:
         while end - position >= MIN_HEADER_BYTES:
             index = position - start
             if index + HEADER_BYTES > len(chunk) and start + len(chunk) < end:
-                # More at a time while batches follow closely; only headers where each lies far behind the one before.
+                # More at a time while batches follow closely; only headers where each lies far after the one before.
                 far = index - len(chunk) > HOP_READ_BYTES
                 read_bytes = HOP_READ_BYTES if far else min(read_bytes * 2, MAX_READ_BYTES)
                 chunk, start, index = self.read(position, min(read_bytes, end - position)), position, 0

@@ -123,9 +123,9 @@ class SegmentReader(SegmentFiles):
         return entry if can_be else OffsetPosition(self.base_offset, 0)
 
     def translate_offset(self, offset: int, start: int = 0) -> LogOffsetPosition | None:
-        """Return the first batch whose last offset is at or above `offset`, None behind the last one (§4.4).
+        """Return the first batch whose last offset is at or above `offset`, None after the last one (§4.4).
 
-        `start` is a position before which there is none; where it is behind what the index says, the walk begins there.
+        `start` is a position before which there is none; where it lies after what the index says, the walk begins there.
         Raises CorruptBatchError, StorageError.
         """
         entry = self._floor(offset)
