@@ -66,6 +66,7 @@ def assert_is_offline(log: PartitionLog, reason: str) -> None:
         log.delete_old_segments,
         lambda: log.delete_records(1),
         lambda: log.maybe_assign_epoch_start_offset(5, 100),
+        lambda: log.note_leader_epoch_soon(5, 100),
     ):
         with pytest.raises(LogOfflineError, match="offline"):
             write()

@@ -18,6 +18,7 @@ from tidelog.records.builder import Producer, build_batch_v2
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType
 from tidelog.records.records import Record
+from tidelog.storage.partition.leader_epoch_cache import LeaderEpochCache
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.storage.partition.watermarks import FetchIsolation
 
@@ -39,6 +40,9 @@ class TestByTimestamp:
         assert log.fetch_offset_by_timestamp(LATEST) == (-1, 2, 1)
         log.maybe_assign_epoch_start_offset(2, 2)
         assert log.fetch_offset_by_timestamp(LATEST) == (-1, 2, 2)
+        log.note_leader_epoch_soon(3, 2)
+        assert log.fetch_offset_by_timestamp(LATEST) == (-1, 2, 3)
+        assert LeaderEpochCache(log.directory).entries == log.leader_epochs.entries
 
     def test_fetch_offset_by_timestamp_with_max_timestamp_includes_timestamp(self, tmp_path: Path) -> None:
         """UnifiedLogTest.testFetchOffsetByTimestampWithMaxTimestampIncludesTimestamp."""

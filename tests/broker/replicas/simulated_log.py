@@ -35,7 +35,7 @@ class SimulatedLog:
     def recovery_point(self) -> int:
         return self.flushed_to
 
-    def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
+    def note_leader_epoch_soon(self, leader_epoch: int, start_offset: int) -> None:
         self.epochs.assign(leader_epoch, start_offset)
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:

@@ -104,7 +104,7 @@ class ReplicaLog(Protocol):
     def recovery_point(self) -> int: ...
     @property
     def is_flush_awaited(self) -> bool: ...
-    def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None: ...
+    def note_leader_epoch_soon(self, leader_epoch: int, start_offset: int) -> None: ...
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int: ...
 
 
@@ -259,7 +259,7 @@ class Partition:
         self.log = log
         if is_led and record.leader_epoch > before:
             # Raises where the disk refuses: then nothing has changed, but that the record is to be applied again.
-            log.maybe_assign_epoch_start_offset(record.leader_epoch, log.log_end_offset)
+            log.note_leader_epoch_soon(record.leader_epoch, log.log_end_offset)
         if is_new_epoch:
             self._state = checked(TRANSITIONS, self._state, state, f"{self.key}")
         pending = self.pending

@@ -226,6 +226,13 @@ class PartitionLog:
             with self.writing("note a leader epoch"):
                 self.leader_epochs.assign(leader_epoch, start_offset)
 
+    def note_leader_epoch_soon(self, leader_epoch: int, start_offset: int) -> None:
+        """Do the same at once in memory, and soon in the file: a crash loses an epoch without records, which is over then."""
+        if self.config.magic >= 2:
+            with self.writing("note a leader epoch"):
+                self.leader_epochs.assign_soon(leader_epoch, start_offset)
+                self._flusher.write_soon()
+
     # --- reading
 
     def read(
