@@ -6,6 +6,7 @@
 | `starting` | which broker a configuration asks for |
 | `brokers`, `cluster_brokers`, `cluster_topics` | what clients get to see of brokers and topics |
 | `topic_creation` | topics that are created because somebody uses them |
+| `forwarding`, `forwarded_apis` | clients' requests that the controllers answer |
 | `channel`, `peer_connection` | requests to another broker, or to a controller |
 | `other_brokers` | who leads a partition, and requests to it |
 """
