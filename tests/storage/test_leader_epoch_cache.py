@@ -209,6 +209,20 @@ class TestTruncation:
 
 
 class TestDeferred:
+    def test_cleared_later(self, tmp_path: Path) -> None:
+        """Nobody's disk is waited for where there is somebody to write; else at once."""
+        waiting: list[Callable[[], None]] = []
+        cache_of(tmp_path, *THREE)
+        cache = LeaderEpochCache(tmp_path, defer=waiting.append)
+        cache.clear_soon()
+        assert cache.is_empty and cache.is_unwritten and LeaderEpochCache(tmp_path).entries == THREE
+        (write,) = waiting
+        write()
+        assert text(tmp_path) == "0\n0\n" and not cache.is_unwritten
+        at_once = cache_of(tmp_path, *THREE)
+        at_once.clear_soon()
+        assert text(tmp_path) == "0\n0\n"
+
     def test_written_later_and_once(self, tmp_path: Path) -> None:
         waiting: list[Callable[[], None]] = []
         cache_of(tmp_path, *THREE)

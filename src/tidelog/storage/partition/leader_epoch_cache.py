@@ -181,6 +181,12 @@ class LeaderEpochCache:
         self._version += 1
         self._write()
 
+    def clear_soon(self) -> None:
+        """Forget every epoch; the file is written as after a truncation. Raises StorageError."""
+        self._epochs.clear()
+        self._version += 1
+        self._write_soon()
+
     def clear(self) -> None:
         """Forget every epoch; the file stays as it is."""
         self._epochs.clear()

@@ -441,7 +441,7 @@ class PartitionLog:
         self.local.config = config
         if config.magic < 2 and not self.leader_epochs.is_empty:
             with self.writing("clear the leader epochs"):
-                self.leader_epochs.clear_and_flush()
+                self.leader_epochs.clear_soon()
         warn_of_wide_limits(config, self.directory.parent, self.topic_partition.topic)
 
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:

@@ -160,7 +160,7 @@ class Removals:
         with self._availability.writing("truncate"):
             logger.info("%s: everything is removed, it goes on at %d", local.directory, offset)
             local.truncate_fully_and_start_at(offset)
-            self._leader_epochs.clear_and_flush()
+            self._leader_epochs.clear_soon()
             self._producer_state.truncate_fully_and_start_at(offset)
             marks.log_start_offset = offset if log_start_offset is None else log_start_offset
             self._rebuild_producers(offset)

@@ -358,7 +358,7 @@ class Appends:
         for header in headers:
             if header.magic < 2:
                 if not epochs.is_empty:
-                    epochs.clear_and_flush()
+                    epochs.clear_soon()
             elif header.leader_epoch >= 0 and epochs.assign_fast(header.leader_epoch, header.base_offset) is None:
                 epochs.assign_soon(header.leader_epoch, header.base_offset)
                 self._flusher.write_soon()
