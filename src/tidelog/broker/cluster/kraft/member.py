@@ -33,8 +33,8 @@ from tidelog.metadata.image import MetadataImage
 from tidelog.storage.folder.meta_properties import META_PROPERTIES
 from tidelog.storage.member_log_manager import MemberLogManager
 
-SHUTDOWN_S = 300.0
-"""So long a broker that ends waits for the controller to let it go: Kafka's five minutes."""
+SHUTDOWN_S = 60.0
+"""So long an end waits for the controller to let the broker go. Kafka waits for five minutes; all of an end has two here."""
 
 
 @asynccontextmanager
