@@ -263,6 +263,7 @@ class Member:
         self.manager = MemberLogManager(self.folder, SystemClock(), properties=found.manager)
         self.manager.startup(self.plane)
         self.threads = [LoopThreads(loop), LoopThreads(loop, 1)]
+        self.manager.scheduler.elsewhere = self.threads[0].run
         self.node = Node(self.manager, found.config, SystemClock(), LoopTimers(loop), *self.threads, plane=self.plane)
         self.server = BrokerServer(self.node, APIS)
         await self.server.start()
@@ -297,6 +298,7 @@ class Member:
         self.node.delays.stop()
         assert self.node.peers is not None
         self.node.peers.close()
+        self.manager.scheduler.elsewhere = None
         for threads in self.threads:
             threads.close()
         if is_clean:
