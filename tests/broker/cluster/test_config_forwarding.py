@@ -205,3 +205,12 @@ class _Store:
     def __init__(self, member: Member) -> None:
         self.image = member.plane.image
         self.node_id = 1
+
+
+def test_very_many_resources(member: Member) -> None:
+    """Read, looked at, sent on and answered in pieces."""
+    member.plane.answer = controller = Controller()
+    resources = [change(TOPIC if number % 2 else BROKER, str(number), ("a", "b")) for number in range(3000)]
+    codes = changed(member, *resources)
+    assert codes == ["NONE" if number % 2 or number == 1 else "INVALID_REQUEST" for number in range(3000)]
+    assert len(controller.resources) == 1500

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.cluster.forwarding import WHY, Forwarding, code_of
 from tidelog.broker.refused import Refused, refusal_of
-from tidelog.broker.server.slices import Elsewhere, Until
+from tidelog.broker.server.slices import Elsewhere, Until, slowly
+from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.settings.config_changes import (
     BROKER,
     BROKER_LOGGER,
@@ -52,8 +53,13 @@ def change_all_forwarded(
 
     Raises UnsupportedVersionError where another controller leads, which does not take the request's version.
     """
-    times = Counter((one.resource_type, one.name) for one in resources)
-    outcomes: dict[int, Changed] = {}
+    times: Counter[tuple[int, str]] = Counter()
+    for number, resource in enumerate(resources):
+        times[resource.resource_type, resource.name] += 1
+        if number % 256 == 255:
+            yield None
+    outcomes: list[Changed | None] = []
+    left = []
     for number, resource in enumerate(resources):
         try:
             if times[resource.resource_type, resource.name] > 1:
@@ -61,20 +67,21 @@ def change_all_forwarded(
             is_done = yield from _looked_at(node, resource, incremental=incremental, validate_only=message.validate_only)
         except Exception as error:
             refusal = refusal_of(error)
-            outcomes[number] = Changed(resource, refusal.code, refusal.reason)
+            outcomes.append(Changed(resource, refusal.code, refusal.reason))
         else:
-            if is_done:
-                outcomes[number] = Changed(resource, ErrorCode.NONE, None)
+            outcomes.append(Changed(resource, ErrorCode.NONE, None) if is_done else None)
+            if not is_done:
+                left.append(message.resources[number])
         if number % 16 == 15:
             yield None
-    left = [number for number in range(len(resources)) if number not in outcomes]
+    answers: Answers = {}
     if left:
-        rest = type(message)(resources=[message.resources[number] for number in left], validate_only=message.validate_only)
+        rest = type(message)(resources=left, validate_only=message.validate_only)
         answers = yield from _forwarded(forwarding, rest, request)
-        for number in left:
-            resource = resources[number]
-            outcomes[number] = _outcome(resource, answers)
-    return [outcomes[number] for number in range(len(resources))]
+    made = (outcome or _outcome(resource, answers) for outcome, resource in zip(outcomes, resources, strict=True))
+    changed = yield from slowly(made, 64)
+    yield from discarded(None, times, outcomes)
+    return changed
 
 
 def _looked_at(node: Node, resource: Resource, *, incremental: bool, validate_only: bool) -> Generator[Any, Any, bool]:
@@ -103,13 +110,21 @@ def _outcome(resource: Resource, answers: Answers) -> Changed:
 def _forwarded(forwarding: Forwarding, message: Message, request: Request) -> Generator[Elsewhere | Until | None, Any, Answers]:
     """Return what the controller says of each resource, or why it says nothing."""
     version = request.api_version
-    chunks = yield Elsewhere(partial(request_chunks, message, version, request.correlation_id, request.client_id))
-    frame = b"".join(chunks)[4:]
+    frame = yield Elsewhere(partial(_frame, message, version, request.correlation_id, request.client_id))
     try:
         answer = yield Until(partial(forwarding.send, frame, request.peer_host))
-        _, response = yield Elsewhere(partial(read_response, RESPONSES[message.API_KEY], version, answer))
+        answers: Answers = yield Elsewhere(partial(_answers, RESPONSES[message.API_KEY], version, answer))
+        return answers
     except UnsupportedVersionError:
         raise
     except TidelogError as error:
         return code_of(error)
-    return {(one.resource_type, one.resource_name): (one.error_code, one.error_message) for one in response.responses}
+
+
+def _frame(message: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    return b"".join(request_chunks(message, version, correlation_id, client_id))[4:]
+
+
+def _answers(response: type[Any], version: int, frame: bytes) -> Answers:
+    _, message = read_response(response, version, frame)
+    return {(one.resource_type, one.resource_name): (one.error_code, one.error_message) for one in message.responses}
