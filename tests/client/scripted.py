@@ -103,6 +103,8 @@ class ScriptedBroker:
         with connection, contextlib.suppress(OSError):
             while True:
                 (size,) = struct.unpack(">i", _exactly(connection, 4))
+                if size > 100 << 20:
+                    return  # A greeting of TLS, taken for a size: Kafka refuses it at once, too.
                 frame = _exactly(connection, size)
                 header, position = read_request_header(frame)
                 if header.api_key not in REQUESTS:
