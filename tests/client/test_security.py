@@ -52,7 +52,7 @@ def port(serve: Serve) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tls") / "both.pem"
-    wanted = ["-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    wanted = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     subprocess.run(["openssl", "req", "-x509", *wanted, "-keyout", path, "-out", path], check=True, capture_output=True)
     return path
 
