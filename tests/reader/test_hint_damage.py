@@ -16,7 +16,7 @@ from tests.examples import IS_SOAK
 from tests.reader import build, hint_damage
 from tests.reader.build import LogBuilder
 from tests.reader.hint_damage import SECOND, TIME_ENTRY, TOPIC, Sample
-from tidelog.errors import CorruptDataError
+from tidelog.errors import CorruptBatchError, CorruptDataError
 from tidelog.formats import names
 from tidelog.model import LATEST, MAX_TIMESTAMP
 from tidelog.reader import proven_head
@@ -201,6 +201,18 @@ def test_a_wrong_entry_far_behind_the_one_before(tmp_path: Path) -> None:
 
 class TestNames:
     """A segment under another base offset: every answer is right or an error."""
+
+    @pytest.mark.parametrize("byte", range(8))
+    def test_a_first_batch_whose_offset_is_too_high(self, tmp_path: Path, byte: int) -> None:
+        """It looks like a hole before it, and would hide all that follows; the next batch says that it is none."""
+        builder = LogBuilder(tmp_path / "t-0", interval_bytes=0)
+        builder.append(*(build.batch(offset, [offset]) for offset in range(20))).close()
+        path = builder.file(0, names.LOG_SUFFIX)
+        content = bytearray(path.read_bytes())
+        content[byte] ^= 1 << 6 if byte < 7 else 1 << 2
+        path.write_bytes(content)
+        with pytest.raises(CorruptBatchError):
+            builder.open().check_names()
 
     @pytest.mark.parametrize("suffixes", [[".log"], [".log", ".index", ".timeindex"]])
     def test_a_renamed_segment(self, tmp_path: Path, suffixes: list[str]) -> None:

@@ -169,6 +169,8 @@ class Segment:
         elif header.last_offset >= next_base_offset:
             found, expected = header.last_offset, f"< {next_base_offset}, where the next segment begins"
         else:
+            if first != self.base_offset and header.magic == 2:
+                self.check_follower(header)  # An offset that is too high by a bit looks like a hole.
             return first == self.base_offset
         raise CorruptBatchError("a segment's name does not fit its batches", path=self.log_path, found=found, expected=expected)
 
