@@ -225,12 +225,15 @@ def _listening() -> Iterator[list[str]]:
     handler = Handler(logging.WARNING)
     logger = logging.getLogger("tidelog")
     logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.WARNING)  # Whatever the level of those above it is.
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield said
         said += [f"WARNING {one.message}" for one in caught]
     finally:
+        logger.setLevel(level)
         logger.removeHandler(handler)
 
 
