@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import TidelogError
+from tidelog.formats.files import Notices
 
 if TYPE_CHECKING:
     from tidelog.reader.log_dir import LogDir
@@ -21,6 +22,18 @@ logger = logging.getLogger("tidelog.serve")
 
 REST_S = 0.002
 """After each log: the thread takes no more than a part of a processor."""
+
+
+class _NoticesOf(Notices):
+    """Those of a search, as long as it goes on: after that the folder may go, and a file that is gone means nothing."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        super().__init__()
+        self._stopping = stopping
+
+    def note(self, path: Path, text: str) -> None:
+        if not self._stopping.is_set():
+            super().note(path, text)
 
 
 class HoleSearch:
@@ -55,6 +68,9 @@ class HoleSearch:
     def _look_at(self, log_dir: LogDir, topic: str, partition: int) -> None:
         try:
             with log_dir.log(topic, partition) as log:
+                log.notices = notices = _NoticesOf(self._stopping)
+                for segment in log.segments:
+                    segment.notices = notices
                 # What checkpoints say of a log's end is of before the start: the broker goes on from where the log ends.
                 found = [one for one in log.missing() if one.kind == "segment"]
         except (TidelogError, OSError):

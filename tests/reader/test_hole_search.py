@@ -1,0 +1,32 @@
+"""The look through a folder beside a broker."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import KAFKA_3
+from tidelog.reader.hole_search import HoleSearch
+from tidelog.reader.log_dir import LogDir
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_what_is_gone_after_the_end_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture, is_stopped: bool) -> None:
+    """A view that is served read-only goes with its broker, while the thread may be within a log."""
+    shutil.copytree(KAFKA_3 / "transactions-0", tmp_path / "transactions-0")
+    search, look_at = HoleSearch(tmp_path), HoleSearch._look_at
+
+    def late(self: HoleSearch, log_dir: LogDir, topic: str, partition: int) -> None:
+        for index in (tmp_path / "transactions-0").glob("*.index"):
+            index.unlink()
+        if is_stopped:
+            self.stop()
+        look_at(self, log_dir, topic, partition)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HoleSearch, "_look_at", late)
+        search.start()
+        search._thread.join(20)
+    assert ("is missing, the log is read instead" in caplog.text) is not is_stopped
