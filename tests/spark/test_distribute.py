@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 PLACE: dict[str, Any] = {"path": "/data/t-0/0.index", "position": 0, "found": b"\x00", "expected": ("an entry", 3)}
 
 
-def error_classes(base: type[TidelogError] = TidelogError) -> Iterator[type[TidelogError]]:
-    yield base
-    for cls in base.__subclasses__():
-        yield from error_classes(cls)
+def error_classes() -> Iterator[type[TidelogError]]:
+    """Those that a task can raise. What a broker has for itself is another module's, and here or not as tests import it."""
+    for _, cls in sorted(vars(errors).items()):
+        if isinstance(cls, type) and issubclass(cls, TidelogError):
+            yield cls
 
 
-@pytest.mark.parametrize("cls", sorted(set(error_classes()), key=lambda cls: cls.__name__), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", error_classes(), ids=lambda cls: cls.__name__)
 def test_every_error_survives_pickling(cls: type[TidelogError]) -> None:
     error = cls("what went wrong", **PLACE)
     again = pickle.loads(pickle.dumps(error))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from tidelog.broker.api import Handler, Outcome, Request, Wide
 from tidelog.broker.server.slices import Work
 from tidelog.broker.state_log import StateLog, TopicMissingError, refusal_of
+from tidelog.formats.non_blocking_read import non_blocking
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -55,17 +56,26 @@ class _Coordinated:
             log.uncommitted.clear()
         try:
             answer = self._handle(node, message, request)
+            if isinstance(answer, Generator):
+                # Small requests are done in one step: nothing of what slices need is made for them.
+                work = answer
+                try:
+                    with non_blocking():
+                        wanted = work.send(None)
+                except StopIteration as end:
+                    answer = end.value
+                else:
+                    return self._sliced(node, message, request, log, work, wanted)
         except TopicMissingError:
             return self._made_first(node, message, request, log)
-        if isinstance(answer, Generator):
-            return self._sliced(node, message, request, log, answer)
         return self._held(node, message, request, log, answer, log.uncommitted) if log.uncommitted else answer
 
-    def _sliced(self, node: Node, message: Any, request: Request, log: StateLog, work: Work) -> Work:
-        """The same for a handler that works in slices: others may write in between, and the topic may go."""
-        uncommitted: set[int] = set()
+    def _sliced(self, node: Node, message: Any, request: Request, log: StateLog, work: Work, wanted: object) -> Work:
+        """The same for a handler in slices, which waits for `wanted`: others may write in between, and the topic may go."""
+        uncommitted = set(log.uncommitted)
+        log.uncommitted.clear()
         try:
-            answer = yield from _noting(log, work, uncommitted, _at_once)
+            answer = yield from _noting(log, work, uncommitted, _at_once, lambda: wanted)
         except TopicMissingError:
             return (yield from self._made_first(node, message, request, log))
         return self._held(node, message, request, log, answer, uncommitted) if uncommitted else answer
@@ -81,7 +91,7 @@ class _Coordinated:
         answer = call(partial(self._handle, node, message, request))
         uncommitted = set(log.uncommitted)
         if isinstance(answer, Generator):
-            answer = yield from _noting(log, answer, uncommitted, call)
+            answer = yield from _noting(log, answer, uncommitted, call, partial(answer.send, None))
         return self._held(node, message, request, log, answer, uncommitted) if uncommitted else answer
 
     def _held(
@@ -124,9 +134,8 @@ def _at_once(step: Callable[[], T]) -> T:
     return step()
 
 
-def _noting(log: StateLog, work: Work, uncommitted: set[int], call: _Call) -> Work:
-    """Do a work by `call`, step by step, and add the partitions to `uncommitted` of which it has seen what is not committed."""
-    step: Callable[[], Any] = partial(work.send, None)
+def _noting(log: StateLog, work: Work, uncommitted: set[int], call: _Call, step: Callable[[], Any]) -> Work:
+    """Do a work by `call`, from `step` on, and add the partitions to `uncommitted` of which it has seen what is not committed."""
     while True:
         log.uncommitted.clear()
         try:
