@@ -171,7 +171,7 @@ class TestLeaders:
 
         with (
             ScriptedBroker(answer) as broker,
-            tidelog.connect(broker.address, timeout_ms=SHORT_MS) as client,
+            tidelog.connect(broker.address, timeout_ms=4 * SHORT_MS) as client,
             pytest.raises(BrokerUnreachableError) as error,
         ):
             client.offsets_for_times({("t", 0): 1})

@@ -31,7 +31,7 @@ def error_classes() -> Iterator[type[TidelogError]]:
             yield cls
 
 
-@pytest.mark.parametrize("cls", error_classes(), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", list(error_classes()), ids=lambda cls: cls.__name__)
 def test_every_error_survives_pickling(cls: type[TidelogError]) -> None:
     error = cls("what went wrong", **PLACE)
     again = pickle.loads(pickle.dumps(error))

@@ -121,14 +121,14 @@ class PartitionLog:
     def __repr__(self) -> str:
         return f"PartitionLog({str(self.directory)!r})"
 
-    # --- what it is
-
     @property
     def directory(self) -> Path:
+        """The partition's folder."""
         return self.local.directory
 
     @property
     def config(self) -> LogConfig:
+        """The topic's configuration."""
         return self.local.config
 
     @property
