@@ -13,6 +13,7 @@ from tests.reader.golden import GOLDEN
 from tidelog.errors import DataDirNotFoundError, UnknownTopicOrPartitionError
 from tidelog.formats import names
 from tidelog.model import METADATA_TOPIC
+from tidelog.reader import missing as missing_module
 from tidelog.reader.log import Log
 from tidelog.reader.log_dir import LogDir
 from tidelog.reader.missing import MissingOffsets
@@ -221,3 +222,20 @@ def test_only_what_is_asked_for_counts(start: int, end: int | None, is_noted: bo
     take_away(partition, first)
     assert second <= 400
     assert bool(LogDir(folder).log("v2-none-ct", 0).missing(start, end)) is is_noted
+
+
+def test_a_head_whose_removal_ends_during_the_look_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka removes segments' files, and writes where the epochs begin now, each a moment after it has left them out."""
+    folder = one_partition("kafka-3.9.1", "two-partitions-0", tmp_path)
+    partition = folder / "two-partitions-0"
+    take_away(partition, 0)
+    (first, *_) = bases(partition)
+    assert bounds(folder) == [(0, first, "head")]
+    epochs = partition / "leader-epoch-checkpoint"
+
+    def removed_now(directory: Path, first_base_offset: int) -> bool:
+        epochs.write_text(f"0\n1\n0 {first_base_offset}\n")
+        return False
+
+    monkeypatch.setattr(missing_module, "_is_losing_its_head", removed_now)
+    assert bounds(folder) == []

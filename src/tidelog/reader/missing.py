@@ -250,6 +250,8 @@ def _head(log: Log, claims: Claims, orphans: _Orphans) -> Iterator[MissingOffset
     if lost is not None:
         starts.append((_base(lost), f"{lost.name} is there, and its .log is not"))
     if starts and (claims.cleaner_offset is not None or not _is_losing_its_head(log.directory, first.base_offset)):
+        if _read_epochs(log.directory).earliest != epoch:
+            return  # Its owner has written them, and removed what had waited for that, between the two looks.
         start, reason = min(starts)
         reason += f", the first segment at {first.base_offset}"
         yield _missing(log, start, first.base_offset, "head", reason, None, _first_header(first))
