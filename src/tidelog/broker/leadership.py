@@ -242,13 +242,13 @@ class SingleLeadership:
         """Lead a partition that was offline again; a new epoch shows consumers where its disk has lost its end."""
         log.update_high_watermark(log.log_end_offset_metadata)
         key = log.topic_partition
-        topic = self._store.image.topics.get(key.topic)
         if not has_lost:
             return
-        if topic is None or key.partition not in topic.partitions:
+        partition = self._store.image.partition(*key)
+        if partition is None:
             self._found[key] = min(self.epoch_of(key) + 1, INT32_MAX)
             return
-        change = next_epoch_record(self._store, topic.partitions[key.partition])
+        change = next_epoch_record(self._store, partition)
         try:
             self._store.commit([] if change is None else [change])
         except StorageError as error:

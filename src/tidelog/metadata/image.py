@@ -91,6 +91,11 @@ class MetadataImage:
         broker = self.brokers.get(node_id)
         return None if broker is None else int(broker.broker_epoch)
 
+    def partition(self, topic: str, number: int) -> r.PartitionRecord | None:
+        """Return a partition as its records say, None where there is none."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(number)
+
     def partitions_on(self, topic: TopicImage, node_id: int) -> list[int]:
         """Return the numbers of a topic's partitions that have a replica on a node, in order."""
         return sorted(number for number, partition in topic.partitions.items() if node_id in partition.replicas)

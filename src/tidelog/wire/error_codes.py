@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 
 from tidelog.errors import TidelogError, kafka_error_code
 
@@ -148,6 +149,23 @@ class ErrorCode(IntEnum):
     GROUP_DELETION_FAILED = 134
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
     CONTROLLER_ID_NOT_REGISTERED = 136
+
+
+def known_code(code: int) -> ErrorCode:
+    """Return the code of a number in an answer, UNKNOWN_SERVER_ERROR for one that these tables do not have."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@cache
+def code_name(code: int) -> str:
+    """Return Kafka's name of a code, or the number where it is not known."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
 
 
 def error_code_of(error: TidelogError) -> ErrorCode:

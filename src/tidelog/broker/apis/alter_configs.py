@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.settings.config_changes import Change, Operation, Resource, answers, change_all
-from tidelog.broker.settings.config_forwarding import change_all_forwarded
-from tidelog.errors import UnsupportedVersionError
+from tidelog.broker.settings.config_changes import Change, Operation, Resource
+from tidelog.broker.settings.config_forwarding import altered
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -36,14 +35,8 @@ def _work(node: Node, message: AlterConfigsRequest, request: Request) -> Work:
         ),
         64,
     )
-    if node.forwarding is None:
-        outcomes = yield from change_all(node, resources, incremental=False, validate_only=message.validate_only)
-    else:
-        try:
-            outcomes = yield from change_all_forwarded(node, node.forwarding, message, resources, request, incremental=False)
-        except UnsupportedVersionError:
-            return Outcome.CLOSE  # Another controller leads: the client asks for versions again.
-    return AlterConfigsResponse(responses=(yield from slowly(answers(outcomes), 64)))
+    answers = yield from altered(node, message, resources, request, incremental=False)
+    return Outcome.CLOSE if answers is None else AlterConfigsResponse(responses=answers)
 
 
 API = Api(AlterConfigsRequest, AlterConfigsResponse, SERVED, handle)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.api import Api, Outcome, Request
 from tidelog.broker.server.slices import Work, slowly
-from tidelog.broker.settings.config_changes import Change, Resource, answers, change_all
-from tidelog.broker.settings.config_forwarding import change_all_forwarded
-from tidelog.errors import UnsupportedVersionError
+from tidelog.broker.settings.config_changes import Change, Resource
+from tidelog.broker.settings.config_forwarding import altered
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -41,14 +40,8 @@ def _work(node: Node, message: IncrementalAlterConfigsRequest, request: Request)
         ),
         64,
     )
-    if node.forwarding is None:
-        outcomes = yield from change_all(node, resources, incremental=True, validate_only=message.validate_only)
-    else:
-        try:
-            outcomes = yield from change_all_forwarded(node, node.forwarding, message, resources, request, incremental=True)
-        except UnsupportedVersionError:
-            return Outcome.CLOSE  # Another controller leads: the client asks for versions again.
-    return IncrementalAlterConfigsResponse(responses=(yield from slowly(answers(outcomes), 64)))
+    answers = yield from altered(node, message, resources, request, incremental=True)
+    return Outcome.CLOSE if answers is None else IncrementalAlterConfigsResponse(responses=answers)
 
 
 API = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, SERVED, handle)

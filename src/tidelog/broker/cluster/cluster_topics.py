@@ -107,8 +107,7 @@ class ClusterTopics(Topics):
 
     def leader_of(self, name: str, partition: int) -> int:
         """Return the broker that leads a partition, NO_BROKER if none does."""
-        topic = self._plane.image.topics.get(name)
-        record = None if topic is None else topic.partitions.get(partition)
+        record = self._plane.image.partition(name, partition)
         return NO_BROKER if record is None else record.leader
 
     def properties(self, name: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.cluster.owned_tasks import OwnedTasks
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, ProtocolError, TidelogError, UnsupportedVersionError
 from tidelog.wire.codec import Bytes, decoder
@@ -54,8 +55,7 @@ class Forwarding:
     def __init__(self, plane: MetadataPlane, heavy: Blocking) -> None:
         self._plane = plane
         self._heavy = heavy
-        self._tasks: set[asyncio.Task[Chunks | None]] = set()
-        self._sending: set[asyncio.Task[None]] = set()
+        self._tasks = OwnedTasks()
         self._log = RateLimitedLog(logger)
         self._bytes = 0
         self._room = asyncio.Event()
@@ -64,13 +64,9 @@ class Forwarding:
         """Send a request's frame on, header included and size not; return what gives it up: `answered` is called then, too."""
 
         def over(task: asyncio.Task[Chunks | None]) -> None:
-            self._tasks.discard(task)
             answered(None if task.cancelled() else task.result())
 
-        task = asyncio.get_running_loop().create_task(
-            self._answer(api, version, frame, client_host), name=f"tidelog-forwarding {api.name}"
-        )
-        self._tasks.add(task)
+        task = self._tasks.begin(self._answer(api, version, frame, client_host), f"tidelog-forwarding {api.name}")
         task.add_done_callback(over)
 
         def give_up() -> None:
@@ -114,9 +110,7 @@ class Forwarding:
                 answer = error
             done(answer)
 
-        task = asyncio.get_running_loop().create_task(sent(), name="tidelog-forwarding")
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._tasks.begin(sent(), "tidelog-forwarding")
 
     async def forward(self, frame: Bytes, client_host: str) -> bytes:
         """Return the controller's response to a frame. Raises as `MetadataPlane.forward`."""
@@ -141,8 +135,7 @@ class Forwarding:
 
     def stop(self) -> None:
         """Give up what is under way."""
-        for task in (*self._tasks, *self._sending):
-            task.cancel()
+        self._tasks.cancel()
 
 
 def code_of(error: TidelogError) -> ErrorCode:

@@ -6,12 +6,12 @@ thread.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
 from tidelog.broker.cluster.channel import CONNECT_TIMEOUT_S, Channel
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
+from tidelog.broker.cluster.owned_tasks import OwnedTasks
 from tidelog.errors import BrokerUnreachableError
 from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TopicPartition
@@ -31,19 +31,16 @@ class OtherBrokers:
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._channels: dict[int, Channel] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = OwnedTasks()
         self._is_closed = False
 
     def begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Have a coroutine run until it is done, or this is closed."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(work, name)
 
     def leader_of(self, key: TopicPartition) -> int | None:
         """Return the id of a partition's leader, NO_LEADER as long as there is none; None if there is no such partition."""
-        topic = self._plane.image.topics.get(key.topic)
-        partition = None if topic is None else topic.partitions.get(key.partition)
+        partition = self._plane.image.partition(*key)
         return None if partition is None else partition.leader
 
     async def call(self, broker_id: int, request: Message, version: int | None = None) -> Any:
@@ -66,7 +63,6 @@ class OtherBrokers:
     def close(self) -> None:
         """Close all channels, for good. Idempotent."""
         self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         for channel in self._channels.values():
             channel.close()

@@ -11,14 +11,14 @@ that was asked for is not asked for once more before the controller has answered
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
+from tidelog.broker.cluster.owned_tasks import OwnedTasks
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
 from tidelog.errors import TidelogError
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
@@ -46,7 +46,7 @@ class TopicCreation:
         self._plane = plane
         self._creatable = creatable
         self._asked: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = OwnedTasks()
         self._log = RateLimitedLog(logger)
 
     def ask(self, names: Iterable[str], *, client_host: str, client_id: str | None, correlation_id: int) -> None:
@@ -70,8 +70,7 @@ class TopicCreation:
 
     def stop(self) -> None:
         """Forget what is asked for."""
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     # --- inside
 
@@ -95,10 +94,8 @@ class TopicCreation:
                 self._asked.difference_update(names)
             for one in answer.topics:
                 if one.error_code not in _EXPECTED:
-                    reason = one.error_message or ErrorCode(one.error_code).name
+                    reason = one.error_message or code_name(one.error_code)
                     self._log.warning("topic %s, which somebody uses, is not created: %s", one.name, reason)
 
         first = next(iter(names))
-        task = asyncio.get_running_loop().create_task(asked(), name="tidelog-topic-creation")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(asked(), "tidelog-topic-creation")

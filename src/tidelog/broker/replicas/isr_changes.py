@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.replicas.partition import CommittedIsr, IsrChange, Partition
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.error_codes import ErrorCode, known_code
 from tidelog.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -84,7 +84,7 @@ class IsrChanges:
         """Send proposals together; False if there is something to be sent again."""
         try:
             response: AlterPartitionResponse = await self._plane.call(self._request(sent))
-            code, why = code_of(response.error_code), ""
+            code, why = known_code(response.error_code), ""
         except TidelogError as error:
             response, code, why = AlterPartitionResponse(), ErrorCode.NETWORK_EXCEPTION, str(error)
         except Exception:
@@ -125,7 +125,7 @@ class IsrChanges:
         return self._plane.broker_epoch if broker_id == self._plane.node_id else epoch
 
     def _take(self, partition: Partition, change: IsrChange, result: PartitionDataResult) -> None:
-        answer: CommittedIsr | ErrorCode = code_of(result.error_code)
+        answer: CommittedIsr | ErrorCode = known_code(result.error_code)
         if answer is ErrorCode.NONE:
             answer = CommittedIsr(result.leader_epoch, result.partition_epoch, tuple(result.isr))
             if partition.pending is change:
@@ -133,11 +133,3 @@ class IsrChanges:
         else:
             logger.info("%s-%d: in-sync replicas %s refused: %s", *change.key, [one for one, _ in change.isr], answer)
         self._answered(partition, partition.isr_answered(change, answer, monotonic()))
-
-
-def code_of(number: int) -> ErrorCode:
-    """Return an error code, UNKNOWN_SERVER_ERROR for one that these tables do not know."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

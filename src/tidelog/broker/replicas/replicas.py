@@ -107,8 +107,7 @@ class Replicas:
 
     def record(self, key: TopicPartition) -> PartitionRecord | None:
         """Return what the metadata says of any partition of the cluster."""
-        topic = self.plane.image.topics.get(key[0])
-        return None if topic is None else topic.partitions.get(key[1])
+        return self.plane.image.partition(*key)
 
     # --- start and stop
 

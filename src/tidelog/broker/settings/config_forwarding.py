@@ -29,13 +29,16 @@ from tidelog.broker.settings.config_changes import (
     TOPIC,
     Changed,
     Resource,
+    answers,
     change,
+    change_all,
     check_changes,
 )
 from tidelog.errors import TidelogError, UnsupportedVersionError
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import RESPONSES, Message
 from tidelog.wire.headers import read_response, request_chunks
+from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.api import Request
@@ -44,6 +47,22 @@ if TYPE_CHECKING:
 GROUP = 32
 
 _CONTROLLERS = frozenset({TOPIC, CLIENT_METRICS, GROUP})
+
+
+def altered(
+    node: Node, message: Any, resources: Sequence[Resource], request: Request, *, incremental: bool
+) -> Generator[Elsewhere | Until | None, Any, list[AlterConfigsResourceResponse] | None]:
+    """Return the answer about each of `resources`, those of `message`; None where the client has to ask for versions again."""
+    if node.forwarding is None:
+        outcomes = yield from change_all(node, resources, incremental=incremental, validate_only=message.validate_only)
+    else:
+        try:
+            outcomes = yield from change_all_forwarded(
+                node, node.forwarding, message, resources, request, incremental=incremental
+            )
+        except UnsupportedVersionError:
+            return None  # Another controller leads.
+    return (yield from slowly(answers(outcomes), 64))
 
 
 def change_all_forwarded(
@@ -74,11 +93,11 @@ def change_all_forwarded(
                 left.append(message.resources[number])
         if number % 16 == 15:
             yield None
-    answers: Answers = {}
+    said: Answers = {}
     if left:
         rest = type(message)(resources=left, validate_only=message.validate_only)
-        answers = yield from _forwarded(forwarding, rest, request)
-    made = (outcome or _outcome(resource, answers) for outcome, resource in zip(outcomes, resources, strict=True))
+        said = yield from _forwarded(forwarding, rest, request)
+    made = (outcome or _outcome(resource, said) for outcome, resource in zip(outcomes, resources, strict=True))
     changed = yield from slowly(made, 64)
     yield from discarded(None, times, outcomes)
     return changed
@@ -97,10 +116,10 @@ def _looked_at(node: Node, resource: Resource, *, incremental: bool, validate_on
 Answers = dict[tuple[int, str], tuple[int, str | None]] | ErrorCode
 
 
-def _outcome(resource: Resource, answers: Answers) -> Changed:
-    if isinstance(answers, ErrorCode):
-        return Changed(resource, answers, WHY.get(answers))
-    code, reason = answers.get((resource.resource_type, resource.name), (ErrorCode.UNKNOWN_SERVER_ERROR, None))
+def _outcome(resource: Resource, said: Answers) -> Changed:
+    if isinstance(said, ErrorCode):
+        return Changed(resource, said, WHY.get(said))
+    code, reason = said.get((resource.resource_type, resource.name), (ErrorCode.UNKNOWN_SERVER_ERROR, None))
     try:
         return Changed(resource, ErrorCode(code), reason)
     except ValueError:
@@ -113,8 +132,8 @@ def _forwarded(forwarding: Forwarding, message: Message, request: Request) -> Ge
     frame = yield Elsewhere(partial(_frame, message, version, request.correlation_id, request.client_id))
     try:
         answer = yield Until(partial(forwarding.send, frame, request.peer_host))
-        answers: Answers = yield Elsewhere(partial(_answers, RESPONSES[message.API_KEY], version, answer))
-        return answers
+        said: Answers = yield Elsewhere(partial(_answers, RESPONSES[message.API_KEY], version, answer))
+        return said
     except UnsupportedVersionError:
         raise
     except TidelogError as error:

@@ -29,7 +29,7 @@ from tidelog.metadata.records import NO_LEADER
 from tidelog.model import TopicPartition
 from tidelog.records.builder import Producer
 from tidelog.records.control import ControlType
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.error_codes import ErrorCode, known_code
 from tidelog.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -141,7 +141,7 @@ class Completion:
             for marker in answer.markers:
                 for topic in marker.topics:
                     for one in topic.partitions:
-                        codes[TopicPartition(topic.name, one.partition_index)] = ErrorCode(one.error_code)
+                        codes[TopicPartition(topic.name, one.partition_index)] = known_code(one.error_code)
         except TidelogError as error:
             logger.info("transactional id %r: no markers by broker %d: %s", self.transaction.transactional_id, leader, error)
         finally:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tidelog.broker.cluster.other_brokers import OtherBrokers
 from tidelog.errors import TidelogError, UnsupportedVersionError
 from tidelog.model import TopicPartition
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.error_codes import ErrorCode, known_code
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -98,12 +98,12 @@ class Verifications:
                 _settle(question, ErrorCode.NETWORK_EXCEPTION)
             return
         found = {
-            (result.transactional_id, topic.name, one.partition_index): ErrorCode(one.partition_error_code)
+            (result.transactional_id, topic.name, one.partition_index): known_code(one.partition_error_code)
             for result in answer.results_by_transaction
             for topic in result.topic_results
             for one in topic.results_by_partition
         }
-        missing = ErrorCode(answer.error_code) or ErrorCode.NETWORK_EXCEPTION
+        missing = known_code(answer.error_code) or ErrorCode.NETWORK_EXCEPTION
         for question in questions:
             codes = {key: found.get((question.transaction.transactional_id, *key), missing) for key in question.keys}
             if not question.answer.done():

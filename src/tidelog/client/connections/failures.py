@@ -14,11 +14,10 @@
 from __future__ import annotations
 
 import time
-from functools import cache
 
 from tidelog import errors
 from tidelog.errors import KAFKA_ERROR_CODES, BrokerError, TidelogError
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.error_codes import ErrorCode, code_name
 
 RETRIABLE = frozenset(
     {
@@ -48,15 +47,6 @@ CLASSES: dict[int, type[TidelogError]] = {code: cls for cls, (code, _) in revers
 CLASSES[ErrorCode.CORRUPT_MESSAGE] = errors.CorruptBatchError
 del CLASSES[ErrorCode.UNKNOWN_SERVER_ERROR]
 """That one says nothing about what it was."""
-
-
-@cache
-def code_name(code: int) -> str:
-    """Return Kafka's name of a code, or the number where it is not known."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
 
 
 def error_for(code: int, what: str, place: object, detail: str | None = None) -> TidelogError:

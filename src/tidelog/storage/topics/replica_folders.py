@@ -77,8 +77,7 @@ class ReplicaFolders:
 
     def is_wanted(self, key: TopicPartition) -> bool:
         """Whether this node has a replica of a partition."""
-        topic = self._metadata.image.topics.get(key.topic)
-        partition = None if topic is None else topic.partitions.get(key.partition)
+        partition = self._metadata.image.partition(*key)
         return partition is not None and self._metadata.node_id in partition.replicas
 
     def unfinished(self) -> list[str]:

@@ -23,7 +23,7 @@ from time import monotonic
 
 from tidelog.errors import BrokerUnreachableError, InvalidArgumentError, UnsupportedVersionError
 from tidelog.transitions import Transitions, checked
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.fields import Message
 from tidelog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -211,7 +211,7 @@ class BrokerLifecycle:
         if code in _FATAL:
             error = UnsupportedVersionError if code == ErrorCode.UNSUPPORTED_VERSION else InvalidArgumentError
             raise error(f"the broker cannot be registered: {_FATAL[ErrorCode(code)]}", found=ErrorCode(code).name)
-        return f"the controller answers {named(code)}"
+        return f"the controller answers {code_name(code)}"
 
     # --- heartbeats
 
@@ -228,7 +228,9 @@ class BrokerLifecycle:
         assert isinstance(response, BrokerHeartbeatResponse)
         code = response.error_code
         if code in _UNREGISTERED:
-            logger.warning("broker %d is not registered in epoch %d any more: %s", self.node_id, self.broker_epoch, named(code))
+            logger.warning(
+                "broker %d is not registered in epoch %d any more: %s", self.node_id, self.broker_epoch, code_name(code)
+            )
             self._set_fenced(True)
             if wants_shut_down:
                 self._release()
@@ -236,8 +238,7 @@ class BrokerLifecycle:
             await self._be_registered()
             self._wake.set()
         elif code:
-            raise_or_log = f"the controller answers a heartbeat with {named(code)}"
-            self._log_waiting(raise_or_log)
+            self._log_waiting(f"the controller answers a heartbeat with {code_name(code)}")
         else:
             self._take(response)
 
@@ -291,11 +292,3 @@ class BrokerLifecycle:
     def _move(self, state: BrokerState | None) -> None:
         self.state = checked(TRANSITIONS, self.state, state, f"broker {self.node_id}")
         logger.info("broker %d is %s", self.node_id, "NOT_RUNNING" if state is None else state.value)
-
-
-def named(code: int) -> str:
-    """Return an error code's name, or its number where it has none here."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

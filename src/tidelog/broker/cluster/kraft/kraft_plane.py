@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.broker.cluster.channel import Channel
-from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle, named
+from tidelog.broker.cluster.kraft.broker_lifecycle import BrokerLifecycle
 from tidelog.broker.cluster.kraft.channels import Channels
 from tidelog.broker.cluster.kraft.controller_channel import ControllerChannel
 from tidelog.broker.cluster.kraft.envelope import envelope, unwrapped
@@ -31,6 +31,7 @@ from tidelog.errors import BrokerError, InvalidArgumentError
 from tidelog.metadata.delta import MetadataDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.reader.metadata_log import METADATA_DIR
+from tidelog.wire.error_codes import code_name
 from tidelog.wire.fields import Bytes, Message
 from tidelog.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tidelog.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -75,16 +76,14 @@ class KraftPlane:
         request_s = config.controller_quorum_request_timeout_ms / 1000
         self._quorum = Quorum({voter.node_id: (voter.host, voter.port) for voter in config.voters}, config.bootstrap_servers)
         self._raft = Channels(f"raft-client-{self.node_id}", request_s, min(request_s, connect_s))
-        self._controller = ControllerChannel(
-            self._quorum,
-            Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, connect_s),
-            config.request_timeout_ms / 1000,
-        )
         # A client's request may take long, and controllers answer what comes by one connection in order: heartbeats do not wait.
-        self._forwards = ControllerChannel(
-            self._quorum,
-            Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, connect_s),
-            config.request_timeout_ms / 1000,
+        self._controller, self._forwards = (
+            ControllerChannel(
+                self._quorum,
+                Channels(str(self.node_id), config.controller_socket_timeout_ms / 1000, connect_s),
+                config.request_timeout_ms / 1000,
+            )
+            for _ in range(2)
         )
         self._loader = MetadataLoader(self.image, self._published)
         self._fetcher = MetadataFetcher(
@@ -229,7 +228,7 @@ class KraftPlane:
         """Return a block of producer ids that no other broker has (KIP-730). Raises as `call`, BrokerError for a refusal."""
         answer: AllocateProducerIdsResponse = await self.call(AllocateProducerIdsRequest(self.node_id, self.broker_epoch))
         if answer.error_code:
-            raise BrokerError("no producer ids", error_code=answer.error_code, found=named(answer.error_code))
+            raise BrokerError("no producer ids", error_code=answer.error_code, found=code_name(answer.error_code))
         return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 
     # --- inside

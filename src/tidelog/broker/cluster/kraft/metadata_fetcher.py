@@ -42,7 +42,7 @@ from tidelog.errors import (
 )
 from tidelog.model import METADATA_TOPIC
 from tidelog.records.batch import BatchHeader, check_crc, iter_headers
-from tidelog.wire.error_codes import ErrorCode
+from tidelog.wire.error_codes import ErrorCode, code_name
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 
 logger = logging.getLogger("tidelog.broker")
@@ -192,7 +192,9 @@ class MetadataFetcher:
             message = "the controllers are those of another cluster than the folder's"
             raise InvalidArgumentError(message, path=str(address), expected=self._cluster_id)
         if response.error_code:
-            raise BrokerError("no metadata", error_code=response.error_code, path=str(address), found=_named(response.error_code))
+            raise BrokerError(
+                "no metadata", error_code=response.error_code, path=str(address), found=code_name(response.error_code)
+            )
         if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
             raise ProtocolError("an answer about other partitions than asked for", path=str(address))
         (data,) = response.responses[0].partitions
@@ -209,7 +211,7 @@ class MetadataFetcher:
                 leader.leader_epoch >= 0 and self._quorum.leader == address and data.error_code == ErrorCode.FENCED_LEADER_EPOCH
             )
         if data.error_code:
-            raise BrokerError("no metadata", error_code=data.error_code, path=str(address), found=_named(data.error_code))
+            raise BrokerError("no metadata", error_code=data.error_code, path=str(address), found=code_name(data.error_code))
         if self._is_cut_off:
             self._is_cut_off = False
             logger.info("the controllers answer again")
@@ -325,10 +327,3 @@ class MetadataFetcher:
             self._logged_at = monotonic()
             self._is_cut_off = True
             logger.warning("waiting for the controllers (%s): %s", self._quorum, error)
-
-
-def _named(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
