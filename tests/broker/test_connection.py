@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.raw import RawClient
 from tests.examples import examples
-from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.api import Api
 from tidelog.broker.apis import api_versions
 from tidelog.broker.node import Node
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.headers import request_chunks

@@ -15,8 +15,8 @@ import pytest
 
 from tests.broker.conftest import RunningBroker
 from tests.broker.raw import RawClient
-from tidelog.broker.api import Outcome
 from tidelog.broker.server import slices as slices_module
+from tidelog.broker.server.request import Outcome
 from tidelog.broker.server.slices import SLICE_S, Elsewhere, Slices, slowly
 from tidelog.broker.server.wide_requests import SLOTS, WideRequests, discard
 from tidelog.formats.non_blocking_read import NotCachedError, is_non_blocking

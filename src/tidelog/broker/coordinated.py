@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tidelog.broker.api import Handler, Outcome, Request, Wide
+from tidelog.broker.api import Handler
+from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.broker.server.slices import Work
 from tidelog.broker.state_log import StateLog, TopicMissingError, refusal_of
 from tidelog.formats.non_blocking_read import non_blocking

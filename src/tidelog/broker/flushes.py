@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tidelog.broker.api import Outcome, Request
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.offset_metadata import LogOffsetMetadata
 from tidelog.storage.partition.partition_log import PartitionLog

@@ -5,7 +5,8 @@ Everything in here belongs to the loop's thread.
 
 from __future__ import annotations
 
-from tidelog.broker.api import Api
+from collections.abc import Mapping
+
 from tidelog.broker.cluster.brokers import Brokers, SingleBroker
 from tidelog.broker.cluster.cluster_brokers import ClusterBrokers
 from tidelog.broker.cluster.cluster_topics import ClusterTopics
@@ -44,6 +45,7 @@ from tidelog.metadata.records import BROKER_RESOURCE
 from tidelog.model import TopicPartition
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.partition.partition_log import PartitionLog
+from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_topics import CreatableTopic
 
 
@@ -112,8 +114,8 @@ class Node:
         self.transactions = Transactions(self)
         self._have_coordinators_follow()
         manager.offline.returned = self._returned
-        self.apis: tuple[Api, ...] = ()
-        """What is served, told by `dispatch`."""
+        self.served: Mapping[int, Versions] = {}
+        """The APIs that are answered here, by their keys, in which versions: `dispatch` has the table."""
         self.listeners: tuple[Listener, ...] = config.listeners
         """Where it listens, with the ports that were found once it does."""
 

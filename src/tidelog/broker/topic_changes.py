@@ -30,7 +30,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from tidelog.broker.api import Outcome, Request
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Elsewhere, Until, Work
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.errors import StorageError

@@ -11,12 +11,12 @@ import pytest
 
 from tests.broker.groups.members import NO_TOPICS, Coordinator, assign
 from tests.fields import check_fields
-from tidelog.broker.api import Outcome
 from tidelog.broker.apis.describe_groups import ALL_GROUP_OPERATIONS
 from tidelog.broker.apis.join_group import _host
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.waiting import Waiting
+from tidelog.broker.server.request import Outcome
 from tidelog.storage.steps import run_steps
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest

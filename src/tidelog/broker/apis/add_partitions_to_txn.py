@@ -10,9 +10,10 @@ from collections.abc import Collection, Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_transactions
 from tidelog.broker.groups.committing import unknown_partitions
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Elsewhere, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.cluster.forwarded_apis import FORWARDED
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
 from tidelog.broker.node import Node
+from tidelog.broker.server.request import Request
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest
@@ -47,12 +48,12 @@ def handle(node: Node, message: ApiVersionsRequest, request: Request) -> ApiVers
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     if node.plane is not None:
         return _of_member(node, node.plane, request.api_version)
-    return ApiVersionsResponse(api_keys=[_versions(api) for api in node.apis])
+    return ApiVersionsResponse(api_keys=_served(node))
 
 
 def _of_member(node: Node, plane: MetadataPlane, version: int) -> ApiVersionsResponse:
-    keys = [_versions(api) for api in node.apis]
-    keys += [ApiVersion(one.key, one.served.first, one.served.last) for one in FORWARDED.values()]
+    keys = _served(node)
+    keys += [_versions(one.key, one.served) for one in FORWARDED.values()]
     offered = plane.controller_versions
     if offered is not None:
         keys = [_common(one, offered.get(one.api_key)) if one.api_key in _CONTROLLERS else one for one in keys]
@@ -79,11 +80,15 @@ def _common(ours: ApiVersion, theirs: tuple[int, int] | None) -> ApiVersion:
 
 def unsupported_version() -> ApiVersionsResponse:
     """Answer to a version that is not served; to be sent in version 0."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_versions(API)])
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_versions(ApiVersionsRequest.API_KEY, SERVED)])
 
 
-def _versions(api: Api) -> ApiVersion:
-    return ApiVersion(api_key=api.request.API_KEY, min_version=api.served.first, max_version=api.served.last)
+def _served(node: Node) -> list[ApiVersion]:
+    return [_versions(key, served) for key, served in node.served.items()]
+
+
+def _versions(key: int, served: Versions) -> ApiVersion:
+    return ApiVersion(key, served.first, served.last)
 
 
 API = Api(ApiVersionsRequest, ApiVersionsResponse, SERVED, handle)

@@ -20,8 +20,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.refused import Refused, refusal_of
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Until, Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import INTERNAL_TOPICS, TopicPartition

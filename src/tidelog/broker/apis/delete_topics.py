@@ -10,8 +10,9 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.refused import refusal_of
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.topic_changes import Job

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.apis.metadata import NOT_ASKED_FOR
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState, Member
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.wire.error_codes import ErrorCode

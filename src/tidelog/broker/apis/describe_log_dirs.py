@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.api import Api
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Work
 from tidelog.model import TopicPartition
 from tidelog.wire.error_codes import ErrorCode

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator
 
-from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.api import Api
 from tidelog.broker.fetch.fetch import Fetch
 from tidelog.broker.fetch.fetch_sessions import (
     FINAL_EPOCH,
@@ -22,6 +22,7 @@ from tidelog.broker.fetch.fetch_sessions import (
     PartitionName,
 )
 from tidelog.broker.node import Node
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Elsewhere, Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.model import TopicPartition

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

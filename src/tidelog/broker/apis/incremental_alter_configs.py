@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.api import Api
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.settings.config_changes import Change, Resource
 from tidelog.broker.settings.config_forwarding import altered

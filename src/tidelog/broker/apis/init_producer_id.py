@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request, Wide
+from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_transactions
+from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.broker.server.slices import Work, awaited
 from tidelog.broker.topic_changes import Job
 from tidelog.broker.transactions.producer_id_source import ClusterProducerIds

@@ -9,11 +9,12 @@ from functools import partial
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.joining import join
 from tidelog.broker.groups.results import Joining, JoinResult
 from tidelog.broker.groups.waiting import Waiting
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.joining import leave
 from tidelog.broker.groups.results import Leaving
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request, Wide
+from tidelog.broker.api import Api
+from tidelog.broker.server.request import Request, Wide
 from tidelog.broker.server.slices import Work
 from tidelog.broker.server.wide_requests import AT_ONCE
 from tidelog.wire.error_codes import ErrorCode

@@ -27,8 +27,9 @@ import logging
 from collections.abc import Container, Generator, Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.api import Api
 from tidelog.broker.node import Node
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Elsewhere, Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError

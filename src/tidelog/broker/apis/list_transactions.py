@@ -9,7 +9,8 @@ from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Elsewhere, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.transactions.transaction import STATES_BY_TEXT

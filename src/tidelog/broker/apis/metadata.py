@@ -14,7 +14,8 @@ import uuid
 from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api, Request, Wide
+from tidelog.broker.api import Api
+from tidelog.broker.server.request import Request, Wide
 from tidelog.broker.server.slices import Elsewhere, Until, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topic_changes import Job

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, Committer, by_topic, commit, unknown_partitions, without
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.groups.group_offsets import NO_EXPIRY, CommittedOffset

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Codes, by_topic, unknown_partitions
 from tidelog.broker.groups.group import GroupState
 from tidelog.broker.groups.subscriptions import subscribed_topics
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.group import Group
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.groups.group_offsets import CommittedOffset
 from tidelog.model import NO_LEADER_EPOCH, TopicPartition

@@ -5,8 +5,9 @@ An epoch that the log does not know, because it is newer or because the log has 
 
 from __future__ import annotations
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.node import Node
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.model import TopicPartition

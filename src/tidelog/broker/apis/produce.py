@@ -35,11 +35,12 @@ from struct import Struct
 from time import perf_counter
 from typing import Final, TypeAlias
 
-from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.api import Api
 from tidelog.broker.first_look import USUAL, FirstLook, first_look_fast, is_of_open_transaction, look_at
 from tidelog.broker.metrics import Counters
 from tidelog.broker.node import Node
 from tidelog.broker.replicas.delayed_produce import FIRST_WITH_LEADERS, DelayedProduce, Uncommitted, name_leaders
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import SLICE_S, Elsewhere, Work, slowly
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.broker.topics import NO_TOPIC_ID

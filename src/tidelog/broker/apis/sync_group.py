@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Api, Outcome, Request
+from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.joining import sync
 from tidelog.broker.groups.results import Syncing, SyncResult
 from tidelog.broker.groups.waiting import Waiting
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.fields import Versions
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse

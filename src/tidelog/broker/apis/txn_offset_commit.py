@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
 from tidelog.broker.coordinated import by_groups
 from tidelog.broker.groups.committing import Committer, Transaction, by_topic, commit_in_transaction, unknown_partitions, without
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Work, elements, slowly
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.groups.group_offsets import CommittedOffset

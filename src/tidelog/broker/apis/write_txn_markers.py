@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api, Request
+from tidelog.broker.api import Api
+from tidelog.broker.server.request import Request
 from tidelog.broker.server.slices import Until, Work, elements
 from tidelog.broker.server.wide_requests import discarded
 from tidelog.broker.transactions.markers import when_written, write_marker

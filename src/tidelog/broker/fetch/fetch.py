@@ -22,11 +22,11 @@ import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Outcome, Request
 from tidelog.broker.fetch.delayed_fetches import Watch
 from tidelog.broker.fetch.down_conversion import Converted, down_converted, newest_magic
 from tidelog.broker.fetch.fetch_reader import NOTHING_NEW, FetchParams, PartitionRead, error_answer
 from tidelog.broker.fetch.fetch_sessions import INITIAL_EPOCH, TOPIC_ID_VERSION, FetchedPartition, FetchSession, next_epoch
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.broker.server.slices import Elsewhere, Work
 from tidelog.broker.server.wide_requests import AT_ONCE, discarded
 from tidelog.errors import TidelogError

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from tidelog.broker.api import Outcome
+from tidelog.broker.server.request import Outcome
 from tidelog.broker.state_log import refusal_of
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.api import Request
     from tidelog.broker.node import Node
+    from tidelog.broker.server.request import Request
     from tidelog.wire.codec import Message
 
 R = TypeVar("R", bound="_Result")

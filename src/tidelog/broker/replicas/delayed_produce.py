@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.api import Outcome, Request
+from tidelog.broker.server.request import Outcome, Request
 from tidelog.model import TopicPartition
 from tidelog.storage.partition.partition_log import PartitionLog
 from tidelog.wire.error_codes import ErrorCode

@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Outcome, Wide
+from tidelog.broker.server.request import Outcome, Wide
 from tidelog.broker.server.unsent_bytes import bytes_in_memory
 from tidelog.broker.server.wide_requests import discard
 

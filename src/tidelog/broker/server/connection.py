@@ -31,10 +31,10 @@ import struct
 from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING
 
-from tidelog.broker.api import Outcome
 from tidelog.broker.server.answer_writer import AnswerWriter
 from tidelog.broker.server.lingering_close import LINGER_S, may_close
 from tidelog.broker.server.read_buffers import LARGE_BYTES, SHARED_BYTES
+from tidelog.broker.server.request import Outcome
 
 if TYPE_CHECKING:
     from tidelog.broker.server.broker_server import BrokerServer

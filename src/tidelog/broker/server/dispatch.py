@@ -23,7 +23,7 @@ from time import perf_counter_ns
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.api import Api, Outcome, Wide
+from tidelog.broker.api import Api
 from tidelog.broker.apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -67,6 +67,7 @@ from tidelog.broker.apis import (
 )
 from tidelog.broker.cluster.forwarded_apis import FORWARDED, Forwarded
 from tidelog.broker.server.rate_limited_log import RateLimitedLog
+from tidelog.broker.server.request import Outcome, Wide
 from tidelog.broker.server.wide_requests import AT_ONCE, BYTES_AT_ONCE, discard
 from tidelog.errors import ProtocolError, TooManyElementsError
 from tidelog.wire.codec import decoder
@@ -181,7 +182,7 @@ class Dispatcher:
         self._forwarded = {} if node.forwarding is None else FORWARDED
         self._apis = {api.request.API_KEY: api for api in apis if api.request.API_KEY not in self._forwarded}
         self._served: dict[int, Served] = {}
-        node.apis = tuple(self._apis.values())
+        node.served = {key: api.served for key, api in self._apis.items()}
 
     def handle(self, connection: Connection, data: memoryview, position: int, end: int) -> list[Bytes] | Outcome:
         """Answer the request in `data[position:end]`; its record bytes may be looked at, and changed, until this returns."""

@@ -34,7 +34,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from tidelog.broker.api import Outcome, Request, Wide
+from tidelog.broker.server.request import Outcome, Request, Wide
 from tidelog.errors import BrokerUnreachableError
 from tidelog.formats.non_blocking_read import NotCachedError, non_blocking
 

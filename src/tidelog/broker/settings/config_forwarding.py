@@ -41,8 +41,8 @@ from tidelog.wire.headers import read_response, request_chunks
 from tidelog.wire.messages.alter_configs import AlterConfigsResourceResponse
 
 if TYPE_CHECKING:
-    from tidelog.broker.api import Request
     from tidelog.broker.node import Node
+    from tidelog.broker.server.request import Request
 
 GROUP = 32
 
