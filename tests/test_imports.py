@@ -16,9 +16,8 @@ SOURCE = ROOT / "src"
 
 CIRCLES_OF_TYPES = (
     # A node's parts are made by it and ask it for each other.
-    """cluster.cluster_topics, groups.groups, groups.rebalance, node, replicas.cluster_leadership, replicas.fetchers,
-    replicas.replicas, settings.config_entries, settings.dynamic_settings, state_log, topic_changes, topics,
-    transactions.completion, transactions.markers, transactions.transactions of tidelog.broker""",
+    """groups.groups, groups.rebalance, node, state_log, transactions.completion, transactions.markers,
+    transactions.transactions of tidelog.broker""",
     # A connection, its writer and its server.
     "server.answer_writer, server.broker_server, server.connection, server.dispatch of tidelog.broker",
     # A member waits for a result, which lists members.

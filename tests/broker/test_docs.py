@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.broker.group_lags import Scraped
+from tidelog.broker.groups.group_lags import Scraped
 from tidelog.broker.metrics import Metrics
 from tidelog.broker.replicas.replica_numbers import ReplicaNumbers
 from tidelog.broker.server.dispatch import APIS

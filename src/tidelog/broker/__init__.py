@@ -8,12 +8,13 @@
 | `fetch/` | what `apis/fetch` needs: sessions, partitions read, delayed fetches, older formats |
 | `groups/`, `transactions/` | the two coordinators |
 | `state_log`, `delays` | what they stand on: tables in internal topics, the future on the log's clock |
-| `node`, `topics`, `topic_changes`, `leadership`, `replica_rules` | what the APIs share: the logs, the clock, timers, topics |
+| `core`, `node` | what all parts stand on: logs, clock, timers; and the parts, wired together: what the APIs share |
+| `topics`, `topic_changes`, `leadership`, `replica_rules` | topics seen and changed, who leads what |
 | `cluster/` | a broker of a cluster: other nodes, and where its metadata comes from |
 | `settings/` | the broker's properties, and a topic's as clients see and change them |
 | `refused`, `read_only` | what a request is refused for |
 | `flushes` | producers that wait for the disk |
-| `metrics`, `group_lags` | what an operator sees |
+| `metrics`, `groups/group_lags` | what an operator sees |
 
 A request's way: socket → frame → `server.dispatch` decodes it → the API's `handle` → the response, at once or later → socket. A
 connection's requests are answered one after the other, in their order, as Kafka does.

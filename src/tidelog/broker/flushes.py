@@ -4,7 +4,7 @@ Kafka forces a log to the disk within the append. Here the append asks for it, a
 appended meanwhile goes with the next flush, all of it together. As in Kafka, the producer is answered, and consumers are given
 the records, after it. Where the disk refuses, the producer is answered KAFKA_STORAGE_ERROR.
 
-`Node` owns one; belongs to the loop's thread.
+`Core` owns one; belongs to the loop's thread.
 """
 
 from __future__ import annotations

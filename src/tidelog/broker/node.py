@@ -1,6 +1,7 @@
-"""What the APIs share: the logs, the configuration, the clock, timers, who waits for records. One for each running broker.
+"""A running broker as its APIs see it: the core, and the parts that are made of it, wired together.
 
-Everything in here belongs to the loop's thread.
+Parts never know the node: each is given the core, and the other parts that it uses. Everything in here belongs to the loop's
+thread.
 """
 
 from __future__ import annotations
@@ -12,28 +13,23 @@ from tidelog.broker.cluster.cluster_brokers import ClusterBrokers
 from tidelog.broker.cluster.cluster_topics import ClusterTopics
 from tidelog.broker.cluster.forwarding import Forwarding
 from tidelog.broker.cluster.metadata_plane import MetadataPlane
-from tidelog.broker.cluster.other_brokers import OtherBrokers
 from tidelog.broker.cluster.topic_creation import TopicCreation
-from tidelog.broker.delays import Delays
-from tidelog.broker.fetch.delayed_fetches import DelayedFetches
+from tidelog.broker.core import Core
 from tidelog.broker.fetch.fetch_reader import FetchReader
 from tidelog.broker.fetch.fetch_sessions import FetchSessions
-from tidelog.broker.flushes import Flushes
 from tidelog.broker.groups.groups import Groups
 from tidelog.broker.leadership import Leadership, SingleLeadership
-from tidelog.broker.metrics import Metrics
 from tidelog.broker.replicas.cluster_leadership import ClusterLeadership
 from tidelog.broker.replicas.fetchers import Fetchers
 from tidelog.broker.replicas.replicas import Replicas
 from tidelog.broker.replicas.replication_quota import ReplicationQuota
 from tidelog.broker.server.listeners import Listener
-from tidelog.broker.server.slices import Slices
 from tidelog.broker.server.unsent_bytes import UnsentBytes
 from tidelog.broker.server.wide_requests import WideRequests
 from tidelog.broker.settings.broker_config import BrokerConfig
 from tidelog.broker.settings.cluster_config import ReplicaSelector
 from tidelog.broker.settings.config_entries import ConfigEntries
-from tidelog.broker.settings.dynamic_settings import LEADER_RATE, DynamicSettings
+from tidelog.broker.settings.dynamic_settings import LEADER_RATE
 from tidelog.broker.timers import Blocking, Timers
 from tidelog.broker.topic_changes import TopicChanges
 from tidelog.broker.topics import Topics
@@ -49,7 +45,7 @@ from tidelog.wire.fields import Versions
 from tidelog.wire.messages.create_topics import CreatableTopic
 
 
-class Node:
+class Node(Core):
     """What all APIs share. Made by `running` once the folder is open; everything in it belongs to the loop's thread."""
 
     def __init__(
@@ -62,35 +58,16 @@ class Node:
         heavy: Blocking | None = None,
         plane: MetadataPlane | None = None,
     ) -> None:
-        """`heavy` is for what keeps a processor busy, so that nobody who waits for a disk waits for that; None: `blocking`.
-
-        `plane` is a member's way to its cluster; None for a broker that is alone.
-        """
-        self.manager = manager
-        self.node_id = manager.owner.node_id
-        self.cluster_id = manager.owner.cluster_id
-        self.config = config
-        """What the broker was started with, but for `dynamic_settings`."""
-        self.plane = plane
-        """A member's way to its cluster, None for a broker that is alone."""
-        self.peers = None if plane is None else _peers(plane, config)
-        """Requests to the other brokers of the cluster; None for a broker that is alone."""
-        self.clock = clock
-        self.timers = timers
-        self.blocking = blocking
-        self.heavy = heavy or blocking
+        super().__init__(manager, config, clock, timers, blocking, heavy, plane)
         self.wide_requests = WideRequests()
         self.unsent = UnsentBytes()
-        self.slices = Slices(timers, blocking, self.heavy)
-        self.delays = Delays(timers, clock)
-        self.delayed_fetches = DelayedFetches(timers)
         self.fetch_sessions = FetchSessions(clock, config.max_incremental_fetch_session_cache_slots)
-        self.flushes = Flushes(manager)
         self.fetchers: Fetchers | None = None
         self.replicas: Replicas | None = None
         """Those of a member."""
         self.leadership: Leadership = self._leadership(manager, plane)
         self.fetch_reader = FetchReader(manager, self.leadership)
+        self.topic_changes = TopicChanges(self)
         self.brokers: Brokers
         self.topics: Topics
         self.topic_creation: TopicCreation | None = None
@@ -99,16 +76,13 @@ class Node:
         """Sends the controllers' requests on to them; None where they are answered here."""
         if plane is None:
             self.brokers = SingleBroker(self.node_id, config.broker_rack)
-            self.topics = Topics(self)
+            self.topics = Topics(self, self.leadership, self.topic_changes)
         else:
             self.brokers = brokers = ClusterBrokers(plane)
             self.topics = ClusterTopics(plane, brokers)
             self.forwarding = Forwarding(plane, self.heavy)
             self.topic_creation = TopicCreation(plane, self._creatable)
-        self.topic_changes = TopicChanges(self)
-        self.dynamic_settings = DynamicSettings(self)
         self.configs = ConfigEntries(self)
-        self.metrics = Metrics()
         self.producer_ids: ProducerIdSource = manager.producer_ids if plane is None else ClusterProducerIds(plane)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
@@ -116,8 +90,6 @@ class Node:
         manager.offline.returned = self._returned
         self.served: Mapping[int, Versions] = {}
         """The APIs that are answered here, by their keys, in which versions: `dispatch` has the table."""
-        self.listeners: tuple[Listener, ...] = config.listeners
-        """Where it listens, with the ports that were found once it does."""
 
     def _leadership(self, manager: LogManager, plane: MetadataPlane | None) -> Leadership:
         wake_fetches, when_flushed = self.delayed_fetches.appended, self.flushes.appended
@@ -131,6 +103,7 @@ class Node:
         return ClusterLeadership(self.replicas, wake_fetches, when_flushed, quota=quota, has_selector=has_selector)
 
     def _have_coordinators_follow(self) -> None:
+        self.topics.on_deleted += [self.groups.topic_deleted, self.transactions.topic_deleted]
         if self.replicas is not None:
             for log in (self.groups.log, self.transactions.log):
                 self.replicas.on_leading.append(log.lead)
@@ -153,9 +126,6 @@ class Node:
         self.topics.changed(delta)
         if any(kind == BROKER_RESOURCE for kind, _ in delta.configs):
             self.dynamic_settings.take_over()
-        for name in delta.deleted_topics.values():
-            self.groups.topic_deleted(name)
-            self.transactions.topic_deleted(name)
 
     def stop_asking(self) -> None:
         """Give up what controllers were asked for."""
@@ -171,14 +141,3 @@ class Node:
     def leader_epoch(self, key: TopicPartition) -> int:
         """Return the epoch in which this broker leads a partition, -1 if it does not; see `leadership`."""
         return self.leadership.epoch_of(key)
-
-
-def _peers(plane: MetadataPlane, config: BrokerConfig) -> OtherBrokers:
-    cluster = config.cluster
-    if cluster is None:
-        return OtherBrokers(plane)
-    return OtherBrokers(
-        plane,
-        timeout_s=cluster.request_timeout_ms / 1000,
-        connect_timeout_s=cluster.socket_connection_setup_timeout_ms / 1000,
-    )

@@ -121,7 +121,7 @@ async def running(
         if before_serving is not None:
             await before_serving(node)
         await server.start(bound)
-        node.topic_changes.finish_later()
+        node.topic_changes.finish_later(node.topics.finishing)
         ticker.start()
         search.start()
         yield Running(node, server, ticker)

@@ -40,7 +40,7 @@ from tidelog.storage.segment.descriptors import ensure_spare
 from tidelog.storage.steps import Steps
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
 
 CALL_S = 0.005
 """So long a thread works on one request's folders before another request's have their turn."""
@@ -62,8 +62,8 @@ class Job(NamedTuple):
 class TopicChanges:
     """Runs changes of topics step by step."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._next: dict[str, deque[_Task]] = {}
         """Who waits for a topic, by the names of those that somebody is changing."""
         self._runs: set[_Run] = set()
@@ -79,7 +79,7 @@ class TopicChanges:
 
     def side_by_side(self, jobs: Iterable[Job]) -> Generator[Elsewhere | Until | None, Any, list[Any]]:
         """Do all; return what their steps return, in order. Raises the first error that they raise, when all are over."""
-        run = _Run(self, self._node)
+        run = _Run(self, self._core)
         self._runs.add(run)
         try:
             yield from run.work(jobs)
@@ -109,16 +109,19 @@ class TopicChanges:
             return Outcome.NOTHING
 
         self._others.append(done)
-        self._node.slices.go_on(cast("Request", _NOBODY), work())
+        self._core.slices.go_on(cast("Request", _NOBODY), work())
 
-    def finish_later(self) -> None:
-        """Go on with deletions that the disk has refused to finish, in a while, and until there are none."""
+    def finish_later(self, finishing: Callable[[str], Steps[None]]) -> None:
+        """Go on with deletions that the disk has refused to finish, in a while, and until there are none.
+
+        `finishing` gives the steps for a topic: `Topics.finishing`.
+        """
         if not self._wait_ms:
             self._wait_ms = FIRST_WAIT_MS
-            self._node.timers.call_later(self._wait_ms, self._finish)
+            self._core.timers.call_later(self._wait_ms, partial(self._finish, finishing))
 
-    def _finish(self) -> None:
-        names = () if self.is_over else self._node.manager.unfinished_deletions()
+    def _finish(self, finishing: Callable[[str], Steps[None]]) -> None:
+        names = () if self.is_over else self._core.manager.unfinished_deletions()
         if not names:
             self._wait_ms = 0
             return
@@ -128,10 +131,10 @@ class TopicChanges:
             left.discard(name)
             if not left and not self.is_over:
                 self._wait_ms = min(2 * self._wait_ms, LONGEST_WAIT_MS)
-                self._node.timers.call_later(self._wait_ms, self._finish)
+                self._core.timers.call_later(self._wait_ms, partial(self._finish, finishing))
 
         for name in names:
-            self.begin(Job(name, self._node.topics.finishing(name)), partial(over, name))
+            self.begin(Job(name, finishing(name)), partial(over, name))
 
     def stop(self) -> None:
         """Give up what is not done, once no other thread works for it any more."""
@@ -140,7 +143,7 @@ class TopicChanges:
             run.close()
         others, self._others = self._others, []
         for done in others:
-            done(StorageError("the broker has ended", path=self._node.manager.directory))
+            done(StorageError("the broker has ended", path=self._core.manager.directory))
 
     # --- for runs
 
@@ -175,7 +178,7 @@ class TopicChanges:
         if not self._is_flushing and self._unflushed:
             self._is_flushing = True
             unflushed, self._unflushed = self._unflushed, []
-            self._node.blocking.run(self._node.manager.metadata.flush, partial(self._flushed, unflushed))
+            self._core.blocking.run(self._core.manager.metadata.flush, partial(self._flushed, unflushed))
 
     def _flushed(self, flushed: list[tuple[Change, _Task]], result: object) -> None:
         self._is_flushing = False
@@ -185,7 +188,7 @@ class TopicChanges:
             try:
                 if not change.is_settled and isinstance(result, Exception):
                     raise result
-                self._node.manager.metadata.check(change)
+                self._core.manager.metadata.check(change)
             except Exception as error:
                 task.error = error
             task.run.wake(task)
@@ -210,10 +213,10 @@ class _Task:
 class _Run:
     """The jobs of one request."""
 
-    def __init__(self, changes: TopicChanges, node: Node) -> None:
+    def __init__(self, changes: TopicChanges, core: Core) -> None:
         self.tasks: list[_Task] = []
         self._changes = changes
-        self._node = node
+        self._core = core
         self._ready: deque[_Task] = deque()
         self._left = 0
         self._calls: Made = {}
@@ -292,7 +295,7 @@ class _Run:
             calls, self._calls = self._calls, {}
             with suppress(OSError):  # Only this thread can give descriptors back. If there are none, the call says so.
                 ensure_spare()
-            self._node.blocking.run(partial(_called, list(calls)), partial(self._came, calls))
+            self._core.blocking.run(partial(_called, list(calls)), partial(self._came, calls))
 
     def _came(self, calls: Made, results: list[Any] | BaseException) -> None:
         self._is_calling = False

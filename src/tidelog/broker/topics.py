@@ -16,7 +16,7 @@ Views are kept until the manager says that a topic has changed: asking for one c
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.config import PropertyValue
@@ -28,8 +28,10 @@ from tidelog.wire.error_codes import ErrorCode
 from tidelog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
+    from tidelog.broker.leadership import Leadership
     from tidelog.broker.server.listeners import Listener
+    from tidelog.broker.topic_changes import TopicChanges
     from tidelog.storage.topics.topic import Topic
 
 NO_TOPIC_ID = uuid.UUID(int=0)
@@ -66,20 +68,25 @@ class TopicView:
 
 
 class Topics:
-    """The topics of `node`: seen, created, enlarged, deleted. Changes raise what the manager's methods of these names do.
+    """The topics of a broker that is alone: seen, created, enlarged, deleted.
 
+    Changes raise what the manager's methods of these names raise.
     The broker's clients have them made in steps, one after the other for each topic: see `topic_changes`.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, core: Core, leadership: Leadership, changes: TopicChanges) -> None:
+        self._core = core
+        self._leadership = leadership
+        self._changes = changes
+        self.on_deleted: list[Callable[[str], object]] = []
+        """Called with the name of each topic that was deleted."""
         self._views: dict[str, TopicView] = {}
         self._by_id: dict[uuid.UUID, TopicView] = {}
         self._in_order: list[TopicView] | None = None
         self._look_alikes: dict[str, set[str]] = {}
         self._going: set[str] = set()
-        self._changed = node.manager.changed_topics
-        self._changed.update(key.topic for key in node.manager.partitions())
+        self._changed = core.manager.changed_topics
+        self._changed.update(key.topic for key in core.manager.partitions())
 
     # --- asking
 
@@ -111,14 +118,14 @@ class Topics:
 
     def properties(self, name: str) -> dict[str, str]:
         """Return a topic's own properties; of one that was found without a configuration, those that keep everything."""
-        topic = self._node.manager.topic(name)
+        topic = self._core.manager.topic(name)
         if topic is None:
             return {key: str(value) for key, value in KEEP_EVERYTHING.items()}
         return dict(topic.properties)
 
     def leader_of(self, name: str, partition: int) -> int:
         """Return this broker: it leads whatever there is."""
-        return self._node.node_id
+        return self._core.node_id
 
     def described(self, view: TopicView, listener: Listener, version: int) -> MetadataResponseTopic:
         """Return what Metadata answers about a topic; made once, as many clients ask for it again and again."""
@@ -149,9 +156,9 @@ class Topics:
     def creation(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> Steps[TopicView]:
         """Create a topic. Raises TopicExistsError, InvalidArgumentError, StorageError; nothing is left behind then."""
         try:
-            yield from self._node.manager.steps.creation(name, partitions, properties)
+            yield from self._core.manager.steps.creation(name, partitions, properties)
         except StorageError:
-            self._node.topic_changes.finish_later()
+            self._changes.finish_later(self.finishing)
             raise
         view = self.get(name)
         assert view is not None
@@ -159,28 +166,28 @@ class Topics:
 
     def create(self, name: str, partitions: int, properties: Mapping[str, PropertyValue]) -> TopicView:
         """Do the same here and now."""
-        return run_steps(self.creation(name, partitions, properties), self._node.manager.metadata)
+        return run_steps(self.creation(name, partitions, properties), self._core.manager.metadata)
 
     def enlargement(self, name: str, partitions: int) -> Steps[Topic]:
         """Let a topic have `partitions` in all. Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError."""
-        return self._node.manager.steps.enlargement(name, partitions)
+        return self._core.manager.steps.enlargement(name, partitions)
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Do the same here and now."""
-        self._node.manager.add_partitions(name, partitions)
+        self._core.manager.add_partitions(name, partitions)
 
     def configuration(self, name: str, properties: Mapping[str, PropertyValue]) -> Steps[Topic]:
         """Give a topic these properties instead of those it had; one that was found without a configuration has one then.
 
         Raises UnknownTopicOrPartitionError, InvalidArgumentError, StorageError.
         """
-        if self._node.manager.is_configuration_known(name):
-            return self._node.manager.steps.alteration(name, properties)
-        return self._node.manager.steps.adoption(name, properties)
+        if self._core.manager.is_configuration_known(name):
+            return self._core.manager.steps.alteration(name, properties)
+        return self._core.manager.steps.adoption(name, properties)
 
     def configure(self, name: str, properties: Mapping[str, PropertyValue]) -> None:
         """Do the same here and now."""
-        run_steps(self.configuration(name, properties), self._node.manager.metadata)
+        run_steps(self.configuration(name, properties), self._core.manager.metadata)
 
     def deletion(self, view: TopicView) -> Steps[None]:
         """Delete a topic, and what groups have committed of it; who waits for its records is woken.
@@ -192,33 +199,33 @@ class Topics:
         self._going.add(name)
         self._changed.add(name)
         try:
-            yield from self._node.manager.steps.deletion(name)
-            self._node.metrics.forget_topic(name)
-            self._node.groups.topic_deleted(name)
-            self._node.transactions.topic_deleted(name)
+            yield from self._core.manager.steps.deletion(name)
+            self._core.metrics.forget_topic(name)
+            for forget in self.on_deleted:
+                forget(name)
         except StorageError:
-            self._node.topic_changes.finish_later()
+            self._changes.finish_later(self.finishing)
             raise
         finally:
             self._going.discard(name)
             self._changed.add(name)
             for one in view.partitions:
-                self._node.delayed_fetches.appended(TopicPartition(name, one.partition))
+                self._core.delayed_fetches.appended(TopicPartition(name, one.partition))
 
     def finishing(self, name: str) -> Steps[None]:
         """Go on with a topic's deletion that the disk has refused to finish, unless it is over. Raises StorageError."""
-        if name in self._node.manager.unfinished_deletions():
+        if name in self._core.manager.unfinished_deletions():
             yield from self.deletion(self.get(name) or TopicView(name, NO_TOPIC_ID, []))
 
     def delete(self, view: TopicView) -> None:
         """Do the same here and now."""
-        run_steps(self.deletion(view), self._node.manager.metadata)
+        run_steps(self.deletion(view), self._core.manager.metadata)
 
     # --- inside
 
     def _look(self) -> None:
         """Rebuild the views of changed topics; one of a topic that is as it was stays."""
-        manager = self._node.manager
+        manager = self._core.manager
         names = sorted(self._changed)
         self._changed.clear()
         self._in_order = None
@@ -246,11 +253,11 @@ class Topics:
                     del self._look_alikes[wanted]
 
     def _view(self, name: str, keys: Sequence[TopicPartition], before: TopicView | None) -> TopicView:
-        topic = self._node.manager.topic(name)
+        topic = self._core.manager.topic(name)
         if topic is not None:
             topic_id = topic.topic_id
         else:
-            logs = [self._node.manager.logs[key] for key in keys if key in self._node.manager.logs]
+            logs = [self._core.manager.logs[key] for key in keys if key in self._core.manager.logs]
             topic_id = next((log.topic_id for log in logs if log.topic_id is not None), NO_TOPIC_ID)
         partitions = self._partitions(keys)
         if before is not None and before.topic_id == topic_id and before.partitions == partitions:
@@ -259,7 +266,7 @@ class Topics:
 
     def _partitions(self, keys: Sequence[TopicPartition]) -> list[PartitionView]:
         """Return the views of a topic's partitions, which may be thousands: they share what is the same in all."""
-        logs, epoch_of, node_id = self._node.manager.logs, self._node.leadership.epoch_of, self._node.node_id
+        logs, epoch_of, node_id = self._core.manager.logs, self._leadership.epoch_of, self._core.node_id
         own: list[int] = [node_id]
         none: list[int] = []
         views = []

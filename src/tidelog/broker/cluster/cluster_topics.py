@@ -51,6 +51,7 @@ class ClusterTopics(Topics):
         self._views: dict[str, TopicView] = {}
         self._by_id: dict[uuid.UUID, TopicView] = {}
         self._names: list[str] | None = None
+        self.on_deleted = []
 
     def changed(self, delta: MetadataDelta) -> None:
         """Forget the views of topics that have changed, after the image has."""
@@ -66,6 +67,9 @@ class ClusterTopics(Topics):
                 self._forget(topic.name)
         if delta.brokers:
             self._brokers.changed()
+        for name in delta.deleted_topics.values():
+            for forget in self.on_deleted:
+                forget(name)
 
     # --- asking
 

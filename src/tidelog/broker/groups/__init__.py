@@ -9,6 +9,7 @@
 | `groups` | all groups: found, made, stored in ``__consumer_offsets``, loaded, expired, removed |
 | `committing` | who may commit offsets, and how they get into the log |
 | `subscriptions` | which topics its members read |
+| `group_lags` | how far behind groups are, for a scraper |
 | `group_records` | groups as Kafka's records, and back; offsets are in `tidelog.groups` |
 
 The APIs are in `apis/`, one file each.

@@ -24,7 +24,7 @@ from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster.metadata_plane import MetadataPlane
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
 
 __all__ = ["Fetchers", "Followed"]
 
@@ -34,21 +34,21 @@ class Fetchers:
 
     def __init__(
         self,
-        node: Node,
+        core: Core,
         plane: MetadataPlane,
         *,
         connect: Callable[..., Channel] = Channel,
         max_fetch_version: int = MAX_FETCH_VERSION,
     ) -> None:
-        config = node.config.cluster
+        config = core.config.cluster
         assert config is not None, "a broker that stands alone follows nobody"
-        self.quota = ReplicationQuota.of(config, lambda: node.dynamic_settings.throttled_rate(FOLLOWER_RATE))
+        self.quota = ReplicationQuota.of(config, lambda: core.dynamic_settings.throttled_rate(FOLLOWER_RATE))
         self._shared = Shared(
             plane,
             config,
             self.quota,
             Turns(),
-            node.delayed_fetches.appended,
+            core.delayed_fetches.appended,
             RateLimitedLog(logger),
             connect,
             max_fetch_version,

@@ -43,7 +43,7 @@ from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster.metadata_plane import MetadataPlane
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
     from tidelog.broker.timers import Timer
 
 T = TypeVar("T")
@@ -70,26 +70,26 @@ class Fetchers(Protocol):
 class Replicas:
     """The partitions that this broker has a replica of."""
 
-    def __init__(self, node: Node, plane: MetadataPlane, fetchers: Fetchers) -> None:
-        assert isinstance(node.manager, MemberLogManager)
+    def __init__(self, core: Core, plane: MetadataPlane, fetchers: Fetchers) -> None:
+        assert isinstance(core.manager, MemberLogManager)
         self.plane = plane
-        self.committed = OffsetWaits(node.timers, node.slices.soon)
+        self.committed = OffsetWaits(core.timers, core.slices.soon)
         """What waits for a high watermark."""
-        self.deleted = OffsetWaits(node.timers, node.slices.soon)
+        self.deleted = OffsetWaits(core.timers, core.slices.soon)
         """What waits for a low watermark."""
         self.on_leading: list[Callable[[PartitionLog, int], object]] = []
         """Called with a log and the leader epoch in which this broker begins to lead it."""
         self.on_not_leading: list[Callable[[TopicPartition], object]] = []
         """Called with a partition that this broker leads no more."""
         self.isr_changes = IsrChanges(plane, self._isr_changed)
-        self._node = node
-        self._manager = node.manager
+        self._core = core
+        self._manager = core.manager
         self._fetchers = fetchers
         self._partitions: dict[TopicPartition, Partition] = {}
         self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
         self._lost: dict[TopicPartition, int] = {}
         """Leader epochs in which this broker must not lead: its disk has lost records that others may have."""
-        cluster = node.config.cluster
+        cluster = core.config.cluster
         self._max_lag_ms = 30_000 if cluster is None else cluster.replica_lag_time_max_ms
         self._lag_timer: Timer | None = None
         self._turn = asyncio.Lock()
@@ -113,7 +113,7 @@ class Replicas:
 
     def start(self) -> None:
         """Begin to look for followers that are late."""
-        self._lag_timer = self._node.timers.call_later(self._max_lag_ms / 2, self._check_lag)
+        self._lag_timer = self._core.timers.call_later(self._max_lag_ms / 2, self._check_lag)
 
     async def stop(self) -> None:
         """Propose nothing any more."""
@@ -122,7 +122,7 @@ class Replicas:
         await self.isr_changes.stop()
 
     def _check_lag(self) -> None:
-        self._lag_timer = self._node.timers.call_later(self._max_lag_ms / 2, self._check_lag)
+        self._lag_timer = self._core.timers.call_later(self._max_lag_ms / 2, self._check_lag)
         now_s = monotonic()
         for partition in list(self._partitions.values()):
             partition.maybe_shrink(now_s)
@@ -230,7 +230,7 @@ class Replicas:
             return
         if partition.is_leader:
             logger.info("%s-%d: led in epoch %d from offset %d", *key, record.leader_epoch, log.log_end_offset)
-            self._node.delayed_fetches.appended(key)
+            self._core.delayed_fetches.appended(key)
             for led in self.on_leading:
                 led(log, record.leader_epoch)
             return
@@ -253,7 +253,7 @@ class Replicas:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if record is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.committed.end(key, code)
         self.deleted.end(key, code)
-        self._node.delayed_fetches.appended(key)
+        self._core.delayed_fetches.appended(key)
         if was_led:
             for resigned in self.on_not_leading:
                 resigned(key)
@@ -277,7 +277,7 @@ class Replicas:
 
     def _off_the_loop(self, steps: Steps[T]) -> Generator[Until | None, Any, T]:
         """Do steps, and what may wait for a disk on another thread."""
-        blocking = self._node.blocking
+        blocking = self._core.blocking
         result: Any = None
         error: Exception | None = None
         while True:
@@ -327,7 +327,7 @@ class Replicas:
     def _advanced(self, partition: Partition) -> None:
         key, log = partition.key, partition.log
         assert log is not None
-        self._node.delayed_fetches.appended(key)
+        self._core.delayed_fetches.appended(key)
         if key in self.committed:
             self.committed.reached(key, log.high_watermark, partition.commit_code)
 

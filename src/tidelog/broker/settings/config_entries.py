@@ -38,7 +38,7 @@ from tidelog.storage.manager_config import ManagerConfig
 from tidelog.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.broker.node import Node
+    from tidelog.broker.core import Core
 
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
@@ -152,10 +152,10 @@ MAX_NAMED = 10
 
 
 class ConfigEntries:
-    """What `node` answers about properties."""
+    """What a broker answers about properties."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._kinds = LogConfig.kinds()
         self._defaults = {name: text(value) for name, value in LogConfig().to_properties().items()}
 
@@ -169,7 +169,7 @@ class ConfigEntries:
             named = ", ".join(f"{name}{did_you_mean(name, self._kinds)}" for name in unknown[:MAX_NAMED])
             raise Refused(ErrorCode.INVALID_CONFIG, f"a topic has no property {named}")
         try:
-            config = self._node.manager.config.topic_config(properties)
+            config = self._core.manager.config.topic_config(properties)
         except InvalidArgumentError as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
         if config.remote_storage_enable:
@@ -190,7 +190,7 @@ class ConfigEntries:
         kind = CONFIG_TYPES[self._kinds[name]]
         if name in properties:
             return ConfigEntry(name, properties[name], DYNAMIC_TOPIC_CONFIG, kind, False, [])
-        default = self._node.manager.config.topic_defaults.get(name)
+        default = self._core.manager.config.topic_defaults.get(name)
         if default is None:
             return ConfigEntry(name, self._defaults[name], DEFAULT_CONFIG, kind, False, [])
         synonyms = self._dynamic_synonyms(_BROKER_NAMES.get(name, ()))
@@ -198,7 +198,7 @@ class ConfigEntries:
 
     def _topic_entry(self, name: str, properties: Mapping[str, str]) -> ConfigEntry:
         synonyms = self._broker_synonyms(_BROKER_NAMES.get(name, ()), name)
-        default = self._node.manager.config.topic_defaults.get(name)
+        default = self._core.manager.config.topic_defaults.get(name)
         value = self._defaults[name] if default is None else text(default)
         if name in properties:
             value = _shown(properties[name], self._kinds[name])
@@ -208,7 +208,7 @@ class ConfigEntries:
 
     def _broker_synonyms(self, names: tuple[str, ...], topic_name: str) -> list[Synonym]:
         """Return where a broker's property is set: as it was given, and by default. `names`: the one that is asked for, first."""
-        given = self._node.config.given
+        given = self._core.config.given
         found = self._dynamic_synonyms(names)
         if names and topic_name in given and names[0] not in given:  # Embedded brokers are given under topics' names.
             found.append(Synonym(names[0], given[topic_name], STATIC_BROKER_CONFIG))
@@ -223,7 +223,7 @@ class ConfigEntries:
 
     def _dynamic_synonyms(self, names: tuple[str, ...]) -> list[Synonym]:
         """Return where a broker's property was set while it runs."""
-        settings = self._node.dynamic_settings
+        settings = self._core.dynamic_settings
         return [
             Synonym(name, given[name], source)
             for given, source in ((settings.own, DYNAMIC_BROKER_CONFIG), (settings.of_all, DYNAMIC_DEFAULT_BROKER_CONFIG))
@@ -255,30 +255,30 @@ class ConfigEntries:
         defaults = ManagerConfig().to_properties()
         own |= {name: (kind, _text_or_none(defaults[name])) for name, kind in _MANAGER_KINDS.items()}
         texts = OTHER_PROPERTIES
-        if self._node.config.cluster is not None:
+        if self._core.config.cluster is not None:
             own |= {name: (known.kind, _text_or_none(known.default)) for name, known in CLUSTER_NUMBERS.items()}
             own |= {name: (own[name][0], str(default)) for name, default in CLUSTER_DEFAULTS.items()}
             texts |= CLUSTER_PROPERTIES - CLUSTER_NUMBERS.keys()
-        own |= dict.fromkeys(texts & self._node.config.given.keys(), ("STRING", None))
+        own |= dict.fromkeys(texts & self._core.config.given.keys(), ("STRING", None))
         for name, (kind, default) in own.items():
             if name not in entries:
                 entries[name] = self._own(name, kind, default)
-        listeners = self._node.listeners
+        listeners = self._core.listeners
         bound = ",".join(f"{one.name}://{joined(one.host, one.port)}" for one in listeners)
         advertised = ",".join(f"{one.name}://{joined(one.advertised_host, one.advertised_port)}" for one in listeners)
         entries["listeners"] = self._own("listeners", "STRING", None, bound)
         entries["advertised.listeners"] = self._own("advertised.listeners", "STRING", None, advertised)
-        owner = self._node.manager.owner
+        owner = self._core.manager.owner
         entries["node.id"] = self._own("node.id", "INT", "-1", str(owner.node_id))
         entries["broker.id"] = self._own("broker.id", "INT", "-1", str(owner.node_id))
         entries["cluster.id"] = self._own("cluster.id", "STRING", None, owner.cluster_id)
-        entries["log.dirs"] = self._own("log.dirs", "STRING", None, str(self._node.manager.directory))
-        for name in {*self._node.dynamic_settings.of_all, *self._node.dynamic_settings.own} - entries.keys():
+        entries["log.dirs"] = self._own("log.dirs", "STRING", None, str(self._core.manager.directory))
+        for name in {*self._core.dynamic_settings.of_all, *self._core.dynamic_settings.own} - entries.keys():
             entries[name] = self._kept(name)
         return [entries[name] for name in sorted(entries)]
 
     def _own(self, name: str, kind: str, default: str | None, actual: str | None = None) -> ConfigEntry:
-        given = self._node.config.given.get(name)
+        given = self._core.config.given.get(name)
         synonyms = self._dynamic_synonyms((name,))
         if given is not None:
             synonyms.append(Synonym(name, given, STATIC_BROKER_CONFIG))

@@ -9,7 +9,7 @@ They are kept in the metadata log (`storage.broker_settings`), where a Kafka tha
 Kafka changes while it runs is taken here, too, also where it means nothing (threads); names that no Kafka knows are kept as Kafka
 keeps them, for plugins. Listeners, TLS and SASL are refused: they do not change here.
 
-Checks and their order are Kafka's; each is an INVALID_REQUEST. `Node` owns one; belongs to the loop's thread.
+Checks and their order are Kafka's; each is an INVALID_REQUEST. `Core` owns one; belongs to the loop's thread.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
-from typing import TYPE_CHECKING
 
 from tidelog.broker.refused import Refused
-from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, DYNAMIC_PROPERTIES, OTHER_PROPERTIES
+from tidelog.broker.settings.broker_config import BROKER_PROPERTIES, DYNAMIC_PROPERTIES, OTHER_PROPERTIES, BrokerConfig
 from tidelog.broker.settings.unused_properties import is_unused
 from tidelog.config import BROKER_NAMES, INT32_MAX, INT64_MAX, LogConfig, unaliased
 from tidelog.errors import InvalidArgumentError
 from tidelog.storage.broker_settings import ALL_BROKERS
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.manager_config import DYNAMIC_NUMBERS, MANAGER_PROPERTIES, ManagerConfig
 from tidelog.storage.steps import Steps
 from tidelog.wire.error_codes import ErrorCode
-
-if TYPE_CHECKING:
-    from tidelog.broker.node import Node
 
 STATIC_ONLY = frozenset(
     {
@@ -80,21 +77,23 @@ _MIN_DEDUPE_BYTES = 1 << 20
 class DynamicSettings:
     """Checks and applies changes of the broker's settings."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._static = node.config
+    def __init__(self, manager: LogManager, static: BrokerConfig, configure: Callable[[BrokerConfig], None]) -> None:
+        """`static` is what the broker was started with; `configure` gets what takes its place, now and after each change."""
+        self._manager = manager
+        self._static = static
+        self._configure = configure
         self._throttles: dict[str, int] = {}
         self.take_over()
 
     @property
     def of_all(self) -> Mapping[str, str]:
         """What all brokers were given."""
-        return self._node.manager.settings.of(ALL_BROKERS)
+        return self._manager.settings.of(ALL_BROKERS)
 
     @property
     def own(self) -> Mapping[str, str]:
         """What this broker was given."""
-        return self._node.manager.settings.of(str(self._node.node_id))
+        return self._manager.settings.of(str(self._manager.owner.node_id))
 
     def check(self, settings: Mapping[str, str], *, for_all: bool) -> None:
         """Raise Refused unless a broker, or all, may have these settings."""
@@ -108,13 +107,13 @@ class DynamicSettings:
         merged = {**self.of_all, **settings} if for_all else {**self.of_all, **self.own, **settings}
         defaults = {name: value for name, value in merged.items() if name in DYNAMIC_DEFAULTS}
         try:
-            ManagerConfig.from_properties({**self._node.manager.config.topic_defaults, **unaliased(defaults, warn=False)})
+            ManagerConfig.from_properties({**self._manager.config.topic_defaults, **unaliased(defaults, warn=False)})
         except InvalidArgumentError as error:
             raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def change(self, name: str, settings: Mapping[str, str]) -> Steps[None]:
         """Give all brokers (""), or this one (its id), checked settings instead of those they had. Raises StorageError."""
-        yield from self._node.manager.settings.change(name, settings)
+        yield from self._manager.settings.change(name, settings)
         self.take_over()
 
     def throttled_rate(self, name: str) -> int:
@@ -123,8 +122,8 @@ class DynamicSettings:
 
     def take_over(self) -> None:
         """Have the settings that the metadata has take effect, but for those of logs, which are the manager's."""
-        settings = self._node.manager.settings.all()
-        self._node.config = self._static.with_dynamic(settings)
+        settings = self._manager.settings.all()
+        self._configure(self._static.with_dynamic(settings))
         self._throttles = {name: _number(settings[name], INT64_MAX) for name in _THROTTLES if _is_rate(settings.get(name))}
 
 

@@ -159,7 +159,7 @@ async def _until_asked_to_end(
 
 def _serve_metrics(broker: Running, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack, host: str, port: int) -> None:
     # Few want them, and the library takes a good part of a start's time.
-    from tidelog.broker.group_lags import GroupLags
+    from tidelog.broker.groups.group_lags import GroupLags
     from tidelog.broker.server.metrics_server import MetricsServer
     from tidelog.broker.server.prometheus import snapshot
 

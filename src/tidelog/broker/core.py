@@ -1,0 +1,75 @@
+"""What the parts of a broker stand on: the logs, the configuration, the clock, timers, threads. One for each running broker.
+
+It knows none of the parts that are given it: `Node` makes those, and is a core itself. Everything in here belongs to the loop's
+thread.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.cluster.metadata_plane import MetadataPlane
+from tidelog.broker.cluster.other_brokers import OtherBrokers
+from tidelog.broker.delays import Delays
+from tidelog.broker.fetch.delayed_fetches import DelayedFetches
+from tidelog.broker.flushes import Flushes
+from tidelog.broker.metrics import Metrics
+from tidelog.broker.server.listeners import Listener
+from tidelog.broker.server.slices import Slices
+from tidelog.broker.settings.broker_config import BrokerConfig
+from tidelog.broker.settings.dynamic_settings import DynamicSettings
+from tidelog.broker.timers import Blocking, Timers
+from tidelog.clock import Clock
+from tidelog.storage.log_manager import LogManager
+
+
+class Core:
+    """What each part of a broker can use, whatever the broker does."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        config: BrokerConfig,
+        clock: Clock,
+        timers: Timers,
+        blocking: Blocking,
+        heavy: Blocking | None = None,
+        plane: MetadataPlane | None = None,
+    ) -> None:
+        """`heavy` is for what keeps a processor busy, so that work that waits for a disk never waits for that; None: `blocking`.
+
+        `plane` is a member's way to its cluster; None for a broker that is alone.
+        """
+        self.manager = manager
+        self.node_id = manager.owner.node_id
+        self.cluster_id = manager.owner.cluster_id
+        self.config = config
+        """What the broker was started with, but for `dynamic_settings`."""
+        self.plane = plane
+        """A member's way to its cluster, None for a broker that is alone."""
+        self.peers = None if plane is None else _peers(plane, config)
+        """Requests to the other brokers of the cluster; None for a broker that is alone."""
+        self.clock = clock
+        self.timers = timers
+        self.blocking = blocking
+        self.heavy = heavy or blocking
+        self.slices = Slices(timers, blocking, self.heavy)
+        self.delays = Delays(timers, clock)
+        self.delayed_fetches = DelayedFetches(timers)
+        self.flushes = Flushes(manager)
+        self.metrics = Metrics()
+        self.listeners: tuple[Listener, ...] = config.listeners
+        """Where it listens, with the ports that were found once it does."""
+        self.dynamic_settings = DynamicSettings(manager, config, self._configure)
+
+    def _configure(self, config: BrokerConfig) -> None:
+        self.config = config
+
+
+def _peers(plane: MetadataPlane, config: BrokerConfig) -> OtherBrokers:
+    cluster = config.cluster
+    if cluster is None:
+        return OtherBrokers(plane)
+    return OtherBrokers(
+        plane,
+        timeout_s=cluster.request_timeout_ms / 1000,
+        connect_timeout_s=cluster.socket_connection_setup_timeout_ms / 1000,
+    )
