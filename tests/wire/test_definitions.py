@@ -22,7 +22,7 @@ KNOWN = [cls for cls in message_classes() if cls.__name__ in DEFINITIONS]
 VERSIONS = versions_of(DEFINITIONS, KNOWN)
 
 
-def test_only_what_brokers_ask_controllers_is_missing() -> None:
+def test_only_what_brokers_and_controllers_ask_each_other_is_missing() -> None:
     missing = {cls.API_NAME for cls in message_classes() if cls not in KNOWN}
     assert missing == {
         "AllocateProducerIds",
@@ -30,10 +30,14 @@ def test_only_what_brokers_ask_controllers_is_missing() -> None:
         "AssignReplicasToDirs",
         "BrokerHeartbeat",
         "BrokerRegistration",
+        "ControlledShutdown",
         "DefaultPrincipalData",
         "Envelope",
         "FetchSnapshot",
+        "LeaderAndIsr",
+        "StopReplica",
         "UnregisterBroker",
+        "UpdateMetadata",
     }
 
 

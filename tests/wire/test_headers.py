@@ -14,6 +14,7 @@ from tidelog.wire.codec import Bytes
 from tidelog.wire.error_codes import ErrorCode, error_code_of
 from tidelog.wire.headers import read_request_header, read_response, request_chunks, response_chunks
 from tidelog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from tidelog.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
@@ -41,6 +42,18 @@ def test_requests(version: int, client_id: str | None) -> None:
 def test_requests_by_hand() -> None:
     assert b"".join(request_chunks(ApiVersionsRequest(), 0, 1, "ab")) == b"\0\0\0\x0c\0\x12\0\0\0\0\0\1\0\2ab"
     assert b"".join(request_chunks(ApiVersionsRequest("a", "b"), 3, 1, None)) == b"\0\0\0\x10\0\x12\0\3\0\0\0\1\xff\xff\0\2a\2b\0"
+
+
+def test_controlled_shutdown_names_no_client_at_first() -> None:
+    """Version 0 has a header of its own (Kafka's RequestHeaderData, version 0)."""
+    first = b"".join(request_chunks(ControlledShutdownRequest(5), 0, 9, "me"))
+    assert first == b"\0\0\0\x0c\0\7\0\0\0\0\0\x09\0\0\0\5"
+    assert read_request_header(first[4:]) == ((7, 0, 9, None), 8)
+    second = b"".join(request_chunks(ControlledShutdownRequest(5), 1, 9, "me"))
+    assert second == b"\0\0\0\x10\0\7\0\1\0\0\0\x09\0\2me\0\0\0\5"
+    assert read_request_header(second[4:]) == ((7, 1, 9, "me"), 12)
+    with pytest.raises(ProtocolError):
+        read_request_header(first[4:], 0, 7)
 
 
 def test_records_pass_uncopied() -> None:

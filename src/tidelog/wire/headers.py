@@ -2,6 +2,7 @@
 
 | header | what it has | used by |
 |---|---|---|
+| request v0 | api_key, api_version, correlation_id | version 0 of ControlledShutdown |
 | request v1 | api_key, api_version, correlation_id, client_id | requests before their first flexible version |
 | request v2 | the same and tagged fields; client_id keeps its two-byte length | the others |
 | response v0 | correlation_id | those before their first flexible version, and all of ApiVersions: who asks knows none |
@@ -25,10 +26,13 @@ from tidelog.wire.fields import REQUESTS
 M = TypeVar("M", bound=Message)
 
 API_VERSIONS = 18
+CONTROLLED_SHUTDOWN = 7
 
-_REQUEST = Struct(">hhih")
+_REQUEST_V0 = Struct(">hhi")
+_LENGTH = Struct(">h")
 _RESPONSE = Struct(">i")
 _SIZED_REQUEST = Struct(">ihhih")
+_SIZED_REQUEST_V0 = Struct(">ihhi")
 
 
 class RequestHeader(NamedTuple):
@@ -49,7 +53,12 @@ def read_request_header(frame: Bytes, position: int = 0, end: int | None = None)
     if end is None:
         end = len(frame)
     try:
-        api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame, position)
+        api_key, api_version, correlation_id = _REQUEST_V0.unpack_from(frame, position)
+        if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
+            if position + 8 > end:
+                raise ProtocolError("request header: the frame ends within it", position=end)
+            return RequestHeader(api_key, api_version, correlation_id, None), position + 8
+        (length,) = _LENGTH.unpack_from(frame, position + 8)
         position += 10
         client_id = None
         if length >= 0:
@@ -71,6 +80,9 @@ def read_request_header(frame: Bytes, position: int = 0, end: int | None = None)
 def request_chunks(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[Bytes]:
     """Return a request's whole frame, its size in front."""
     chunks = encoder(type(message), version)(message)
+    if version == 0 and message.API_KEY == CONTROLLED_SHUTDOWN:
+        head = _SIZED_REQUEST_V0.pack(8 + sum(map(len, chunks)), message.API_KEY, version, correlation_id)
+        return [head, *chunks]
     name = b"" if client_id is None else client_id.encode()
     size = 10 + len(name) + sum(map(len, chunks))
     tags = b""
